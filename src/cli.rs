@@ -71,7 +71,7 @@ enum Subcommands {
     #[command(hide = true)]
     ExecCommand { parent: i32, files: String, command: Vec<OsString> },
     #[command(flatten)]
-    Asking(client_commands::Asking),
+    Asking(client_commands::ClientSubcommand),
     /// Try it: an in-memory ZooKeeper and members on this machine; never for production.
     ///
     /// For trying, developing and testing, without Java, root or anything to install. The server runs in
@@ -82,9 +82,9 @@ enum Subcommands {
     ///
     /// Exits 0 after a signal, 2 if an argument is wrong, 1 if it cannot listen or a member cannot start.
     #[cfg_attr(not(feature = "dev"), command(hide = true))]
-    Dev(dev::Arguments),
+    Dev(dev::DevArguments),
     #[command(flatten)]
-    Papers(packaging::Papers),
+    Papers(packaging::PackagingCommand),
 }
 
 #[derive(Args)]
@@ -149,7 +149,7 @@ Exit codes of the commands that ask or tell:
   3  neither: no sidecar or no ZooKeeper answers, or the answer makes no sense";
 
 /// What to do.
-pub enum Command {
+pub enum CliCommand {
     Run(Effective),
     Exec {
         effective: Effective,
@@ -188,35 +188,35 @@ pub enum Command {
 /// # Errors
 /// One sentence that says what is wrong with the configuration. Wrong usage of the command line
 /// itself ends the process with exit code 2, `--help` and `--version` with 0.
-pub fn read() -> Result<Command, String> {
+pub fn read() -> Result<CliCommand, String> {
     let matches = command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let (_, given) = matches.subcommand().expect("clap demands a command");
     match cli.command {
-        Subcommands::Run(file) => Ok(Command::Run(effective(file, given)?)),
+        Subcommands::Run(file) => Ok(CliCommand::Run(effective(file, given)?)),
         Subcommands::Exec(ExecOptions { file, once, command }) => {
             let mut effective = effective(file, given)?;
             effective.config = effective.config.with_command()?;
-            Ok(Command::Exec { effective, once, command })
+            Ok(CliCommand::Exec { effective, once, command })
         }
         Subcommands::CheckConfig(CheckOptions { file, for_exec, json }) => {
             let mut effective = effective(file, given)?;
             if for_exec {
                 effective.config = effective.config.with_command()?;
             }
-            Ok(Command::CheckConfig { effective, json })
+            Ok(CliCommand::CheckConfig { effective, json })
         }
-        Subcommands::ExecOuterGuard { command } => Ok(Command::ExecOuterGuard { command }),
-        Subcommands::ExecInnerGuard { command } => Ok(Command::ExecInnerGuard { command }),
+        Subcommands::ExecOuterGuard { command } => Ok(CliCommand::ExecOuterGuard { command }),
+        Subcommands::ExecInnerGuard { command } => Ok(CliCommand::ExecInnerGuard { command }),
         Subcommands::ExecCommand { parent, files, command } => {
-            Ok(Command::ExecCommand { parent, files: files.parse().ok(), command })
+            Ok(CliCommand::ExecCommand { parent, files: files.parse().ok(), command })
         }
         Subcommands::Asking(client_commands) => {
-            client_commands::errand(client_commands, given).map(Command::Terminal)
+            client_commands::errand(client_commands, given).map(CliCommand::Terminal)
         }
         Subcommands::Dev(arguments) => arguments.command(),
         Subcommands::Papers(packaging) => {
-            packaging::written(packaging, command()).map(Command::Say)
+            packaging::written(packaging, command()).map(CliCommand::Say)
         }
     }
 }
@@ -319,7 +319,7 @@ fn unheard(config: &Config) -> Option<String> {
     (!keys.is_empty()).then(|| {
         let keys = keys.join(" and ");
         format!(
-            "with {key} = {name:?}, no other member is told {keys}: only this one's application is"
+            "with {key} = {name:?}, other members do not learn {keys}: only this member's application does"
         )
     })
 }

@@ -23,15 +23,15 @@ mod setting;
 mod sources;
 pub mod table;
 
-pub use self::error::{ConfigError, Flaw, Found};
+pub use self::error::{ConfigError, FoundValue, ValueError};
 pub use self::file::File;
 pub use self::files::{file_text, group_number, named, token, token_in};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    Hook, HookAction, HookKeys, Post, Signal, WhenUnknown, can_use_files, no_directory,
+    HookAction, HookConfig, HookKeys, Signal, Webhook, WhenUnknown, can_use_files, no_directory,
     replaceable, secret,
 };
-pub use self::kept::{KeptKeys, KeptValue};
+pub use self::kept::{SyncedFileConfig, SyncedFileKeys};
 pub use self::parse::{labels_as_text, listen, span};
 pub use self::pod::{PodEnvironment, PodLabel, is_namespace};
 pub use self::profile::fits;
@@ -75,9 +75,9 @@ pub struct Config {
     /// How the application's health is checked, if it is.
     pub health: Option<Health>,
     /// In the order in which they run.
-    pub hooks: Vec<Hook>,
+    pub hooks: Vec<HookConfig>,
     /// The values of the shared configuration that are kept as files.
-    pub kept: Vec<KeptValue>,
+    pub kept: Vec<SyncedFileConfig>,
     /// How much of the lease is kept to end the command of `exec` in; zero without one.
     pub reserve: Duration,
     /// Whether the heartbeat is a tenth of the session timeout since none was set.
@@ -208,14 +208,14 @@ impl Config {
 
     /// Tells whether this process holds secrets, so that no other may look into its memory.
     pub fn has_secrets(&self) -> bool {
-        let shows = |hook: &Hook| {
+        let shows = |hook: &HookConfig| {
             matches!(
                 &hook.action,
-                HookAction::Post(Post { secret_file: Some(_), .. }) | HookAction::Label(_)
+                HookAction::Post(Webhook { secret_file: Some(_), .. }) | HookAction::Label(_)
             )
         };
-        let signs = |kept: &KeptValue| {
-            matches!(&kept.then, Some(HookAction::Post(Post { secret_file: Some(_), .. })))
+        let signs = |kept: &SyncedFileConfig| {
+            matches!(&kept.then, Some(HookAction::Post(Webhook { secret_file: Some(_), .. })))
         };
         self.settings.zookeeper.security.has_secrets()
             || self.token_file.is_some()
@@ -299,9 +299,9 @@ fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
     Ok(SocketAccess { mode, group: values.written(&table::SOCKET_GROUP)? })
 }
 
-fn kept(values: &Values) -> Result<Vec<KeptValue>, ConfigError> {
+fn kept(values: &Values) -> Result<Vec<SyncedFileConfig>, ConfigError> {
     let (written, pod) = values.kept();
-    let kept = KeptValue::all(written, pod)?;
+    let kept = SyncedFileConfig::all(written, pod)?;
     if !kept.is_empty() && values.get(&table::RECIPES_ROOT)?.is_none() {
         let problem = "is empty, and [[config]] needs it";
         let remedy = "name a path, such as \"/\", or leave [[config]] out";
@@ -310,9 +310,9 @@ fn kept(values: &Values) -> Result<Vec<KeptValue>, ConfigError> {
     Ok(kept)
 }
 
-fn hooks(values: &Values) -> Result<Vec<Hook>, ConfigError> {
+fn hooks(values: &Values) -> Result<Vec<HookConfig>, ConfigError> {
     let (written, pod) = values.hooks();
-    Hook::all(written, pod)
+    HookConfig::all(written, pod)
 }
 
 /// Returns the servers, and the full path of the election there, for a fuzzer to try.

@@ -1,7 +1,7 @@
 //! The counters and measurements behind `/metrics`. Nothing is decided by them.
 
 use recipes::election::{Event, Standing, View};
-use recipes::{FencingToken, Moment, SessionId, Ticket, Way};
+use recipes::{AcquiredBy, FencingToken, Moment, SessionId, Ticket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Counters {
     }
 
     /// Counts what a member is about to hear.
-    pub fn hears(&mut self, event: &Event) {
+    pub fn on_event(&mut self, event: &Event) {
         if let Event::SessionTakenOver { record, sent_at, .. } = event {
             self.opened = Some((record.session, *sent_at));
         }
@@ -74,7 +74,7 @@ impl Counters {
     }
 
     /// Counts what the event changed.
-    pub fn stands(&mut self, standing: &Standing, now: Moment) {
+    pub fn on_state(&mut self, standing: &Standing, now: Moment) {
         if let (Some(ticket), Some(place)) = (standing.ticket(), standing.place()) {
             self.place = Some((ticket, place));
         }
@@ -102,8 +102,8 @@ impl Counters {
             return;
         }
         match way {
-            Way::Notification => self.handovers_by_notification += 1,
-            Way::Claim => self.handovers_by_claim += 1,
+            AcquiredBy::Notification => self.handovers_by_notification += 1,
+            AcquiredBy::Claim => self.handovers_by_claim += 1,
         }
     }
 
@@ -363,11 +363,11 @@ mod tests {
         assert_eq!(counters.granted, None);
         let timeout = Duration::from_secs(3);
         let sent_at = at(0);
-        counters.hears(&Event::SessionOpened { session: SessionId(1), timeout, sent_at });
-        counters.hears(&Event::SessionLost);
+        counters.on_event(&Event::SessionOpened { session: SessionId(1), timeout, sent_at });
+        counters.on_event(&Event::SessionLost);
         assert_eq!(counters.granted, Some(timeout));
         let timeout = Duration::from_secs(2);
-        counters.hears(&Event::SessionResumed { timeout, sent_at });
+        counters.on_event(&Event::SessionResumed { timeout, sent_at });
         assert_eq!(counters.granted, Some(timeout));
     }
 
@@ -472,9 +472,9 @@ mod tests {
         }
 
         fn step(&mut self, now: Moment, event: Event) {
-            self.counters.hears(&event);
+            self.counters.on_event(&event);
             let _undone = self.member.step(now, event);
-            self.counters.stands(&self.member.standing(), now);
+            self.counters.on_state(&self.member.standing(), now);
         }
 
         fn leaderless(&self, ms: u64) -> u64 {

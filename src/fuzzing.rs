@@ -6,7 +6,7 @@
 use crate::cli;
 use crate::clock::Clock;
 use crate::config;
-use crate::http::{Authorization, ElectionNames, Handler, Limits, Service, services};
+use crate::http::{Authorization, ConnectionLimits, ElectionNames, Handler, Service, services};
 use crate::runtime;
 use crate::status;
 use crate::zookeeper;
@@ -170,7 +170,7 @@ thread_local! {
         let clock = Clock::system();
         let (back, status) = status::set_up(&member("a"), clock.now());
         let names = ElectionNames { election: "/election".into(), znodes: PREFIX.into() };
-        let limits = Limits::for_application();
+        let limits = ConnectionLimits::for_application();
         let service = services(status, clock, names, Authorization::Header, &limits).api;
         let runtime = runtime::build().expect("a runtime can be built");
         FuzzServer { runtime, service, _publisher: back }

@@ -2,8 +2,8 @@
 
 use crate::counters::HoldingMeter;
 use recipes::Moment;
-use recipes::holding::{End, Loss, Standing, Status, Wanted};
-use recipes::lock::Entry;
+use recipes::holding::{End, HoldingSpec, HoldingStanding, HoldingState, Loss};
+use recipes::lock::LockEntry;
 use recipes::{FencingToken, Ticket};
 use std::convert::Infallible;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// The most locks and barriers that are held or waited for at once by way of one member.
+/// The most locks and barriers that are held or waited for at once through one member.
 pub const HOLDINGS_MAX: usize = 1024;
 
 /// How many requests may wait for the runner or the reader to take them.
@@ -36,7 +36,7 @@ impl HoldingName {
     pub fn parse(written: &str, what: &str, example: &str) -> Result<Self, String> {
         Self::new(written).ok_or_else(|| {
             format!(
-                "{written:?} is no {what}: write 1 to 64 of A-Z a-z 0-9 . _ -, such as {example}"
+                "{written:?} is not a {what}: write 1 to 64 of A-Z a-z 0-9 . _ -, such as {example}"
             )
         })
     }
@@ -55,7 +55,7 @@ impl fmt::Display for HoldingName {
 /// Asks for a lock, or to enter a barrier.
 pub struct Ask {
     pub name: HoldingName,
-    pub wanted: Wanted,
+    pub wanted: HoldingSpec,
     /// Where its standing is published; dropped when nothing of it is left.
     pub published: watch::Sender<Published>,
     /// Its sender is dropped when the lock is given back, the barrier is left, or neither is waited for any more.
@@ -66,7 +66,7 @@ pub struct Ask {
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     /// `None` until the runner has taken the request.
-    pub standing: Option<Standing>,
+    pub standing: Option<HoldingStanding>,
     pub ended: Option<Ended>,
 }
 
@@ -78,7 +78,7 @@ pub enum Ended {
     AllLeft,
     /// Another asked before, of the same name, for a lock of another kind or number of slots, or a barrier of another size.
     Refused {
-        found: Wanted,
+        found: HoldingSpec,
     },
     Lost(Loss),
     /// [`HOLDINGS_MAX`] are asked for already.
@@ -116,7 +116,7 @@ impl fmt::Display for Ended {
 
 /// How a lock or barrier stands at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
+pub enum HoldingView {
     /// So many at most are ahead that count against it; `None` while that is not known.
     Waiting {
         ahead: Option<usize>,
@@ -137,23 +137,25 @@ pub enum Judged {
 
 impl Published {
     /// Judges it at this moment: a lease ends without an event.
-    pub fn at(&self, now: Moment) -> Judged {
+    pub fn at(&self, now: Moment) -> HoldingView {
         if let Some(ended) = self.ended {
-            return Judged::Ended(ended);
+            return HoldingView::Ended(ended);
         }
         match self.standing.as_ref().map(|standing| standing.at(now)) {
             // Nothing is known of it, whatever it is.
-            None => Judged::Waiting { ahead: None },
-            Some(Status::Waiting { ahead }) => Judged::Waiting { ahead },
-            Some(Status::Gathering { present }) => Judged::Gathering { present },
-            Some(Status::Held { token, left }) => Judged::Held { token, until: now.after(left) },
-            Some(Status::Leaving) => Judged::Leaving,
-            Some(Status::Ended) => Judged::Ended(Ended::Lost(Loss::LeaseRanOut)),
+            None => HoldingView::Waiting { ahead: None },
+            Some(HoldingState::Waiting { ahead }) => HoldingView::Waiting { ahead },
+            Some(HoldingState::Gathering { present }) => HoldingView::Gathering { present },
+            Some(HoldingState::Held { token, left }) => {
+                HoldingView::Held { token, until: now.after(left) }
+            }
+            Some(HoldingState::Leaving) => HoldingView::Leaving,
+            Some(HoldingState::Ended) => HoldingView::Ended(Ended::Lost(Loss::LeaseRanOut)),
         }
     }
 }
 
-impl Judged {
+impl HoldingView {
     /// Whether it is waited for, to hold it or to go inside.
     pub fn is_waiting(self) -> bool {
         matches!(self, Self::Waiting { .. } | Self::Gathering { .. })
@@ -166,14 +168,14 @@ impl Judged {
 }
 
 /// Asks what stands in ZooKeeper.
-pub enum Look {
+pub enum LookRequest {
     /// The names of all locks.
     Names(Answer<Arc<[String]>>),
     /// The queue of one.
-    Queue(HoldingName, Answer<Arc<[Place]>>),
+    Queue(HoldingName, Answer<Arc<[LockQueuePlace]>>),
     /// The names of all barriers.
     BarrierNames(Answer<Arc<[String]>>),
-    Barrier(HoldingName, Answer<Arc<Gathered>>),
+    Barrier(HoldingName, Answer<Arc<BarrierContent>>),
 }
 
 /// The answer, or why there is none.
@@ -181,8 +183,8 @@ pub type Answer<T> = oneshot::Sender<Result<T, String>>;
 
 /// One place in a lock's queue, as it was read.
 #[derive(Clone, Debug)]
-pub struct Place {
-    pub entry: Entry,
+pub struct LockQueuePlace {
+    pub entry: LockEntry,
     pub ticket: Ticket,
     pub znode: String,
     /// The member through which it is asked for; `None` if the znode does not say.
@@ -194,17 +196,17 @@ pub struct Place {
 
 /// Who is in front of a barrier or inside, as it was read.
 #[derive(Clone, Debug)]
-pub struct Gathered {
+pub struct BarrierContent {
     /// `None` if none that is there says one.
     pub size: Option<NonZeroU32>,
     pub is_open: bool,
     /// In order of arrival.
-    pub members: Vec<Present>,
+    pub members: Vec<BarrierOccupant>,
 }
 
 /// One that is in front of a barrier or inside, as it was read.
 #[derive(Clone, Debug)]
-pub struct Present {
+pub struct BarrierOccupant {
     pub ticket: Ticket,
     pub znode: String,
     /// The member through which it came; `None` if the znode does not say.
@@ -231,14 +233,14 @@ impl SwitchedOn {
 pub struct HoldingsHandle {
     pub switched_on: SwitchedOn,
     pub asks: mpsc::Sender<Ask>,
-    pub looks: mpsc::Sender<Look>,
+    pub looks: mpsc::Sender<LookRequest>,
     pub meter: Arc<HoldingsMeter>,
 }
 
 /// The runner's side.
 pub struct HoldingsRequests {
     pub asks: mpsc::Receiver<Ask>,
-    pub looks: mpsc::Receiver<Look>,
+    pub looks: mpsc::Receiver<LookRequest>,
     pub meter: Arc<HoldingsMeter>,
 }
 
@@ -250,10 +252,10 @@ pub struct HoldingsMeter {
 }
 
 impl HoldingsMeter {
-    pub fn of(&self, wanted: Wanted) -> &HoldingMeter {
+    pub fn of(&self, wanted: HoldingSpec) -> &HoldingMeter {
         match wanted {
-            Wanted::Lock(_) => &self.locks,
-            Wanted::Barrier(_) => &self.barriers,
+            HoldingSpec::Lock(_) => &self.locks,
+            HoldingSpec::Barrier(_) => &self.barriers,
         }
     }
 }

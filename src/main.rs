@@ -1,6 +1,6 @@
 //! Parses the command line, and dispatches what it asks for.
 
-use bellwether::cli::{self, Command, Effective};
+use bellwether::cli::{self, CliCommand, Effective};
 use bellwether::clock::Clock;
 use bellwether::config::security::CREDENTIALS_VARIABLE;
 use bellwether::daemon::{self, MISCONFIGURED, Task, secrets};
@@ -23,24 +23,24 @@ fn main() -> ExitCode {
 }
 
 /// Returns the exit code.
-fn dispatch(command: Command) -> Result<u8, ExitFailure> {
+fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
     match command {
-        Command::Run(effective) => daemon::run(effective, None),
-        Command::Exec { effective, once, command } => {
+        CliCommand::Run(effective) => daemon::run(effective, None),
+        CliCommand::Exec { effective, once, command } => {
             // Else it would lead with nothing to do, or again and again.
             cli::runnable(&command[0])?;
             daemon::run(effective, Some(Task { command, once }))
         }
-        Command::ExecOuterGuard { command } => guarded(exec::guard_guard(&command)),
-        Command::ExecInnerGuard { command } => guarded(exec::guard_command(&command)),
-        Command::ExecCommand { parent, files, command } => {
+        CliCommand::ExecOuterGuard { command } => guarded(exec::guard_guard(&command)),
+        CliCommand::ExecInnerGuard { command } => guarded(exec::guard_command(&command)),
+        CliCommand::ExecCommand { parent, files, command } => {
             Err(process::become_command(parent, files, &command))
         }
-        Command::CheckConfig { effective, json } => check_config(&effective, json),
-        Command::Terminal(errand) => run_errand(errand),
+        CliCommand::CheckConfig { effective, json } => check_config(&effective, json),
+        CliCommand::Terminal(errand) => run_errand(errand),
         #[cfg(feature = "dev")]
-        Command::Dev(options) => bellwether::dev::run(&options),
-        Command::Say(text) => Ok(say(&text)),
+        CliCommand::Dev(options) => bellwether::dev::run(&options),
+        CliCommand::Say(text) => Ok(say(&text)),
     }
 }
 

@@ -1,16 +1,16 @@
 //! Tells what is wrong with this member, in its own znode, for those who read the queue.
 //!
-//! It is told late and seldom rather than in the way of anything: a second after it has changed, and at most every five. While
+//! The state is published late and seldom rather than in the way of anything: a second after it has changed, and at most every five. While
 //! nothing is wrong there is nothing to tell.
 
-use crate::status::{OwnState, Request, StatusHandle};
+use crate::status::{MemberRequest, OwnState, StatusHandle};
 use recipes::Ticket;
 use std::time::Duration;
 use tokio::time::sleep;
 
 /// A change that does not last is not told.
 const SETTLED: Duration = Duration::from_secs(1);
-/// The shortest time between two that are told.
+/// The shortest time between two publications.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Tells each change until the rest of the daemon is gone.
@@ -21,7 +21,7 @@ pub async fn tell(mut status: StatusHandle) {
         if is_news(&status, told).is_some() {
             sleep(SETTLED).await;
             if let Some((ticket, state)) = is_news(&status, told) {
-                if status.requests.send(Request::Tell(state)).await.is_err() {
+                if status.requests.send(MemberRequest::Tell(state)).await.is_err() {
                     return;
                 }
                 told = Some((ticket, state));
@@ -59,7 +59,7 @@ fn is_news(status: &StatusHandle, told: Option<(Ticket, OwnState)>) -> Option<(T
 mod tests {
     use super::*;
     use crate::clock::Clock;
-    use crate::status::{self, Application, HookRecord, Hooks, StatusPublisher};
+    use crate::status::{self, ApplicationHealth, HookRecord, Hooks, StatusPublisher};
     use recipes::election::{Event, Member, Policy, Profile};
     use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionId};
     use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_has_changed_is_told_once_it_has_lasted_and_not_often() {
-        let mut scene = Scene::new();
+        let mut scene = ProblemFixture::new();
         scene.is_healthy(false);
         assert_eq!(scene.told().await, None, "it has no place");
         scene.is_healthy(true);
@@ -98,7 +98,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_wrong_is_told_again_in_another_place() {
-        let mut scene = Scene::new();
+        let mut scene = ProblemFixture::new();
         scene.joins(1);
         scene.hooks_fail(2);
         let ill = OwnState { hooks_failing: 2, ..WELL };
@@ -109,15 +109,15 @@ mod tests {
         assert_eq!(scene.told().await, Some(ill));
     }
 
-    struct Scene {
+    struct ProblemFixture {
         member: Member,
         publisher: StatusPublisher,
         hooks: watch::Sender<Hooks>,
-        application: watch::Sender<Option<Application>>,
+        application: watch::Sender<Option<ApplicationHealth>>,
         now: Moment,
     }
 
-    impl Scene {
+    impl ProblemFixture {
         fn new() -> Self {
             let id = MemberId::new("me").unwrap();
             let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
@@ -154,7 +154,7 @@ mod tests {
         }
 
         fn is_healthy(&self, healthy: bool) {
-            self.application.send_replace(Some(Application { healthy, failure: None }));
+            self.application.send_replace(Some(ApplicationHealth { healthy, failure: None }));
         }
 
         fn hooks_fail(&self, failing: usize) {
@@ -177,8 +177,8 @@ mod tests {
         async fn told(&mut self) -> Option<OwnState> {
             let request = timeout(Duration::from_secs(60), self.publisher.requests.recv()).await;
             match request.ok()?? {
-                Request::Tell(state) => Some(state),
-                Request::Members(_) | Request::Carry(..) => panic!("it only tells"),
+                MemberRequest::Tell(state) => Some(state),
+                MemberRequest::Members(_) | MemberRequest::Carry(..) => panic!("it only tells"),
             }
         }
     }

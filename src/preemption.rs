@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::status::StatusHandle;
-use crate::transfer::{self, Transferred};
+use crate::transfer::{self, TransferDone};
 use std::time::Duration;
 use tracing::{info, warn};
 
@@ -16,7 +16,7 @@ pub async fn run(mut status: StatusHandle, clock: Clock) {
         if let Some(member) = due {
             info!("{member} has the highest priority: transferring leadership to it");
             match transfer::preempt(&status, clock, member, WITHIN).await {
-                Ok(Transferred { leader, .. }) => {
+                Ok(TransferDone { leader, .. }) => {
                     info!("{} leads, which has a higher priority", leader.leader.id);
                 }
                 Err(refusal) => warn!("no transfer to a member of higher priority: {refusal}"),

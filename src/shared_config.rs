@@ -22,7 +22,7 @@ pub type ConfigName = HoldingName;
 
 /// The value of a name, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct ValueReading {
     /// Grows with each change: the zxid of the last one, or a later one before which none changed it.
     pub index: u64,
     /// `None` if there was no such znode.
@@ -40,9 +40,9 @@ pub struct Value {
 
 /// The known state of a name.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct ValueState {
     /// `None` before the first reading.
-    pub reading: Option<Arc<Reading>>,
+    pub reading: Option<Arc<ValueReading>>,
     /// Whether it is watched at this moment: else it may have changed.
     pub is_live: bool,
     /// The number of the last question that this answers.
@@ -56,16 +56,16 @@ pub struct Known {
 }
 
 /// A name that is watched for as long as there is one of these.
-pub struct Watched {
-    pub known: watch::Receiver<Known>,
+pub struct WatchedValue {
+    pub known: watch::Receiver<ValueState>,
     /// The number of the last question.
     pub questions: Arc<watch::Sender<u64>>,
 }
 
 /// Asks the runner.
-pub enum Request {
-    Watch(ConfigName, Answer<Watched, TooMany>),
-    Write(Write, Answer<Written, Unwritten>),
+pub enum ConfigRequest {
+    Watch(ConfigName, Answer<WatchedValue, TooMany>),
+    Write(ValueWrite, Answer<WriteOutcome, WriteError>),
     /// The names of all values.
     Names(Answer<Arc<[String]>, String>),
 }
@@ -78,7 +78,7 @@ pub struct TooMany;
 
 /// A write.
 #[derive(Clone, Debug)]
-pub struct Write {
+pub struct ValueWrite {
     pub name: ConfigName,
     pub action: WriteAction,
     pub condition: Condition,
@@ -108,7 +108,7 @@ pub enum Condition {
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     Created {
         version: i32,
         index: u64,
@@ -125,7 +125,7 @@ pub enum Written {
 
 /// Why it was not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unwritten {
+pub enum WriteError {
     /// The condition is not met: this version is there, or none.
     Differs { found: Option<i32> },
     /// There is nothing to delete.
@@ -142,8 +142,8 @@ pub enum Unwritten {
     Unknown,
 }
 
-impl Reading {
-    /// Whether it is what a client waits for that has seen this index. `as_of`: that of [`Known`].
+impl ValueReading {
+    /// Whether it is what a client waits for that has seen this index. `as_of`: that of [`ValueState`].
     ///
     /// Where there is no value, a client may have seen the index of a later moment than that at which there was none first. An
     /// index that is larger than any is not of this ensemble.
@@ -166,7 +166,7 @@ impl Reading {
     }
 }
 
-impl Known {
+impl ValueState {
     /// Whether there is an ephemeral value of the session by which it was read.
     pub fn is_own(&self) -> bool {
         let owner = self.reading.as_ref().and_then(|reading| reading.value.as_ref()?.owner);
@@ -174,12 +174,12 @@ impl Known {
     }
 }
 
-impl Watched {
-    /// Has it read anew, and returns that reading, and as of which index that is so.
+impl WatchedValue {
+    /// Has it read again, and returns that reading, and as of which index that is so.
     ///
     /// # Errors
     /// Why it cannot be read.
-    pub async fn read_anew(&mut self) -> Result<(Arc<Reading>, u64), Arc<str>> {
+    pub async fn read_anew(&mut self) -> Result<(Arc<ValueReading>, u64), Arc<str>> {
         let mut number = 0;
         self.questions.send_modify(|last| {
             *last += 1;
@@ -201,7 +201,7 @@ impl Watched {
     }
 
     /// Waits for a reading that is news to a client that has seen this index. `None` if this member leaves.
-    pub async fn news_since(&mut self, seen: Option<u64>) -> Option<Arc<Reading>> {
+    pub async fn news_since(&mut self, seen: Option<u64>) -> Option<Arc<ValueReading>> {
         loop {
             let reading = self.known.borrow_and_update().reading.clone();
             if let Some(reading) = reading
@@ -219,7 +219,7 @@ const LEAVES: &str = "this member is leaving";
 /// The side of those who read and write.
 #[derive(Clone)]
 pub struct ConfigHandle {
-    pub requests: mpsc::Sender<Request>,
+    pub requests: mpsc::Sender<ConfigRequest>,
     /// The path below which it stands, for people.
     pub root: Arc<str>,
     pub meter: Arc<ConfigMeter>,
@@ -227,7 +227,7 @@ pub struct ConfigHandle {
 
 /// The runner's side.
 pub struct ConfigRequests {
-    pub requests: mpsc::Receiver<Request>,
+    pub requests: mpsc::Receiver<ConfigRequest>,
     pub meter: Arc<ConfigMeter>,
 }
 
@@ -242,13 +242,13 @@ pub fn set_up(root: &str) -> (ConfigRequests, ConfigHandle) {
 mod tests {
     use super::*;
 
-    fn present(index: u64) -> Reading {
+    fn present(index: u64) -> ValueReading {
         let value = Value { data: Bytes::new(), version: 0, owner: None };
-        Reading { index, value: Some(value) }
+        ValueReading { index, value: Some(value) }
     }
 
-    fn absent(index: u64) -> Reading {
-        Reading { index, value: None }
+    fn absent(index: u64) -> ValueReading {
+        ValueReading { index, value: None }
     }
 
     #[test]
@@ -281,8 +281,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_question_is_answered_by_a_reading_that_began_after_it() {
-        let (publisher, known) = watch::channel(Known::default());
-        let mut watched = Watched { known, questions: Arc::new(watch::Sender::new(4)) };
+        let (publisher, known) = watch::channel(ValueState::default());
+        let mut watched = WatchedValue { known, questions: Arc::new(watch::Sender::new(4)) };
         let old = Arc::new(present(1));
         publisher.send_modify(|known| (known.reading, known.answers) = (Some(old), 4));
         let questions = watched.questions.clone();

@@ -7,7 +7,7 @@ use crate::shared_config::ConfigHandle;
 use recipes::election::{
     Announcement, Cause, Change, Command, Member, Priority, Profile, Standing, View,
 };
-use recipes::{Family, FencingToken, Moment, SessionId, Ticket};
+use recipes::{FencingToken, ForeignClient, Moment, SessionId, Ticket};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio::time::timeout;
 pub struct Snapshot {
     pub standing: Standing,
     pub link: ConnectionState,
-    pub onsets: Onsets,
+    pub onsets: ProblemStarts,
     /// When the runner's loop last ran.
     pub last_looped_at: Moment,
     pub recent_changes: Arc<RecentChanges>,
@@ -41,16 +41,16 @@ impl Snapshot {
 
     /// Returns what has the id of this member: the leader ahead, which so is not named to the application, or another
     /// in the queue. An earlier life of this member that does not lead is in nobody's way.
-    pub fn namesake(&self, now: Moment) -> Option<Namesake> {
+    pub fn duplicate_id(&self, now: Moment) -> Option<DuplicateId> {
         let left = self.counters.earlier_lives_end_at?.0.checked_sub(now.0);
         let left = left.filter(|left| !left.is_zero());
-        let leader = self.standing.namesake().map(|leader| leader.ticket.token);
+        let leader = self.standing.duplicate_id().map(|leader| leader.ticket.token);
         match (leader, self.same_id, left) {
             (Some(token), _, Some(for_at_most)) => {
-                Some(Namesake::MayBeEarlierLife { token, for_at_most })
+                Some(DuplicateId::MayBeEarlierLife { token, for_at_most })
             }
-            (Some(token), _, None) => Some(Namesake::Leader { token }),
-            (None, Some(token), None) => Some(Namesake::InQueue { token }),
+            (Some(token), _, None) => Some(DuplicateId::Leader { token }),
+            (None, Some(token), None) => Some(DuplicateId::InQueue { token }),
             (None, Some(_), Some(_)) | (None, None, _) => None,
         }
     }
@@ -58,7 +58,7 @@ impl Snapshot {
 
 /// Another member that has the id of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Namesake {
+pub enum DuplicateId {
     /// The leader ahead, which may be an earlier life of this member, whose session ends within this time.
     MayBeEarlierLife { token: FencingToken, for_at_most: Duration },
     /// The leader ahead, which has outlived every session of an earlier life.
@@ -69,8 +69,8 @@ pub enum Namesake {
 
 const AN_ID_EACH: &str = "give each member an id of its own (member.id, --id)";
 
-/// Describes the namesake to operators.
-impl fmt::Display for Namesake {
+/// Describes the member with the same id to operators.
+impl fmt::Display for DuplicateId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MayBeEarlierLife { token, for_at_most } => write!(
@@ -116,11 +116,11 @@ pub struct ConnectionState {
     /// The problem that keeps this member from its work, as a sentence for operators.
     pub problem: Option<String>,
     /// Information about the previous process, whose session this is.
-    pub restart: Option<Restart>,
+    pub restart: Option<SessionRestart>,
     /// Other clients' contenders in the election's path, as they were last seen.
     pub foreign: Vec<ForeignQueue>,
-    /// That this member waits behind what is no member's, as a sentence for operators.
-    pub stranger: Option<String>,
+    /// Says for operators that this member waits behind an unknown znode.
+    pub unknown_znode: Option<String>,
     /// That a member ahead writes its data in a newer format, as a sentence for operators.
     pub newer_format: Option<String>,
     /// Why the session cannot be kept for a next process.
@@ -130,7 +130,7 @@ pub struct ConnectionState {
 /// Another client's contenders in the election's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignQueue {
-    pub family: Family,
+    pub family: ForeignClient,
     /// How many were seen, of the hundred lowest of all clients.
     pub contenders: usize,
     /// The znode with the lowest number.
@@ -138,7 +138,7 @@ pub struct ForeignQueue {
     /// How that one names itself.
     pub id: Option<String>,
     /// In which client's queue this member stands itself, and then keeps out because of them.
-    pub among: Option<Family>,
+    pub among: Option<ForeignClient>,
 }
 
 impl ForeignQueue {
@@ -169,7 +169,7 @@ impl ForeignQueue {
 
 /// How a session came to this process from the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Restart {
+pub struct SessionRestart {
     /// From when the process before was alive last, as far as is known, until its session was resumed.
     pub down_for: Duration,
     /// The number of times that this session has been taken over.
@@ -191,27 +191,27 @@ impl ConnectionState {
 
 /// The start of each problem, by the wall clock; `None` while it does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Onsets {
+pub struct ProblemStarts {
     pub paused: Option<SystemTime>,
     pub unhealthy: Option<SystemTime>,
     /// Of the connection with ZooKeeper or the session.
     pub link: Option<SystemTime>,
     /// Another in the queue has the id of this member.
-    pub namesake: Option<SystemTime>,
+    pub duplicate_id: Option<SystemTime>,
     /// Other clients' contenders stand in the election's path.
     pub foreign: Option<SystemTime>,
-    /// This member waits behind what is no member's.
-    pub stranger: Option<SystemTime>,
+    /// This member waits behind an unknown znode.
+    pub unknown_znode: Option<SystemTime>,
     /// A member ahead writes its data in a newer format.
     pub newer_format: Option<SystemTime>,
     /// The session cannot be kept for a next process.
     pub session_file: Option<SystemTime>,
 }
 
-impl Onsets {
+impl ProblemStarts {
     /// Returns them as of this moment: a state that lasts keeps its onset, whatever text describes it now.
     #[must_use]
-    pub fn noting(
+    pub fn update(
         self,
         standing: &Standing,
         link: &ConnectionState,
@@ -224,9 +224,9 @@ impl Onsets {
             paused: onset(self.paused, standing.is_paused()),
             unhealthy: onset(self.unhealthy, standing.is_unhealthy()),
             link: onset(self.link, link.is_troubled()),
-            namesake: onset(self.namesake, same_id.is_some()),
+            duplicate_id: onset(self.duplicate_id, same_id.is_some()),
             foreign: onset(self.foreign, !link.foreign.is_empty()),
-            stranger: onset(self.stranger, link.stranger.is_some()),
+            unknown_znode: onset(self.unknown_znode, link.unknown_znode.is_some()),
             newer_format: onset(self.newer_format, link.newer_format.is_some()),
             session_file: onset(self.session_file, link.session_file.is_some()),
         }
@@ -234,18 +234,18 @@ impl Onsets {
 }
 
 /// Requests to the runner.
-pub enum Request {
-    Members(oneshot::Sender<Result<Arc<[Entry]>, String>>),
+pub enum MemberRequest {
+    Members(oneshot::Sender<Result<Arc<[MemberEntry]>, String>>),
     /// To be written into the member's own znode.
     Tell(OwnState),
     /// Answered when it has been carried out: whether ZooKeeper confirmed that the session, if it
     /// had to end, has ended.
-    Carry(Command, Caller),
+    Carry(Command, ReplyTo),
 }
 
 /// Why a command is not known to be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Undone {
+pub enum CommandError {
     /// Too many ask at once: it is not.
     NotTaken,
     /// The command has not been carried out yet, and may still be.
@@ -256,13 +256,13 @@ pub enum Undone {
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The caller of a command.
-pub struct Caller {
+pub struct ReplyTo {
     done: oneshot::Sender<bool>,
     /// From this moment on the caller has stopped waiting, even if it was frozen and could not show that.
     waits_until: Option<Moment>,
 }
 
-impl Caller {
+impl ReplyTo {
     /// Returns also the receiver of the outcome: whether ZooKeeper confirmed the command.
     pub fn waiting_until(moment: Moment) -> (Self, oneshot::Receiver<bool>) {
         let (done, when_done) = oneshot::channel();
@@ -270,7 +270,7 @@ impl Caller {
     }
 
     /// Returns a caller that waits for as long as it takes, or not at all.
-    pub fn patient() -> (Self, oneshot::Receiver<bool>) {
+    pub fn without_deadline() -> (Self, oneshot::Receiver<bool>) {
         let (done, when_done) = oneshot::channel();
         (Self { done, waits_until: None }, when_done)
     }
@@ -285,7 +285,7 @@ impl Caller {
         let _receiver_gone = self.done.send(confirmed);
     }
 
-    fn has_given_up(&self, now: Moment) -> bool {
+    fn is_expired(&self, now: Moment) -> bool {
         self.done.is_closed() || self.waits_until.is_some_and(|until| until < now)
     }
 }
@@ -294,14 +294,14 @@ impl Caller {
 /// has failed. The callers of other commands need not wait.
 ///
 /// After a freeze the caller may not have had the time yet to show that it has stopped: the clock tells.
-pub fn comes_too_late(command: &Command, caller: &Caller, now: Moment) -> bool {
+pub fn caller_expired(command: &Command, caller: &ReplyTo, now: Moment) -> bool {
     match command {
         Command::Resign
         | Command::Transfer { .. }
         | Command::Preempt { .. }
         | Command::HandOver(_)
         | Command::Pause
-        | Command::Resume => caller.has_given_up(now),
+        | Command::Resume => caller.is_expired(now),
         Command::CancelTransfer(_)
         | Command::ReportHealth { .. }
         | Command::UpdateProfile { .. }
@@ -321,7 +321,7 @@ pub struct OwnState {
 
 /// One member's znode, as it was read.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct MemberEntry {
     pub ticket: Ticket,
     /// `None` if the znode's data has none: another ZooKeeper client wrote it.
     pub profile: Option<Profile>,
@@ -338,18 +338,18 @@ pub struct Entry {
 
 /// How a value does that is kept as a file.
 #[derive(Clone, Debug)]
-pub struct KeptRecord {
+pub struct SyncedFileRecord {
     pub name: String,
     pub file: String,
     /// Of the value that was written by this process; `None` if none was.
     pub version: Option<i32>,
-    pub state: KeptState,
+    pub state: SyncedFileState,
     /// Why it is not current, for people.
     pub problem: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeptState {
+pub enum SyncedFileState {
     /// The file has the value that there is.
     Current,
     /// ZooKeeper is away, or does not show it: the file stays as it is.
@@ -360,9 +360,9 @@ pub enum KeptState {
     Unwritten,
 }
 
-impl Entry {
+impl MemberEntry {
     /// Returns what is known of a znode that another ZooKeeper client wrote.
-    pub fn of_stranger(ticket: Ticket, created_at: SystemTime) -> Self {
+    pub fn of_unknown(ticket: Ticket, created_at: SystemTime) -> Self {
         let priority = Priority::default();
         let state = OwnState::default();
         let profile = None;
@@ -396,14 +396,14 @@ pub struct HookRecord {
     pub spent: Duration,
     /// On which change it runs at the moment.
     pub running: Option<&'static str>,
-    pub last: Option<HookRun>,
+    pub last: Option<LastHookRun>,
     /// When the first of the runs began that failed with none that succeeded since.
     pub failing_since: Option<SystemTime>,
 }
 
 /// How the application is, by its last check.
 #[derive(Clone, Debug)]
-pub struct Application {
+pub struct ApplicationHealth {
     /// Becomes false after a few failures, and true again after a few successes.
     pub healthy: bool,
     /// Of the last check, or why it is not healthy all the same.
@@ -412,7 +412,7 @@ pub struct Application {
 
 /// One run of a hook that has ended.
 #[derive(Clone, Debug)]
-pub struct HookRun {
+pub struct LastHookRun {
     pub change: &'static str,
     /// When it began.
     pub at: SystemTime,
@@ -449,7 +449,7 @@ pub struct StatusPublisher {
     pub snapshot: watch::Sender<Arc<Snapshot>>,
     /// Notified when the lease that is published ends at another moment.
     pub lease_moved: Arc<Notify>,
-    pub requests: mpsc::Receiver<Request>,
+    pub requests: mpsc::Receiver<MemberRequest>,
     pub meter: Arc<Meter>,
 }
 
@@ -467,11 +467,11 @@ pub struct StatusHandle {
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
     /// Notified when the lease that is published ends at another moment, for the one reader who has to know at once.
     pub lease_moved: Arc<Notify>,
-    pub requests: mpsc::Sender<Request>,
+    pub requests: mpsc::Sender<MemberRequest>,
     /// The record that the runner of the hooks publishes.
     pub hooks: watch::Receiver<Hooks>,
     /// The result that the health check publishes; `None` if there is no check, or no result yet.
-    pub application: watch::Receiver<Option<Application>>,
+    pub application: watch::Receiver<Option<ApplicationHealth>>,
     pub meter: Arc<Meter>,
     /// Limits the wait for a command.
     pub patience: Duration,
@@ -482,7 +482,7 @@ pub struct StatusHandle {
     /// Handles requests for the shared configuration; `None` if it is switched off.
     pub shared_config: Option<ConfigHandle>,
     /// How the values do that are kept as files.
-    pub kept: watch::Receiver<Vec<KeptRecord>>,
+    pub kept: watch::Receiver<Vec<SyncedFileRecord>>,
     /// Notified when a client has asked for the end of the process.
     pub shutdown: Arc<Notify>,
 }
@@ -495,13 +495,13 @@ impl StatusHandle {
     ///
     /// # Errors
     /// It is not known to be carried out.
-    pub async fn command(&self, command: Command, now: Moment) -> Result<bool, Undone> {
-        let (caller, when_done) = Caller::waiting_until(now.after(self.patience));
-        let asked = self.requests.try_send(Request::Carry(command, caller));
-        asked.map_err(|_| Undone::NotTaken)?;
+    pub async fn command(&self, command: Command, now: Moment) -> Result<bool, CommandError> {
+        let (caller, when_done) = ReplyTo::waiting_until(now.after(self.patience));
+        let asked = self.requests.try_send(MemberRequest::Carry(command, caller));
+        asked.map_err(|_| CommandError::NotTaken)?;
         match timeout(self.patience, when_done).await {
             Ok(Ok(confirmed)) => Ok(confirmed),
-            Ok(Err(_)) | Err(_) => Err(Undone::Pending),
+            Ok(Err(_)) | Err(_) => Err(CommandError::Pending),
         }
     }
 
@@ -509,7 +509,7 @@ impl StatusHandle {
     ///
     /// # Errors
     /// Why it cannot be read, for operators.
-    pub async fn members(&self) -> Result<Arc<[Entry]>, String> {
+    pub async fn members(&self) -> Result<Arc<[MemberEntry]>, String> {
         // While there is no connection, a question would only wait for one.
         let problem = {
             let Snapshot { link, standing, .. } = &**self.snapshot.borrow();
@@ -530,7 +530,7 @@ impl StatusHandle {
             return Err(problem);
         }
         let (answer, answered) = oneshot::channel();
-        let asked = self.requests.try_send(Request::Members(answer));
+        let asked = self.requests.try_send(MemberRequest::Members(answer));
         asked.map_err(|_| "too many ask at once".to_owned())?;
         match timeout(READ_TIMEOUT, answered).await {
             Ok(Ok(read)) => read,
@@ -564,7 +564,7 @@ impl StatusHandle {
     }
 
     /// Returns the same channels, but requests go through a task that forwards them and may take so long.
-    pub fn by_way_of(&self, takes: Duration) -> (Self, mpsc::Receiver<Request>) {
+    pub fn with_interceptor(&self, takes: Duration) -> (Self, mpsc::Receiver<MemberRequest>) {
         let (requests, asked) = mpsc::channel(64);
         (Self { requests, patience: self.patience + takes, ..self.clone() }, asked)
     }
@@ -575,7 +575,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
     let snapshot = Snapshot {
         standing: member.standing(),
         link: ConnectionState::default(),
-        onsets: Onsets::default(),
+        onsets: ProblemStarts::default(),
         last_looped_at: now,
         recent_changes: Arc::default(),
         counters: Counters::begun(now),
@@ -633,11 +633,11 @@ mod tests {
         let mut hear = |now, event: Event| {
             let _undone = member.step(now, event.clone());
             publisher.amend(|snapshot| {
-                snapshot.counters.hears(&event);
+                snapshot.counters.on_event(&event);
                 snapshot.standing = member.standing();
             });
         };
-        let judged = |now| status.snapshot.borrow().namesake(now);
+        let judged = |now| status.snapshot.borrow().duplicate_id(now);
         let ticket =
             |n: i32| Ticket { sequence: Sequence::new(n).unwrap(), token: FencingToken(n as u64) };
         let ahead = ticket(3);
@@ -650,16 +650,17 @@ mod tests {
         let announcement = Some(Announcement { leader: profile, ticket: ahead });
         hear(at(1), Event::PredecessorRead { predecessor: ahead, announcement });
         let for_at_most = Duration::from_secs(1);
-        assert_eq!(judged(at(14)), Some(Namesake::MayBeEarlierLife { token, for_at_most }));
-        assert_eq!(judged(at(15)), Some(Namesake::Leader { token }));
+        assert_eq!(judged(at(14)), Some(DuplicateId::MayBeEarlierLife { token, for_at_most }));
+        assert_eq!(judged(at(15)), Some(DuplicateId::Leader { token }));
         // The servers may have a new leader, which counts all timeouts anew.
         hear(at(20), Event::SessionResumed { timeout, sent_at: at(20) });
-        assert_eq!(judged(at(34)), Some(Namesake::MayBeEarlierLife { token, for_at_most }));
-        assert_eq!(judged(at(35)), Some(Namesake::Leader { token }));
+        assert_eq!(judged(at(34)), Some(DuplicateId::MayBeEarlierLife { token, for_at_most }));
+        assert_eq!(judged(at(35)), Some(DuplicateId::Leader { token }));
     }
 
     #[test]
-    fn another_of_the_same_id_that_does_not_lead_is_a_namesake_when_it_outlives_earlier_lives() {
+    fn another_of_the_same_id_that_does_not_lead_is_a_duplicate_id_when_it_outlives_earlier_lives()
+    {
         let heartbeat = Duration::from_secs(1);
         let id = MemberId::new("a").unwrap();
         let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
@@ -669,31 +670,31 @@ mod tests {
         let opened = Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) };
         let token = FencingToken(3);
         publisher.amend(|snapshot| {
-            snapshot.counters.hears(&opened);
+            snapshot.counters.on_event(&opened);
             snapshot.same_id = Some(token);
         });
-        let judged = |now| status.snapshot.borrow().namesake(now);
+        let judged = |now| status.snapshot.borrow().duplicate_id(now);
         assert_eq!(judged(at(14)), None, "it may be an earlier life, and is in nobody's way");
-        assert_eq!(judged(at(15)), Some(Namesake::InQueue { token }));
+        assert_eq!(judged(at(15)), Some(DuplicateId::InQueue { token }));
     }
 
     #[test]
     fn a_command_to_move_comes_too_late_when_its_caller_waits_no_more() {
         for command in [Command::Resign, Command::Pause, Command::Resume] {
-            let (caller, waits) = Caller::waiting_until(at(5));
-            assert!(!comes_too_late(&command, &caller, at(5)));
-            assert!(comes_too_late(&command, &caller, at(6)));
+            let (caller, waits) = ReplyTo::waiting_until(at(5));
+            assert!(!caller_expired(&command, &caller, at(5)));
+            assert!(caller_expired(&command, &caller, at(6)));
             drop(waits);
-            assert!(comes_too_late(&command, &caller, at(5)));
-            let (patient, waits) = Caller::patient();
-            assert!(!comes_too_late(&command, &patient, at(500)));
+            assert!(caller_expired(&command, &caller, at(5)));
+            let (patient, waits) = ReplyTo::without_deadline();
+            assert!(!caller_expired(&command, &patient, at(500)));
             drop(waits);
-            assert!(comes_too_late(&command, &patient, at(0)));
+            assert!(caller_expired(&command, &patient, at(0)));
         }
         let told = Command::UpdateProfile { address: None, labels: BTreeMap::new() };
         for command in [Command::ReportHealth { healthy: false }, told] {
-            let (caller, _) = Caller::patient();
-            assert!(!comes_too_late(&command, &caller, at(0)), "its sender never waits");
+            let (caller, _) = ReplyTo::without_deadline();
+            assert!(!caller_expired(&command, &caller, at(0)), "its sender never waits");
         }
     }
 
@@ -705,24 +706,27 @@ mod tests {
         let policy = Policy::new(Margins { heartbeat, half_tick: heartbeat });
         let mut member = Member::new(Arc::new(profile), policy);
         let mut link = ConnectionState::default();
-        let mut onsets = Onsets::default();
+        let mut onsets = ProblemStarts::default();
         let mut note = |link: &ConnectionState, member: &Member, second: u64| {
-            onsets = onsets.noting(&member.standing(), link, None, || date(second));
+            onsets = onsets.update(&member.standing(), link, None, || date(second));
             onsets
         };
-        assert_eq!(note(&link, &member, 1), Onsets::default());
+        assert_eq!(note(&link, &member, 1), ProblemStarts::default());
 
         link.problem = Some("the servers refuse".into());
         note(&link, &member, 2);
         link.problem = Some("the servers do not answer".into());
-        assert_eq!(note(&link, &member, 3), Onsets { link: Some(date(2)), ..Onsets::default() });
+        assert_eq!(
+            note(&link, &member, 3),
+            ProblemStarts { link: Some(date(2)), ..ProblemStarts::default() }
+        );
         let session = (SessionId(1), heartbeat);
         link = ConnectionState {
             session: Some(session),
             connected: true,
             ..ConnectionState::default()
         };
-        assert_eq!(note(&link, &member, 4), Onsets::default());
+        assert_eq!(note(&link, &member, 4), ProblemStarts::default());
         link.connected = false;
         assert_eq!(note(&link, &member, 5).link, Some(date(5)), "before a reason is known");
 
@@ -730,12 +734,13 @@ mod tests {
         note(&link, &member, 6);
         member.step(at(7), Event::Command(Command::ReportHealth { healthy: false }));
         let [link_since, paused, unhealthy] = [5, 6, 7].map(|second| Some(date(second)));
-        let noted = Onsets { paused, unhealthy, link: link_since, ..Onsets::default() };
+        let noted =
+            ProblemStarts { paused, unhealthy, link: link_since, ..ProblemStarts::default() };
         assert_eq!(note(&link, &member, 7), noted);
         member.step(at(8), Event::Command(Command::Resume));
         member.step(at(8), Event::Command(Command::ReportHealth { healthy: true }));
         link.forget_session();
-        assert_eq!(note(&link, &member, 8), Onsets::default());
+        assert_eq!(note(&link, &member, 8), ProblemStarts::default());
     }
 
     fn date(second: u64) -> SystemTime {

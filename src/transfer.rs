@@ -1,10 +1,10 @@
-//! Moves leadership to another member: names the heir, waits until it has accepted, and hands over.
+//! Moves leadership to another member: names the target, waits until it has accepted, and hands over.
 //!
 //! Until then this member leads on, so that a transfer which comes to nothing costs no term.
 
 use crate::clock::Clock;
-use crate::status::{RecentChanges, StatusHandle, Undone};
-use recipes::election::{Announcement, ChangeKind, Command, Heir, Offer, Role, Standing};
+use crate::status::{CommandError, RecentChanges, StatusHandle};
+use recipes::election::{Announcement, ChangeKind, Command, Offer, Role, Standing, TransferTarget};
 use recipes::{FencingToken, Moment, Sequence, Ticket};
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const HEARTBEATS: u32 = 3;
 
 /// Leadership was moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transferred {
+pub struct TransferDone {
     pub leader: Announcement,
     /// From the end of the old term until this member heard of the new one: an upper bound of the time without a leader.
     pub leaderless: Duration,
@@ -30,22 +30,22 @@ pub struct Transferred {
 pub enum Refusal {
     /// This member does not lead.
     NotLeader,
-    /// The heir is this member.
+    /// The target is this member.
     Itself,
     /// No such member is in the queue, or no other at all.
     NotInQueue(Option<String>),
-    /// The heir has left the queue since.
+    /// The target has left the queue since.
     Gone,
-    /// The heir has not accepted in time.
+    /// The target has not accepted in time.
     NotReady,
-    /// Another heir was named meanwhile: its number.
+    /// Another target was named meanwhile: its number.
     Replaced(Sequence),
     /// This member ceased to lead meanwhile.
     LeadsNoMore,
     /// The queue cannot be read: why.
     Unread(String),
     /// It is not known whether the election got the command.
-    Undone(Undone),
+    Undone(CommandError),
     /// This member has handed over, and knows no leader yet.
     Unheard,
     /// This member has handed over, and another leads than the one that was wanted.
@@ -63,7 +63,7 @@ pub async fn transfer(
     clock: Clock,
     to: Option<&str>,
     within: Duration,
-) -> Result<Transferred, Refusal> {
+) -> Result<TransferDone, Refusal> {
     let mut attempt = Attempt::begun(status, clock, within)?;
     let result = attempt.carried_out(to).await;
     status.meter.transferred(result.is_ok());
@@ -79,7 +79,7 @@ pub async fn preempt(
     clock: Clock,
     preferred: Sequence,
     within: Duration,
-) -> Result<Transferred, Refusal> {
+) -> Result<TransferDone, Refusal> {
     let mut attempt = Attempt::begun(status, clock, within)?;
     let result = attempt.preempted_by(preferred).await;
     status.meter.preempted(result.is_ok());
@@ -105,7 +105,7 @@ impl<'a> Attempt<'a> {
         Ok(Self { status, clock, own: announcement, within, named: None, late: Refusal::NotReady })
     }
 
-    async fn carried_out(&mut self, to: Option<&str>) -> Result<Transferred, Refusal> {
+    async fn carried_out(&mut self, to: Option<&str>) -> Result<TransferDone, Refusal> {
         let accepted = timeout(self.within, self.accepted(to)).await;
         let own = self.own.leader.id.clone();
         let is_wanted = |leader: &Announcement| match to {
@@ -119,7 +119,7 @@ impl<'a> Attempt<'a> {
         self.ended(ended).await
     }
 
-    async fn preempted_by(&mut self, preferred: Sequence) -> Result<Transferred, Refusal> {
+    async fn preempted_by(&mut self, preferred: Sequence) -> Result<TransferDone, Refusal> {
         let until = self.until();
         let accepted = self.accepted_by(preferred, Command::Preempt { until }, self.within).await;
         let is_preferred = |leader: &Announcement| leader.ticket.sequence == preferred;
@@ -131,22 +131,22 @@ impl<'a> Attempt<'a> {
     }
 
     /// Has the member forget the offer of an attempt that came to nothing.
-    async fn ended(&self, ended: Result<Transferred, Refusal>) -> Result<Transferred, Refusal> {
+    async fn ended(&self, ended: Result<TransferDone, Refusal>) -> Result<TransferDone, Refusal> {
         if let (Err(_), Some(offer)) = (&ended, self.named) {
-            // The member has forgotten it if it leads no more, or has another heir; else it forgets it in time.
+            // The member has forgotten it if it leads no more, or has another target; else it forgets it in time.
             let _done = self.status.command(Command::CancelTransfer(offer), self.clock.now()).await;
         }
         ended
     }
 
-    /// Waits until an heir has accepted. Where any will do, those that are not ready are passed over.
+    /// Waits until a target has accepted. Where any will do, those that are not ready are passed over.
     async fn accepted(&mut self, to: Option<&str>) -> Result<Offer, Refusal> {
         if let Some(to) = to {
             return self.accepted_by_one(to).await;
         }
         loop {
-            for heir in self.found(None, None).await? {
-                match self.accepts(heir, HEARTBEATS * self.status.heartbeat).await {
+            for target in self.found(None, None).await? {
+                match self.accepts(target, HEARTBEATS * self.status.heartbeat).await {
                     Err(Refusal::Gone | Refusal::NotReady) => {}
                     ended => return ended,
                 }
@@ -155,7 +155,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// As `accepted`, by the member with this id. If it leaves its place, to make way for the heir of another transfer, it
+    /// As `accepted`, by the member with this id. If it leaves its place, to make way for the target of another transfer, it
     /// is asked again at the next one.
     async fn accepted_by_one(&mut self, to: &str) -> Result<Offer, Refusal> {
         if to == self.own.leader.id.as_str() {
@@ -164,9 +164,9 @@ impl<'a> Attempt<'a> {
         let mut gone = None;
         loop {
             // Of two with one id, one may be an earlier life, which came first.
-            let heir = self.found(Some(to), gone).await?.pop().expect("there is at least one");
-            match self.accepts(heir, self.within).await {
-                Err(Refusal::Gone) => gone = Some(heir),
+            let target = self.found(Some(to), gone).await?.pop().expect("there is at least one");
+            match self.accepts(target, self.within).await {
+                Err(Refusal::Gone) => gone = Some(target),
                 ended => return ended,
             }
         }
@@ -183,17 +183,17 @@ impl<'a> Attempt<'a> {
             Some(_) => Refusal::Gone,
         };
         self.late = absent.clone();
-        let mut heirs = self.heirs(to, gone).await?;
-        if heirs.is_empty() {
+        let mut targets = self.targets(to, gone).await?;
+        if targets.is_empty() {
             // The target may have joined since the queue was read.
             sleep(READING).await;
-            heirs = self.heirs(to, gone).await?;
+            targets = self.targets(to, gone).await?;
         }
         self.late = Refusal::NotReady;
-        if heirs.is_empty() { Err(absent) } else { Ok(heirs) }
+        if targets.is_empty() { Err(absent) } else { Ok(targets) }
     }
 
-    async fn heirs(
+    async fn targets(
         &self,
         to: Option<&str>,
         gone: Option<Sequence>,
@@ -205,12 +205,12 @@ impl<'a> Attempt<'a> {
             id.is_some_and(|id| to.is_none_or(|to| to == id))
         });
         let sequences = wanted.map(|entry| entry.ticket.sequence);
-        Ok(sequences.filter(|heir| Some(*heir) != gone).collect())
+        Ok(sequences.filter(|target| Some(*target) != gone).collect())
     }
 
-    async fn accepts(&mut self, heir: Sequence, at_most: Duration) -> Result<Offer, Refusal> {
+    async fn accepts(&mut self, target: Sequence, at_most: Duration) -> Result<Offer, Refusal> {
         let until = self.until();
-        self.accepted_by(heir, Command::Transfer { heir, until }, at_most).await
+        self.accepted_by(target, Command::Transfer { target, until }, at_most).await
     }
 
     /// Returns when an offer that is made now is given up: it outlasts the end of a command that `exec` runs.
@@ -220,15 +220,15 @@ impl<'a> Attempt<'a> {
 
     async fn accepted_by(
         &mut self,
-        heir: Sequence,
+        target: Sequence,
         offering: Command,
         at_most: Duration,
     ) -> Result<Offer, Refusal> {
         self.command(offering).await?;
-        let named = self.status.snapshot.borrow().standing.heir();
-        let Some((offer, _)) = named.filter(|(offer, _)| offer.heir == heir) else {
+        let named = self.status.snapshot.borrow().standing.target();
+        let Some((offer, _)) = named.filter(|(offer, _)| offer.target == target) else {
             return Err(
-                named.map_or(Refusal::LeadsNoMore, |(named, _)| Refusal::Replaced(named.heir))
+                named.map_or(Refusal::LeadsNoMore, |(named, _)| Refusal::Replaced(named.target))
             );
         };
         self.named = Some(offer);
@@ -243,11 +243,11 @@ impl<'a> Attempt<'a> {
 
     /// Judges the state of this offer.
     fn judged(&self, standing: &Standing, offer: Offer) -> Result<Offer, Refusal> {
-        match standing.heir() {
-            Some((named, _)) if named != offer => Err(Refusal::Replaced(named.heir)),
-            Some((_, Heir::Awaited)) => Err(Refusal::NotReady),
-            Some((_, Heir::Gone)) => Err(Refusal::Gone),
-            Some((_, Heir::Ready)) => Ok(offer),
+        match standing.target() {
+            Some((named, _)) if named != offer => Err(Refusal::Replaced(named.target)),
+            Some((_, TransferTarget::Awaited)) => Err(Refusal::NotReady),
+            Some((_, TransferTarget::Gone)) => Err(Refusal::Gone),
+            Some((_, TransferTarget::Ready)) => Ok(offer),
             None if self.leads(standing) => Err(Refusal::NotReady),
             None => Err(Refusal::LeadsNoMore),
         }
@@ -257,7 +257,7 @@ impl<'a> Attempt<'a> {
         &self,
         offer: Offer,
         is_wanted: impl Fn(&Announcement) -> bool,
-    ) -> Result<Transferred, Refusal> {
+    ) -> Result<TransferDone, Refusal> {
         self.command(Command::HandOver(offer)).await?;
         let standing = self.status.snapshot.borrow().standing.clone();
         if self.leads(&standing) {
@@ -272,7 +272,7 @@ impl<'a> Attempt<'a> {
         let found = successor(&self.status.snapshot.borrow().recent_changes, token);
         let (leader, leaderless) = found.ok_or(Refusal::Unheard)?;
         match is_wanted(&leader) {
-            true => Ok(Transferred { leader, leaderless }),
+            true => Ok(TransferDone { leader, leaderless }),
             false => Err(Refusal::AnotherLeads(leader)),
         }
     }
@@ -306,14 +306,14 @@ impl Refusal {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::NotLeader => "not-leader",
-            Self::Itself => "leads-already",
+            Self::Itself => "already-leader",
             Self::NotInQueue(_) => "no-such-member",
-            Self::Gone => "heir-gone",
-            Self::NotReady => "heir-not-ready",
-            Self::Replaced(_) => "another-heir",
-            Self::LeadsNoMore => "leads-no-more",
-            Self::Unread(_) => "line-unread",
-            Self::Undone(_) => "order-pending",
+            Self::Gone => "target-gone",
+            Self::NotReady => "target-not-ready",
+            Self::Replaced(_) => "another-target",
+            Self::LeadsNoMore => "no-longer-leader",
+            Self::Unread(_) => "queue-unavailable",
+            Self::Undone(_) => "command-pending",
             Self::Unheard => "no-leader",
             Self::AnotherLeads(_) => "another-leads",
         }
@@ -330,18 +330,18 @@ impl fmt::Display for Refusal {
             Self::Itself => f.write_str("it leads already"),
             Self::NotInQueue(Some(id)) => write!(f, "{id:?} is not in the queue: {OUT}"),
             Self::NotInQueue(None) => f.write_str("no other member is in the queue"),
-            Self::Gone => write!(f, "the heir has left the queue: {OUT}; this member leads on"),
+            Self::Gone => write!(f, "the target has left the queue: {OUT}; this member leads on"),
             Self::NotReady => f.write_str(
-                "no heir was ready in time: it, or a member between, has no connection or no lease, or is of a version \
+                "no target was ready in time: it, or a member between, has no connection or no lease, or is of a version \
                  without transfers; this member leads on",
             ),
-            Self::Replaced(heir) => write!(
+            Self::Replaced(target) => write!(
                 f,
-                "a later transfer made the member with the number {heir} the heir: only the last one counts. See /members \
+                "a later transfer made the member with the number {target} the target: only the last one counts. See /members \
                  for who it is, and transfer again if another is to lead after all"
             ),
             Self::LeadsNoMore => {
-                f.write_str("this member ceased to lead before the heir was ready (see /history)")
+                f.write_str("this member ceased to lead before the target was ready (see /history)")
             }
             Self::Unread(why) => write!(f, "the queue cannot be read: {why}"),
             Self::Undone(_) => f.write_str("the election was not told in time"),
@@ -350,7 +350,7 @@ impl fmt::Display for Refusal {
             }
             Self::AnotherLeads(leader) => write!(
                 f,
-                "the heir was gone when this member had handed over: {} leads, with token {}",
+                "the target was gone when this member had handed over: {} leads, with token {}",
                 leader.leader.id, leader.ticket.token
             ),
         }
@@ -360,7 +360,9 @@ impl fmt::Display for Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{self, Caller, Entry, RecordedChange, Request, StatusPublisher};
+    use crate::status::{
+        self, MemberEntry, MemberRequest, RecordedChange, ReplyTo, StatusPublisher,
+    };
     use recipes::election::{Cause, Event, Member, Policy, Profile, changes};
     use recipes::{Margins, MemberId, SessionId};
     use std::collections::BTreeMap;
@@ -377,15 +379,15 @@ mod tests {
         AllButTheFirstAccept,
         AcceptAndVanish,
         Leave,
-        /// The second makes way for another heir, and joins again as number 4.
+        /// The second makes way for another target, and joins again as number 4.
         SecondRejoins,
         Nothing,
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_heir_that_was_named_leads_and_the_answer_has_its_token() {
+    async fn the_target_that_was_named_leads_and_the_answer_has_its_token() {
         let (done, runner) = transferred(Behind::Accept, Some("c"), MINUTE).await;
-        let Transferred { leader, leaderless } = done.expect("it accepted");
+        let TransferDone { leader, leaderless } = done.expect("it accepted");
         assert_eq!((leader.leader.id.as_str(), leader.ticket), ("c", ticket(3)));
         assert!(leaderless < MINUTE);
         assert_eq!(runner.status.meter.transfers(), [1, 0]);
@@ -402,7 +404,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_transfer_that_comes_to_nothing_says_why_and_leaves_no_heir() {
+    async fn a_transfer_that_comes_to_nothing_says_why_and_leaves_no_target() {
         for (behind, to, expected) in [
             (Behind::Nothing, Some("b"), Refusal::NotReady),
             (Behind::Nothing, None, Refusal::NotReady),
@@ -415,13 +417,13 @@ mod tests {
             let now = runner.clock.now();
             let is_leader = matches!(runner.member.standing().at(now), Role::Leader { .. });
             assert!(is_leader, "{expected}");
-            assert_eq!(runner.member.standing().heir(), None, "{expected}");
+            assert_eq!(runner.member.standing().target(), None, "{expected}");
             assert_eq!(runner.status.meter.transfers(), [0, 1]);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_heir_that_has_made_way_for_another_is_asked_at_its_next_place() {
+    async fn an_target_that_has_made_way_for_another_is_asked_at_its_next_place() {
         let (done, _) = transferred(Behind::SecondRejoins, Some("b"), MINUTE).await;
         assert_eq!(done.expect("it accepted").leader.ticket, ticket(4));
     }
@@ -433,21 +435,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_heir_that_is_gone_once_leadership_was_given_up_is_told_of() {
+    async fn an_target_that_is_gone_once_leadership_was_given_up_is_told_of() {
         let (done, _) = transferred(Behind::AcceptAndVanish, Some("b"), MINUTE).await;
         let Err(Refusal::AnotherLeads(leader)) = done else { panic!("{done:?}") };
         assert_eq!(leader.ticket, ticket(3));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_the_heir_that_was_named_last_is_waited_for() {
-        let mut runner = Runner::new(Behind::Nothing);
+    async fn only_the_target_that_was_named_last_is_waited_for() {
+        let mut runner = TransferFixture::new(Behind::Nothing);
         let status = runner.status.clone();
         let clock = runner.clock;
         let first = transfer(&status, clock, Some("b"), MINUTE);
         let second = async {
-            // The first has named its heir by then.
-            let _named = status.until(MINUTE, |entry| entry.standing.heir().is_some()).await;
+            // The first has named its target by then.
+            let _named = status.until(MINUTE, |entry| entry.standing.target().is_some()).await;
             transfer(&status, clock, Some("c"), 2 * MINUTE).await
         };
         let both = async { tokio::join!(first, second) };
@@ -460,12 +462,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_a_leader_transfers_and_only_while_it_leads() {
-        let mut runner = Runner::new(Behind::Nothing);
+        let mut runner = TransferFixture::new(Behind::Nothing);
         let status = runner.status.clone();
         let clock = runner.clock;
         let asked = transfer(&status, clock, Some("b"), MINUTE);
         let paused = async {
-            let _named = status.until(MINUTE, |entry| entry.standing.heir().is_some()).await;
+            let _named = status.until(MINUTE, |entry| entry.standing.target().is_some()).await;
             status.command(Command::Pause, clock.now()).await
         };
         let both = async { tokio::join!(asked, paused) };
@@ -483,8 +485,8 @@ mod tests {
         behind: Behind,
         to: Option<&str>,
         within: Duration,
-    ) -> (Result<Transferred, Refusal>, Runner) {
-        let mut runner = Runner::new(behind);
+    ) -> (Result<TransferDone, Refusal>, TransferFixture) {
+        let mut runner = TransferFixture::new(behind);
         let status = runner.status.clone();
         let clock = runner.clock;
         let done = tokio::select! {
@@ -495,7 +497,7 @@ mod tests {
     }
 
     /// A leader, a, ahead of b and c, and what is needed to run it.
-    struct Runner {
+    struct TransferFixture {
         member: Member,
         publisher: StatusPublisher,
         status: StatusHandle,
@@ -505,7 +507,7 @@ mod tests {
         rejoined: bool,
     }
 
-    impl Runner {
+    impl TransferFixture {
         fn new(behind: Behind) -> Self {
             let second = Duration::from_secs(1);
             let policy = Policy::new(Margins { heartbeat: second, half_tick: second });
@@ -533,7 +535,7 @@ mod tests {
         async fn run(&mut self) {
             while let Some(request) = self.publisher.requests.recv().await {
                 match request {
-                    Request::Members(answer) => {
+                    MemberRequest::Members(answer) => {
                         let entries = match self.rejoined {
                             false => [(1, "a"), (2, "b"), (3, "c")],
                             true => [(1, "a"), (3, "c"), (4, "b")],
@@ -542,18 +544,18 @@ mod tests {
                         // A transfer whose time is over waits no more.
                         let _unheard = answer.send(Ok(entries.into()));
                     }
-                    Request::Tell(_) => {}
-                    Request::Carry(command, caller) => self.carry(command, caller),
+                    MemberRequest::Tell(_) => {}
+                    MemberRequest::Carry(command, caller) => self.carry(command, caller),
                 }
             }
         }
 
-        fn carry(&mut self, command: Command, caller: Caller) {
+        fn carry(&mut self, command: Command, caller: ReplyTo) {
             self.step(Event::Command(command.clone()));
             caller.tell(true);
             match command {
-                Command::Transfer { heir, .. } => self.answer_offer(heir),
-                Command::HandOver(offer) => self.rejoin(offer.heir),
+                Command::Transfer { target, .. } => self.answer_offer(target),
+                Command::HandOver(offer) => self.rejoin(offer.target),
                 Command::Resign
                 | Command::CancelTransfer(_)
                 | Command::Pause
@@ -565,25 +567,25 @@ mod tests {
             }
         }
 
-        fn answer_offer(&mut self, heir: Sequence) {
-            let (offer, _) = self.member.standing().heir().expect("it leads");
-            let accepted = Event::HeirRead { heir, accepted: Some(offer) };
+        fn answer_offer(&mut self, target: Sequence) {
+            let (offer, _) = self.member.standing().target().expect("it leads");
+            let accepted = Event::TargetRead { target, accepted: Some(offer) };
             match self.behind {
                 Behind::Accept | Behind::AcceptAndVanish => self.step(accepted),
-                Behind::AllButTheFirstAccept if heir != ticket(2).sequence => self.step(accepted),
-                Behind::SecondRejoins if heir != ticket(2).sequence => self.step(accepted),
+                Behind::AllButTheFirstAccept if target != ticket(2).sequence => self.step(accepted),
+                Behind::SecondRejoins if target != ticket(2).sequence => self.step(accepted),
                 Behind::Leave | Behind::SecondRejoins => {
                     self.rejoined = self.behind == Behind::SecondRejoins;
-                    self.step(Event::HeirGone { heir });
+                    self.step(Event::TargetGone { target });
                 }
                 Behind::AllButTheFirstAccept | Behind::Nothing => {}
             }
         }
 
         /// It is behind the next leader.
-        fn rejoin(&mut self, heir: Sequence) {
+        fn rejoin(&mut self, target: Sequence) {
             let vanished = self.behind == Behind::AcceptAndVanish;
-            let (leader, id) = match heir.number() {
+            let (leader, id) = match target.number() {
                 2 if !vanished => (ticket(2), "b"),
                 4 => (ticket(4), "b"),
                 _ => (ticket(3), "c"),
@@ -621,9 +623,9 @@ mod tests {
         }
     }
 
-    fn entry(number: i32, id: &str) -> Entry {
+    fn entry(number: i32, id: &str) -> MemberEntry {
         let profile = Some((*profile(id)).clone());
-        Entry { profile, ..Entry::of_stranger(ticket(number), SystemTime::UNIX_EPOCH) }
+        MemberEntry { profile, ..MemberEntry::of_unknown(ticket(number), SystemTime::UNIX_EPOCH) }
     }
 
     fn profile(id: &str) -> Arc<Profile> {

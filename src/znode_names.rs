@@ -1,6 +1,6 @@
 //! How the znodes of an election's members are named: by a prefix of our own, or as another client does.
 
-use recipes::{Family, Sequence, SessionId};
+use recipes::{ForeignClient, Sequence, SessionId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ enum Names {
     /// A prefix and the number.
     Prefix(Arc<str>),
     /// Another client's: a number does not tell the name, so those that were seen are kept.
-    Family(Family, Arc<Mutex<BTreeMap<Sequence, Arc<str>>>>),
+    Family(ForeignClient, Arc<Mutex<BTreeMap<Sequence, Arc<str>>>>),
 }
 
 impl ZnodeNames {
@@ -24,12 +24,12 @@ impl ZnodeNames {
         Self(Names::Prefix(prefix.into()))
     }
 
-    pub fn of_family(family: Family) -> Self {
+    pub fn of_family(family: ForeignClient) -> Self {
         Self(Names::Family(family, Arc::default()))
     }
 
     /// Returns the client whose names these are; `None` if they are our own.
-    pub fn family(&self) -> Option<Family> {
+    pub fn family(&self) -> Option<ForeignClient> {
         match self.0 {
             Names::Prefix(_) => None,
             Names::Family(family, _) => Some(family),
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn another_clients_names_are_those_that_were_seen() {
-        let names = ZnodeNames::of_family(Family::Kazoo);
+        let names = ZnodeNames::of_family(ForeignClient::Kazoo);
         let name = |digit: &str, number: i32| format!("{}__lock__{number:010}", digit.repeat(32));
         assert_eq!(names.name(sequence(3)), "(kazoo's Election's)0000000003");
         let clone = names.clone();
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn names_that_are_gone_are_forgotten_the_oldest_first_and_none_that_stands() {
-        let names = ZnodeNames::of_family(Family::ZookeeperRecipe);
+        let names = ZnodeNames::of_family(ForeignClient::ZookeeperRecipe);
         let name = |number: i32| format!("n_{number:010}");
         let gone = i32::try_from(GONE_MAX).unwrap();
         for number in 0..=gone + 1 {

@@ -176,7 +176,7 @@ fn middle_curve(runs: &[Vec<Duration>]) -> Vec<(f64, f64)> {
 }
 
 fn ours(servers: &str, all: &[Server], count: usize, repetitions: usize) -> Vec<Run> {
-    let crowd = Crowd::in_line(servers, SESSION, count);
+    let crowd = Crowd::in_queue(servers, SESSION, count);
     let runs = (0..repetitions)
         .map(|leader| {
             let idle = cost_of(all, || ());

@@ -34,19 +34,19 @@ pub(crate) trait Contestant {
 /// Processes of ours, each commanded and asked over HTTP.
 pub(crate) struct Members {
     /// In the order of the queue.
-    line: VecDeque<Member>,
+    members: VecDeque<Member>,
     /// The leader's connection for the command, and the next leader's stream of events.
     prepared: Option<[TcpStream; 2]>,
 }
 
 impl Members {
-    pub(crate) fn in_line(setup: &Setup, count: usize) -> Self {
-        Self::in_line_with(count, |_| setup.clone())
+    pub(crate) fn in_queue(setup: &Setup, count: usize) -> Self {
+        Self::in_queue_with(count, |_| setup.clone())
     }
 
     /// Each has the setup that is made for its name.
-    pub(crate) fn in_line_with(count: usize, setup: impl Fn(&str) -> Setup) -> Self {
-        let line: VecDeque<Member> = (0..count)
+    pub(crate) fn in_queue_with(count: usize, setup: impl Fn(&str) -> Setup) -> Self {
+        let members: VecDeque<Member> = (0..count)
             .map(|n| {
                 let id = format!("m{n}");
                 let member = setup(&id).start(&id);
@@ -54,31 +54,31 @@ impl Members {
                 member
             })
             .collect();
-        Self { line, prepared: None }
+        Self { members, prepared: None }
     }
 
     /// The leader, with the next ones behind it.
-    pub(crate) fn line(&mut self) -> &mut VecDeque<Member> {
-        &mut self.line
+    pub(crate) fn members(&mut self) -> &mut VecDeque<Member> {
+        &mut self.members
     }
 
     /// Returns when all of them have left: no session of theirs is there to expire.
     pub(crate) fn leave(mut self) {
-        self.line.iter().for_each(|member| member.signal("TERM"));
-        for member in &mut self.line {
+        self.members.iter().for_each(|member| member.signal("TERM"));
+        for member in &mut self.members {
             member.wait();
         }
     }
 
     pub(crate) fn wait_for_standby(&self) {
-        eventually("the standby is ready", || self.line[1].is_ready_standby());
+        eventually("the standby is ready", || self.members[1].is_ready_standby());
     }
 }
 
 impl Contestant for Members {
     fn prepare(&mut self) {
         self.wait_for_standby();
-        let (mut orders, mut events) = (connect(&self.line[0]), connect(&self.line[1]));
+        let (mut orders, mut events) = (connect(&self.members[0]), connect(&self.members[1]));
         events.write_all(EVENTS).expect("it reads");
         read_until(&mut events, "event: state");
         // An answer on it says that the connection is accepted and waits for more.
@@ -95,22 +95,22 @@ impl Contestant for Members {
         let took = asked.elapsed();
         let answer = read_until(&mut orders, "\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
-        let (leader, next) = (&self.line[0], &self.line[1]);
+        let (leader, next) = (&self.members[0], &self.members[1]);
         has_role(leader, "follower");
         // The announcement reaches the last member last: before that, the next hand-over would begin while this
         // one goes on.
-        let last = self.line.back().expect("there are some");
+        let last = self.members.back().expect("there are some");
         eventually("the announcement has come down the queue", || {
             let known = last.status()["leader"]["id"].clone();
             if last.id == next.id || known == next.id { Ok(()) } else { Err(known.to_string()) }
         });
-        self.line.rotate_left(1);
+        self.members.rotate_left(1);
         took
     }
 
     fn handovers(&self) -> Handovers {
         let mut sum = Handovers::default();
-        for member in &self.line {
+        for member in &self.members {
             sum += member.handovers().expect("a member counts how it came to lead");
         }
         sum

@@ -5,9 +5,9 @@ use bellwether::{
     clock::Clock,
     config::{
         Settings, Zookeeper,
-        security::{Acl, Security},
+        security::{AclPolicy, Security},
     },
-    status::{self, Caller, Request, Snapshot, StatusHandle},
+    status::{self, MemberRequest, ReplyTo, Snapshot, StatusHandle},
     zookeeper,
 };
 use recipes::election::{Command, Member, Policy, Profile, Role};
@@ -42,7 +42,7 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     /// Members of the election with these numbers, one after another, so that the queue has that order.
-    pub(crate) fn in_line(servers: &str, session: Duration, count: usize) -> Self {
+    pub(crate) fn in_queue(servers: &str, session: Duration, count: usize) -> Self {
         let (tell, told) = channel();
         let mut crowd = Self { members: vec![], told, stops: vec![] };
         for who in 0..count {
@@ -96,7 +96,7 @@ impl Crowd {
                     settings,
                     clock,
                     back,
-                    zookeeper::Kept::default(),
+                    zookeeper::ResumeState::default(),
                     stopping,
                 );
                 tokio::join!(drive, listen(who, snapshots, clock, tell));
@@ -109,8 +109,8 @@ impl Crowd {
     /// Sends a command, which is carried out only if the receiver is still there.
     #[must_use]
     pub(crate) fn order(&self, who: usize, order: Command) -> oneshot::Receiver<bool> {
-        let (caller, carried_out) = Caller::patient();
-        let sent = self.members[who].requests.blocking_send(Request::Carry(order, caller));
+        let (caller, carried_out) = ReplyTo::without_deadline();
+        let sent = self.members[who].requests.blocking_send(MemberRequest::Carry(order, caller));
         assert!(sent.is_ok(), "it runs");
         carried_out
     }
@@ -161,7 +161,8 @@ async fn listen(
 }
 
 fn settings(servers: &str, session_timeout: Duration, path: &str) -> Settings {
-    let security = Security { tls: None, login: None, acl: Acl::Open, is_open_by_choice: true };
+    let security =
+        Security { tls: None, login: None, acl: AclPolicy::Open, is_open_by_choice: true };
     let zookeeper = Zookeeper { hosts: servers.to_owned(), session_timeout, security };
     Settings { zookeeper, root: path.to_owned(), znodes: "leader_".into() }
 }

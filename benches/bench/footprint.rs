@@ -62,23 +62,23 @@ pub(crate) fn footprint(scene: &Scene) -> Section {
     let binary = scene.program.clone().unwrap_or_else(static_binary);
     let size = fs::metadata(&binary).expect("it was built").len();
     let ours = setup(&connect_string, &scene.path()).sessions(SESSION).program(binary.clone());
-    let mut members = Members::in_line(&ours, 3);
+    let mut members = Members::in_queue(&ours, 3);
     members.wait_for_standby();
     let files = SessionFiles::new();
     let ours = setup(&connect_string, &scene.path()).sessions(SESSION).program(binary);
-    let mut keeping = Members::in_line_with(3, |id| files.kept_by(&ours, id));
+    let mut keeping = Members::in_queue_with(3, |id| files.kept_by(&ours, id));
     keeping.wait_for_standby();
     let contest =
         || Contest { servers: connect_string.clone(), path: scene.path(), session: SESSION };
     let curator = curator(&contest(), &[1, 1]);
     let kazoo = kazoo(&contest(), &[1, 1]);
     let processes = [
-        ("Bellwether, leader", members.line()[0].process_id()),
-        ("Bellwether, standby", members.line()[1].process_id()),
-        ("Bellwether, follower", members.line()[2].process_id()),
-        ("Bellwether with a session file, leader", keeping.line()[0].process_id()),
-        ("Bellwether with a session file, standby", keeping.line()[1].process_id()),
-        ("Bellwether with a session file, follower", keeping.line()[2].process_id()),
+        ("Bellwether, leader", members.members()[0].process_id()),
+        ("Bellwether, standby", members.members()[1].process_id()),
+        ("Bellwether, follower", members.members()[2].process_id()),
+        ("Bellwether with a session file, leader", keeping.members()[0].process_id()),
+        ("Bellwether with a session file, standby", keeping.members()[1].process_id()),
+        ("Bellwether with a session file, follower", keeping.members()[2].process_id()),
         ("JVM with Curator, follower", curator.process_id(1)),
         ("Python with kazoo, follower", kazoo.process_id(1)),
     ];

@@ -192,7 +192,7 @@ fn start(scene: &Scene, contender: Contender, servers: &str, count: usize) -> Bo
             if let Some(program) = &scene.program {
                 setup = setup.program(program.clone());
             }
-            Box::new(Members::in_line(&setup, count))
+            Box::new(Members::in_queue(&setup, count))
         }
         Contender::Curator(processes) => Box::new(curator(&contest, &shared(processes))),
         Contender::Kazoo(processes) => Box::new(kazoo(&contest, &shared(processes))),
@@ -273,9 +273,9 @@ pub(crate) fn crash(scene: &Scene) -> Section {
 
 /// Returns how long the servers took to see it, and how long it took from then on.
 fn kill_the_leader(setup: &Setup, servers: &str, path: &str) -> (Duration, Duration) {
-    let mut members = Members::in_line(setup, 3);
+    let mut members = Members::in_queue(setup, 3);
     members.wait_for_standby();
-    let line = members.line();
+    let line = members.members();
     let mut events = line[1].stream("/events");
     let znode = line[0].status()["leader"]["znode"].as_str().expect("it leads").to_owned();
     let watcher = bare::watch(servers, format!("{path}/{znode}"));

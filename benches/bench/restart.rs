@@ -82,9 +82,9 @@ fn crash(contender: Contender, scene: &Scene, servers: &str) -> Duration {
 /// Kills the leader, and waits until a client at its next process reads that this one leads.
 fn ours(setup: &Setup) -> Duration {
     let files = SessionFiles::new();
-    let mut members = Members::in_line_with(MEMBERS, |id| files.kept_by(setup, id));
+    let mut members = Members::in_queue_with(MEMBERS, |id| files.kept_by(setup, id));
     members.wait_for_standby();
-    let line = members.line();
+    let line = members.members();
     let id = line[0].id.clone();
     let killed = Instant::now();
     line[0].kill();

@@ -35,7 +35,7 @@ pub(crate) fn standby(scene: &Scene) -> Section {
             if let Some(program) = &scene.program {
                 setup = setup.program(program.clone());
             }
-            let members = Members::in_line(&setup, count);
+            let members = Members::in_queue(&setup, count);
             if count > 1 {
                 members.wait_for_standby();
             }

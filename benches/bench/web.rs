@@ -67,9 +67,9 @@ pub(crate) fn web(scene: &Scene) -> Section {
     let setup = Setup::at(connect_string.clone())
         .sessions(Duration::from_secs(20))
         .environment("RUST_LOG", "info");
-    let mut members = Members::in_line(&setup, 2);
+    let mut members = Members::in_queue(&setup, 2);
 
-    let follower = &members.line()[1];
+    let follower = &members.members()[1];
     let answer = follower.get("/leader");
     // The server itself adds its length and the date.
     let lines = answer
@@ -206,7 +206,7 @@ struct Read {
 
 /// The leader resigns, and so many streams at its successor tell of that.
 fn event(members: &mut Members, servers: &str, streams: usize) -> Read {
-    let next = &members.line()[1];
+    let next = &members.members()[1];
     let address = SocketAddr::from(([127, 0, 0, 1], next.port()));
     let znode = next.status()["znode"].as_str().expect("it is in the queue").to_owned();
     let watcher = bare::watch(servers, format!("/election/{znode}"));
@@ -231,7 +231,7 @@ fn event(members: &mut Members, servers: &str, streams: usize) -> Read {
     let first = *read.iter().min().expect("there are streams");
     let last = *read.iter().max().expect("there are streams");
     let late = |at: Instant| at.saturating_duration_since(committed);
-    has_role(&members.line()[0], "leader");
+    has_role(&members.members()[0], "leader");
     Read { first: late(first), last: late(last), spread: last - first }
 }
 

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 pub const LEADER: Get<LeaderState> = Get::at("/leader");
 pub const IS_LEADER: Get<Leadership> = Get::at("/is-leader");
 /// A stream, of which each event's data is such a body.
-pub const EVENTS: Get<Event> = Get::at("/events");
+pub const EVENTS: Get<LeaderEvent> = Get::at("/events");
 
 /// The body of `/leader` and of the events.
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -43,7 +43,7 @@ pub struct Leader {
 
 /// An event's data.
 #[derive(Serialize, Deserialize, ToSchema)]
-pub struct Event {
+pub struct LeaderEvent {
     #[serde(flatten)]
     pub state: LeaderState,
     pub role: Role,

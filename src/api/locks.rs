@@ -64,7 +64,7 @@ pub enum LockEvent {
 
 /// A lock that is kept until its time is over.
 #[derive(Serialize, Deserialize, ToSchema)]
-pub struct KeptLock {
+pub struct TtlLock {
     /// By what to renew it and to give it back.
     pub lock: String,
     #[serde(flatten)]

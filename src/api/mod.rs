@@ -24,20 +24,20 @@ pub use command::{DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN, TRANSFER, Transf
 pub use elector::Elector;
 pub use history::{HISTORY, History, Term};
 pub use hook::{HookMessage, LeaderFile};
-pub use leader::{EVENTS, Event, IS_LEADER, LEADER, Leader, LeaderState, Leadership, Role};
+pub use leader::{EVENTS, IS_LEADER, LEADER, Leader, LeaderEvent, LeaderState, Leadership, Role};
 pub use locks::{
-    KEPT_LOCK_PATH, KeptLock, LOCK_PATH, LOCKS, LockEnded, LockEvent, LockHeld, LockMode,
-    LockNames, LockPlace, LockQueue, LockState, LockWaiting, OwnLock,
+    KEPT_LOCK_PATH, LOCK_PATH, LOCKS, LockEnded, LockEvent, LockHeld, LockMode, LockNames,
+    LockPlace, LockQueue, LockState, LockWaiting, OwnLock, TtlLock,
 };
 pub use problem::{PROBLEM_TYPES, Problem};
 pub use profile::{OwnProfile, Patch};
-pub use queue::{Group, GroupMember, MEMBERS, Member, MemberMoved, Members};
+pub use queue::{GroupMember, MEMBERS, MemberMoved, Members, MembersEvent, QueueMember};
 pub use shared_config::{
-    CONFIG_NAMES, CONFIG_PATH, ConfigAbsent, ConfigMessage, ConfigNames, ConfigShown, ConfigValue,
-    ConfigWritten, KeptConfig, KeptConfigState,
+    CONFIG_NAMES, CONFIG_PATH, ConfigAbsent, ConfigMessage, ConfigNames, ConfigOutput, ConfigValue,
+    ConfigWritten, SyncedFile, SyncedFileStatus,
 };
 pub use status::{
-    Application, Clock, Hook, HookRun, OwnProblem, Restart, STATUS, Session, Standby, Status,
+    Application, Hook, HookRun, LeaseClock, OwnProblem, Restart, STATUS, Session, Standby, Status,
 };
 
 use serde::Serialize;
@@ -96,10 +96,10 @@ mod tests {
             r#""leader":{leader},"is_self":true,"valid_for_ms":5,{until},"index":18446744073709551615"#
         );
         keeps::<LeaderState>(&format!("{{{state}}}"));
-        keeps::<Event>(&format!(r#"{{{state},"role":"leader","at":"T"}}"#));
+        keeps::<LeaderEvent>(&format!(r#"{{{state},"role":"leader","at":"T"}}"#));
         let caused = format!(r#"{state},"role":"absent","at":"T","cause":"a reason""#);
-        keeps::<Event>(&format!("{{{caused}}}"));
-        keeps::<Event>(&format!(r#"{{{caused},"change":"became-leader"}}"#));
+        keeps::<LeaderEvent>(&format!("{{{caused}}}"));
+        keeps::<LeaderEvent>(&format!(r#"{{{caused},"change":"became-leader"}}"#));
         keeps::<Leadership>(&format!(
             r#"{{"is_leader":true,"role":"leader","leader":"a","token":4,{until},"reason":"r"}}"#
         ));
@@ -133,7 +133,7 @@ mod tests {
         );
         let member =
             r#""id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"version":"1""#;
-        keeps::<Group>(&format!(r#"{{"members":[{{{member}}}],"index":3}}"#));
+        keeps::<MembersEvent>(&format!(r#"{{"members":[{{{member}}}],"index":3}}"#));
         keeps::<MemberMoved>(&format!(r#"{{{member},"index":3,"at":"T"}}"#));
         keeps::<History>(
             r#"{"terms":[{"id":"a","token":4,"is_self":true,"from":"T","to":null,"ended":null}]}"#,
@@ -161,7 +161,7 @@ mod tests {
         );
         let held = format!(r#""token":4,"valid_for_ms":5,{until}"#);
         keeps::<LockHeld>(&format!("{{{held}}}"));
-        keeps::<KeptLock>(&format!(r#"{{"lock":"1f",{held}}}"#));
+        keeps::<TtlLock>(&format!(r#"{{"lock":"1f",{held}}}"#));
         let place = |mode: &str| {
             format!(
                 r#"{{"member":"a","mode":{mode},"token":4,"znode":"write-0000000001","since":"T"}}"#

@@ -9,7 +9,7 @@ pub const MEMBERS: Get<Members> = Get::at("/members");
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Members {
-    pub members: Vec<Member>,
+    pub members: Vec<QueueMember>,
     /// What is wrong, a sentence each; empty if nothing is.
     pub problems: Vec<String>,
     /// Another each time that one has joined or left: pass it to `GET /members?index=` to wait for that.
@@ -18,7 +18,7 @@ pub struct Members {
 
 /// The data of the event `members`: who is in the queue.
 #[derive(Serialize, Deserialize, ToSchema)]
-pub struct Group {
+pub struct MembersEvent {
     pub members: Vec<GroupMember>,
     pub index: u64,
 }
@@ -45,7 +45,7 @@ pub struct GroupMember {
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]
-pub struct Member {
+pub struct QueueMember {
     /// Null if the znode does not say: another ZooKeeper client.
     pub id: Option<String>,
     pub znode: String,

@@ -30,7 +30,7 @@ pub struct ConfigAbsent {
 
 /// A value as `bellwether config get -o json` prints it.
 #[derive(Serialize)]
-pub struct ConfigShown {
+pub struct ConfigOutput {
     /// The number of writes since it was created.
     pub version: Option<i32>,
     pub index: Option<u64>,
@@ -60,19 +60,19 @@ pub struct ConfigMessage {
 
 /// A value that is kept as a file.
 #[derive(Serialize, Deserialize, ToSchema)]
-pub struct KeptConfig {
+pub struct SyncedFile {
     pub name: String,
     pub file: String,
     /// Of the value that this process wrote last; null if it wrote none.
     pub version: Option<i32>,
-    pub state: KeptConfigState,
+    pub state: SyncedFileStatus,
     /// Why it is not current, for people; null if that is all there is to say.
     pub problem: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum KeptConfigState {
+pub enum SyncedFileStatus {
     /// The file has the value that there is.
     Current,
     /// ZooKeeper is away, or does not show it: the file stays as it is.

@@ -1,6 +1,6 @@
 //! The state of a member.
 
-use super::{Get, KeptConfig, Leader, OwnBarrier, OwnLock, Role};
+use super::{Get, Leader, OwnBarrier, OwnLock, Role, SyncedFile};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -43,9 +43,9 @@ pub struct Status {
     pub barriers: Vec<OwnBarrier>,
     /// The values of the shared configuration that are kept as files; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub config: Vec<KeptConfig>,
+    pub config: Vec<SyncedFile>,
     pub index: u64,
-    pub clock: Clock,
+    pub clock: LeaseClock,
     pub version: String,
     pub uptime_ms: u64,
 }
@@ -60,7 +60,7 @@ pub struct Standby {
 /// Which clocks `valid_until_boottime_ns` is of: a process that finds the same in its own `/proc` reads the
 /// same ones.
 #[derive(Serialize, Deserialize, ToSchema)]
-pub struct Clock {
+pub struct LeaseClock {
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: Option<String>,
     /// `readlink /proc/self/ns/time`.
@@ -95,7 +95,7 @@ pub struct Restart {
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OwnProblem {
     /// Tells problems apart, and stays the same: `zookeeper`, `paused`, `unhealthy`, `no-leader`,
-    /// `namesake`, `stranger`, `foreign`, `newer-format`, `session-file` or `hook`.
+    /// `duplicate-id`, `unknown-znode`, `foreign`, `newer-format`, `session-file` or `hook`.
     pub kind: String,
     /// For people.
     pub problem: String,

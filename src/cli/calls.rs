@@ -11,19 +11,19 @@ pub(super) struct Listed<A> {
 }
 
 /// The arguments that every call of a list has.
-pub(super) trait Arguments: Args {
+pub(super) trait CallArguments: Args {
     const CALLS: &'static [Call];
 
     fn errand(self, call: &'static Call) -> Result<ClientCommand, String>;
 }
 
-impl<A: Arguments> Listed<A> {
+impl<A: CallArguments> Listed<A> {
     pub(super) fn errand(self) -> Result<ClientCommand, String> {
         self.arguments.errand(self.call)
     }
 }
 
-impl<A: Arguments> FromArgMatches for Listed<A> {
+impl<A: CallArguments> FromArgMatches for Listed<A> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let Some((name, given)) = matches.subcommand() else {
             return Err(Error::new(ErrorKind::MissingSubcommand));
@@ -40,7 +40,7 @@ impl<A: Arguments> FromArgMatches for Listed<A> {
     }
 }
 
-impl<A: Arguments> Subcommand for Listed<A> {
+impl<A: CallArguments> Subcommand for Listed<A> {
     fn augment_subcommands(command: Command) -> Command {
         command.subcommands(A::CALLS.iter().map(|call| {
             let listed = A::augment_args(Command::new(call.name())).about(call.help);
@@ -61,7 +61,7 @@ impl<A: Arguments> Subcommand for Listed<A> {
 }
 
 /// Returns the call of this name, if the list has it.
-fn call_named<A: Arguments>(name: &str) -> Option<&'static Call> {
+fn call_named<A: CallArguments>(name: &str) -> Option<&'static Call> {
     A::CALLS.iter().find(|call| call.name() == name)
 }
 

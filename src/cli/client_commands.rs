@@ -1,13 +1,14 @@
 //! The commands that ask: their arguments, and the errand that each of them is.
 
-use super::calls::{Arguments, Listed};
-use super::locking::{Entering, Locking};
-use super::shared_config::SharedConfig;
+use super::calls::{CallArguments, Listed};
+use super::locking::{BarrierArguments, LockArguments};
+use super::shared_config::ConfigArguments;
 use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
-    BARRIER, BARRIER_NAMES, COMMANDS, Call, ClientCommand, Form, HoldingName, LOCK_NAMES,
-    LOCK_QUEUE, LONGEST_TRANSFER, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor, Waiting, Width,
+    BARRIER, BARRIER_NAMES, COMMANDS, Call, ClientCommand, HoldingName, LOCK_NAMES, LOCK_QUEUE,
+    LONGEST_TRANSFER, OutputFormat, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor, Waiting,
+    Width,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -15,15 +16,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[derive(Subcommand)]
-pub(super) enum Asking {
+pub(super) enum ClientSubcommand {
     #[command(flatten)]
-    Query(Listed<OutputFormat>),
+    Query(Listed<FormatArguments>),
     /// Print a line at each change, until told to stop.
     ///
     /// When the stream of events is lost it says so on stderr and tries again; what was missed is
     /// told as far as the sidecar remembers it. It ends with an error only if the sidecar cannot
     /// be reached in the first place.
-    Watch(Stream),
+    Watch(StreamArguments),
     /// Wait until there is a leader, or until this member leads, and then run a program, if one is given.
     ///
     /// It waits as well for a sidecar that is not there yet, or is restarted. It becomes the program (by exec), which
@@ -33,7 +34,7 @@ pub(super) enum Asking {
     /// Answer yes or no with the exit code, for probes in an image without a shell.
     ///
     /// Prints nothing if it is a yes, else why on stderr.
-    Probe(Probing),
+    Probe(ProbeArguments),
     /// Print the names of the locks; with a name, who holds that lock and who waits for it.
     Locks(LockQuestion),
     /// Print the names of the barriers; with a name, who is in front of that barrier and who is inside.
@@ -49,7 +50,7 @@ pub(super) enum Asking {
     /// Exits with the program's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
     /// found, 126 if it cannot be run; 124 if the lock is not got in time, 125 if it is lost or something else fails; 2
     /// if the configuration is wrong.
-    Lock(Locking),
+    Lock(LockArguments),
     /// Enter a double barrier with others, run a program inside, and wait until all have left.
     ///
     /// All that use the barrier begin when so many are there, and none returns before all their programs have ended. A
@@ -59,14 +60,14 @@ pub(super) enum Asking {
     /// Exits with the program's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
     /// found, 126 if it cannot be run; 124 if too few came in time, 125 if it was lost or something else fails; 2 if the
     /// configuration is wrong.
-    Barrier(Entering),
-    /// Read, write and follow values that applications share, by way of the sidecar.
-    Config(SharedConfig),
+    Barrier(BarrierArguments),
+    /// Read, write and follow values that applications share, through the sidecar.
+    Config(ConfigArguments),
     #[command(flatten)]
     Command(Listed<SidecarCommand>),
     /// Have the leader hand over to another member.
     ///
-    /// It is told to the leader's sidecar; another one names the leader, and exits with 1. The leader leads on until the
+    /// Ask the leader's sidecar; any other one names the leader, and exits with 1. The leader leads on until the
     /// other is ready to lead at once, and if that does not come to be. Without --to any member will do.
     Transfer(TransferArguments),
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
@@ -74,48 +75,48 @@ pub(super) enum Asking {
     /// Prints the queue, whom each member names, and what does not belong there. Exits 0 if all is well, and 1 if
     /// there is no queue, not all name its head, another than the head holds the claim, several members have one id, or other
     /// clients' contenders stand there. A lease cannot be seen from outside.
-    Inspect(Inspecting),
+    Inspect(InspectArguments),
 }
 
 #[derive(Args)]
-pub(super) struct Address {
+pub(super) struct SidecarUrl {
     /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where the sidecar listens that is this container's first process, else where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
     #[arg(short, long, env = "BELLWETHER_URL", value_name = "URL")]
     url: Option<String>,
 }
 
 #[derive(Args)]
-pub(super) struct OutputFormat {
+pub(super) struct FormatArguments {
     #[command(flatten)]
-    address: Address,
+    address: SidecarUrl,
     /// Print the answer again whenever it is another
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]
-    form: Output,
+    form: OutputArguments,
 }
 
 /// Of commands that follow changes as it is.
 #[derive(Args)]
-pub(super) struct Stream {
+pub(super) struct StreamArguments {
     #[command(flatten)]
-    address: Address,
+    address: SidecarUrl,
     #[command(flatten)]
-    form: Output,
+    form: OutputArguments,
 }
 
 #[derive(Args)]
-pub(super) struct Output {
+pub(super) struct OutputArguments {
     /// How to print
     #[arg(short, long, value_name = "FORM", default_value = "table")]
-    output: FormName,
+    output: FormatName,
     /// The same as --output json
     #[arg(long, conflicts_with = "output")]
     json: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum FormName {
+enum FormatName {
     /// For people
     Table,
     /// For people, with every column
@@ -129,7 +130,7 @@ pub(super) struct LockQuestion {
     /// The name of one lock
     name: Option<String>,
     #[command(flatten)]
-    question: OutputFormat,
+    question: FormatArguments,
 }
 
 #[derive(Args)]
@@ -137,17 +138,17 @@ pub(super) struct BarrierQuestion {
     /// The name of one barrier
     name: Option<String>,
     #[command(flatten)]
-    question: OutputFormat,
+    question: FormatArguments,
 }
 
 #[derive(Args)]
 pub(super) struct SidecarCommand {
     #[command(flatten)]
-    address: Address,
+    address: SidecarUrl,
     #[command(flatten)]
     token: TokenFile,
     #[command(flatten)]
-    form: Output,
+    form: OutputArguments,
 }
 
 #[derive(Args)]
@@ -172,29 +173,29 @@ pub(super) struct TransferArguments {
 #[derive(Args)]
 pub(super) struct WaitArguments {
     #[command(flatten)]
-    address: Address,
+    address: SidecarUrl,
     /// Until any leader is known; this is the default
     #[arg(long, conflicts_with = "itself")]
     leader: bool,
     /// Until this member leads
     #[arg(long = "self")]
     itself: bool,
-    /// For how long at most: 500ms, 10s, 2m [default: for ever]
+    /// For how long at most: 500ms, 10s, 2m [default: forever]
     #[arg(short, long, value_name = "DURATION")]
     timeout: Option<String>,
     #[command(flatten)]
-    form: Output,
+    form: OutputArguments,
     /// The program to become and its arguments, behind --
     #[arg(last = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
 #[derive(Args)]
-pub(super) struct Probing {
+pub(super) struct ProbeArguments {
     /// What to ask
     probe: ProbeName,
     #[command(flatten)]
-    address: Address,
+    address: SidecarUrl,
     /// Say why also if it is a yes
     #[arg(short, long)]
     verbose: bool,
@@ -211,7 +212,7 @@ enum ProbeName {
 }
 
 #[derive(Args)]
-pub(super) struct Inspecting {
+pub(super) struct InspectArguments {
     #[command(flatten)]
     file: ConfigFile,
     /// For how long at most to wait for ZooKeeper
@@ -221,27 +222,37 @@ pub(super) struct Inspecting {
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]
-    form: Output,
+    form: OutputArguments,
 }
 
 /// # Errors
 /// One sentence that says what is wrong with the arguments, or with what they name.
-pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<ClientCommand, String> {
+pub(super) fn errand(
+    client_commands: ClientSubcommand,
+    given: &ArgMatches,
+) -> Result<ClientCommand, String> {
     match client_commands {
-        Asking::Query(question) => question.errand(),
-        Asking::Command(command) => command.errand(),
-        Asking::Watch(stream) => {
+        ClientSubcommand::Query(question) => question.errand(),
+        ClientSubcommand::Command(command) => command.errand(),
+        ClientSubcommand::Watch(stream) => {
             let (sidecar, form) = stream.parts()?;
             Ok(ClientCommand::Ask { sidecar, question: Query::Watch, form })
         }
-        Asking::Wait(WaitArguments { address, leader: _, itself, timeout, form, command }) => {
+        ClientSubcommand::Wait(WaitArguments {
+            address,
+            leader: _,
+            itself,
+            timeout,
+            form,
+            command,
+        }) => {
             let whom = if itself { WaitFor::Itself } else { WaitFor::AnyLeader };
             let at_most = timeout.map(|span| config::span("--timeout", &span)).transpose()?;
             let waiting = Waiting { whom, at_most };
             let question = Query::Wait { waiting, command };
             Ok(ClientCommand::Ask { sidecar: address.sidecar()?, question, form: form.form() })
         }
-        Asking::Probe(probing) => {
+        ClientSubcommand::Probe(probing) => {
             let probe = match probing.probe {
                 ProbeName::IsLeader => Probe::IsLeader,
                 ProbeName::Ready => Probe::Ready,
@@ -251,10 +262,10 @@ pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<Clie
             Ok(ClientCommand::Ask {
                 sidecar: probing.address.sidecar()?,
                 question,
-                form: Form::People(Width::Narrow),
+                form: OutputFormat::People(Width::Narrow),
             })
         }
-        Asking::Transfer(TransferArguments { to, within, command }) => {
+        ClientSubcommand::Transfer(TransferArguments { to, within, command }) => {
             if to.as_deref() == Some("") {
                 let why = "--to is empty: name the id of a member, or leave it out for the next one that is ready";
                 return Err(why.into());
@@ -265,24 +276,24 @@ pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<Clie
             })?;
             command.ask(Query::Transfer { to, within })
         }
-        Asking::Locks(LockQuestion { name, question }) => {
+        ClientSubcommand::Locks(LockQuestion { name, question }) => {
             let name = name.map(|name| super::locking::lock_name(&name)).transpose()?;
             let call = if name.is_some() { &LOCK_QUEUE } else { &LOCK_NAMES };
             question.asking(call, name)
         }
-        Asking::Barriers(BarrierQuestion { name, question }) => {
+        ClientSubcommand::Barriers(BarrierQuestion { name, question }) => {
             let name = name.map(|name| super::locking::barrier_name(&name)).transpose()?;
             let call = if name.is_some() { &BARRIER } else { &BARRIER_NAMES };
             question.asking(call, name)
         }
-        Asking::Lock(locking) => locking.errand(given),
-        Asking::Barrier(entering) => entering.errand(given),
-        Asking::Config(config) => config.errand(),
-        Asking::Inspect(inspecting) => inspecting.errand(given),
+        ClientSubcommand::Lock(locking) => locking.errand(given),
+        ClientSubcommand::Barrier(entering) => entering.errand(given),
+        ClientSubcommand::Config(config) => config.errand(),
+        ClientSubcommand::Inspect(inspecting) => inspecting.errand(given),
     }
 }
 
-impl Arguments for OutputFormat {
+impl CallArguments for FormatArguments {
     const CALLS: &'static [Call] = QUESTIONS;
 
     fn errand(self, call: &'static Call) -> Result<ClientCommand, String> {
@@ -290,7 +301,7 @@ impl Arguments for OutputFormat {
     }
 }
 
-impl OutputFormat {
+impl FormatArguments {
     pub(super) fn asking(
         self,
         call: &'static Call,
@@ -305,7 +316,7 @@ impl OutputFormat {
     }
 }
 
-impl Arguments for SidecarCommand {
+impl CallArguments for SidecarCommand {
     const CALLS: &'static [Call] = COMMANDS;
 
     fn errand(self, call: &'static Call) -> Result<ClientCommand, String> {
@@ -329,7 +340,7 @@ impl TokenFile {
     }
 }
 
-impl Address {
+impl SidecarUrl {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
             return Sidecar::at(&url);
@@ -345,24 +356,24 @@ impl Address {
     }
 }
 
-impl Stream {
-    pub(super) fn parts(self) -> Result<(Sidecar, Form), String> {
+impl StreamArguments {
+    pub(super) fn parts(self) -> Result<(Sidecar, OutputFormat), String> {
         Ok((self.address.sidecar()?, self.form.form()))
     }
 }
 
-impl Output {
-    fn form(self) -> Form {
+impl OutputArguments {
+    fn form(self) -> OutputFormat {
         match self.output {
-            FormName::Json => Form::Scripts,
-            _ if self.json => Form::Scripts,
-            FormName::Table => Form::People(Width::Narrow),
-            FormName::Wide => Form::People(Width::Wide),
+            FormatName::Json => OutputFormat::Scripts,
+            _ if self.json => OutputFormat::Scripts,
+            FormatName::Table => OutputFormat::People(Width::Narrow),
+            FormatName::Wide => OutputFormat::People(Width::Wide),
         }
     }
 }
 
-impl Inspecting {
+impl InspectArguments {
     fn errand(self, given: &ArgMatches) -> Result<ClientCommand, String> {
         let values = sources::values(self.file.config, given)?;
         let patience = config::span("--timeout", &self.timeout)?;

@@ -1,11 +1,11 @@
 //! What `dev` is to start, or, where it was left out of the build, how to come by it.
 
-use super::Command;
+use super::CliCommand;
 use clap::Args;
 
 #[cfg(feature = "dev")]
 #[derive(Args)]
-pub(super) struct Arguments {
+pub(super) struct DevArguments {
     /// How many members to start, from 1 to 26
     #[arg(long, value_name = "NUMBER", default_value = "3", value_parser = members)]
     members: u8,
@@ -21,8 +21,8 @@ pub(super) struct Arguments {
 }
 
 #[cfg(feature = "dev")]
-impl Arguments {
-    pub(super) fn command(self) -> Result<Command, String> {
+impl DevArguments {
+    pub(super) fn command(self) -> Result<CliCommand, String> {
         let Self { members, elections, listen, only_server } = self;
         let most = crate::dev::MOST_MEMBERS;
         if u16::from(members) * u16::from(elections) > most.into() {
@@ -33,7 +33,7 @@ impl Arguments {
             ));
         }
         let members = if only_server { 0 } else { members };
-        Ok(Command::Dev(crate::dev::Options { members, elections, listen }))
+        Ok(CliCommand::Dev(crate::dev::Options { members, elections, listen }))
     }
 }
 
@@ -46,21 +46,21 @@ fn members(written: &str) -> Result<u8, String> {
 
 #[cfg(feature = "dev")]
 fn address(written: &str) -> Result<std::net::SocketAddr, String> {
-    let wrong =
-        |_| "write IP:PORT, such as 127.0.0.1:2181, or 127.0.0.1:0 for a free port".to_owned();
-    written.parse().map_err(wrong)
+    written.parse().map_err(|_| {
+        "write IP:PORT, such as 127.0.0.1:2181, or 127.0.0.1:0 for a free port".to_owned()
+    })
 }
 
 #[cfg(not(feature = "dev"))]
 #[derive(Args)]
-pub(super) struct Arguments {
+pub(super) struct DevArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     _any: Vec<std::ffi::OsString>,
 }
 
 #[cfg(not(feature = "dev"))]
-impl Arguments {
-    pub(super) fn command(self) -> Result<Command, String> {
+impl DevArguments {
+    pub(super) fn command(self) -> Result<CliCommand, String> {
         Err("this build has no `dev`, which is for trying and developing and is left out of the image and the \
              packages: run `cargo run -- dev` in a checkout, or `cargo install --locked --path .` and then \
              `bellwether dev`"

@@ -1,19 +1,19 @@
 //! What `lock` is to hold or `barrier` to enter, for how long they may wait, and who holds it.
 
-use super::client_commands::{Address, TokenFile};
+use super::client_commands::{SidecarUrl, TokenFile};
 use super::{ConfigFile, sources};
 use crate::config::{self, HoldingConfig, Scope, table};
-use crate::terminal::{ClientCommand, GuardedCommand, Holder, HoldingName, Patience};
+use crate::terminal::{ClientCommand, GuardedCommand, HoldingName, HoldingProcess, Patience};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
-use recipes::holding::Wanted;
+use recipes::holding::HoldingSpec;
 use recipes::lock::Mode;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 #[derive(Args)]
-pub(super) struct Locking {
+pub(super) struct LockArguments {
     /// The name of the lock: 1 to 64 of A-Z a-z 0-9 . _ -
     name: String,
     /// Hold it beside any number of others that share it, and beside none that does not
@@ -22,17 +22,17 @@ pub(super) struct Locking {
     /// A semaphore: the first so many of the queue hold it, from 1 to 1000; all have to name the same number
     #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = slots, allow_negative_numbers = true)]
     slots: Option<NonZeroU32>,
-    /// For how long to wait at most: 500ms, 10s, 2m [default: for ever]
+    /// For how long to wait at most: 500ms, 10s, 2m [default: forever]
     #[arg(short, long, value_name = "DURATION")]
     wait: Option<String>,
     /// Do not wait: take it only if it is free
     #[arg(long = "try", conflicts_with = "wait")]
     only_if_free: bool,
     #[command(flatten)]
-    guarded: Guarded,
+    guarded: GuardedArguments,
 }
 
-impl Locking {
+impl LockArguments {
     /// # Errors
     /// One sentence that says what is wrong with the arguments, or with what they name.
     pub(super) fn errand(self, given: &ArgMatches) -> Result<ClientCommand, String> {
@@ -48,42 +48,42 @@ impl Locking {
             Some(wait) if humantime::parse_duration(&wait) == Ok(Duration::ZERO) => Patience::Try,
             wait => patience(wait)?,
         };
-        self.guarded.errand(given, name, Wanted::Lock(mode), patience)
+        self.guarded.errand(given, name, HoldingSpec::Lock(mode), patience)
     }
 }
 
 #[derive(Args)]
-pub(super) struct Entering {
+pub(super) struct BarrierArguments {
     /// The name of the barrier: 1 to 64 of A-Z a-z 0-9 . _ -
     name: String,
     /// For how many it is, from 1 to 1000; all have to name the same number
     #[arg(long, value_name = "NUMBER", value_parser = slots, allow_negative_numbers = true)]
     size: NonZeroU32,
-    /// For how long to wait for the others at most: 500ms, 10s, 2m [default: for ever]
+    /// For how long to wait for the others at most: 500ms, 10s, 2m [default: forever]
     #[arg(short, long, value_name = "DURATION")]
     wait: Option<String>,
     #[command(flatten)]
-    guarded: Guarded,
+    guarded: GuardedArguments,
 }
 
-impl Entering {
+impl BarrierArguments {
     /// # Errors
     /// One sentence that says what is wrong with the arguments, or with what they name.
     pub(super) fn errand(self, given: &ArgMatches) -> Result<ClientCommand, String> {
         let name = barrier_name(&self.name)?;
-        let wanted = Wanted::Barrier(self.size);
+        let wanted = HoldingSpec::Barrier(self.size);
         self.guarded.errand(given, name, wanted, patience(self.wait)?)
     }
 }
 
 /// The command, and what holds for it.
 #[derive(Args)]
-struct Guarded {
+struct GuardedArguments {
     /// From SIGTERM to SIGKILL at most, when the program has to end; less where the lease is short
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     kill_after: String,
     #[command(flatten)]
-    address: Address,
+    address: SidecarUrl,
     #[command(flatten)]
     token: TokenFile,
     #[command(flatten)]
@@ -93,12 +93,12 @@ struct Guarded {
     command: Vec<OsString>,
 }
 
-impl Guarded {
+impl GuardedArguments {
     fn errand(
         self,
         given: &ArgMatches,
         name: HoldingName,
-        wanted: Wanted,
+        wanted: HoldingSpec,
         patience: Patience,
     ) -> Result<ClientCommand, String> {
         let kill_after = config::span("--kill-after", &self.kill_after)?;
@@ -109,7 +109,7 @@ impl Guarded {
                 return Err(why.into());
             }
             let values = sources::values(self.file.config, given)?;
-            Holder::Itself(Box::new(HoldingConfig::new(&values)?))
+            HoldingProcess::Itself(Box::new(HoldingConfig::new(&values)?))
         } else {
             let mut settings = sources::settings(Scope::Lease);
             if let Some(row) = settings.find(|row| is_flag(row.key))
@@ -120,7 +120,7 @@ impl Guarded {
                     flag.name
                 ));
             }
-            Holder::Sidecar(self.address.sidecar()?.shown(self.token.read()?))
+            HoldingProcess::Sidecar(self.address.sidecar()?.shown(self.token.read()?))
         };
         let command = self.command;
         let guarded = GuardedCommand { name, wanted, patience, kill_after, command, holder };

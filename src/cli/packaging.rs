@@ -7,7 +7,7 @@ use std::io;
 use std::path::PathBuf;
 
 #[derive(Subcommand)]
-pub(super) enum Papers {
+pub(super) enum PackagingCommand {
     /// Print the program's version.
     Version,
     /// Print the completions for a shell.
@@ -33,11 +33,14 @@ pub(super) struct Manual {
 }
 
 /// Returns what to print; empty if the pages were written into a directory.
-pub(super) fn written(packaging: Papers, mut command: Command) -> Result<Vec<u8>, String> {
+pub(super) fn written(
+    packaging: PackagingCommand,
+    mut command: Command,
+) -> Result<Vec<u8>, String> {
     let mut text = vec![];
     match packaging {
-        Papers::Version => text.extend(command.render_version().bytes()),
-        Papers::Completions { shell } => {
+        PackagingCommand::Version => text.extend(command.render_version().bytes()),
+        PackagingCommand::Completions { shell } => {
             let command = &mut command;
             let name = "bellwether";
             match shell {
@@ -46,10 +49,10 @@ pub(super) fn written(packaging: Papers, mut command: Command) -> Result<Vec<u8>
                 Shell::Fish => generate(shells::Fish, command, name, &mut text),
             }
         }
-        Papers::Man(Manual { to: None }) => {
+        PackagingCommand::Man(Manual { to: None }) => {
             render_page(command, &mut text).expect("memory takes all");
         }
-        Papers::Man(Manual { to: Some(directory) }) => {
+        PackagingCommand::Man(Manual { to: Some(directory) }) => {
             write_pages(command, &directory).map_err(|error| {
                 format!("--to: cannot write pages into {}: {error}", directory.display())
             })?;

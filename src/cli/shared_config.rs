@@ -1,6 +1,6 @@
 //! The commands about the shared configuration.
 
-use super::client_commands::{Address, OutputFormat, Stream, TokenFile};
+use super::client_commands::{FormatArguments, SidecarUrl, StreamArguments, TokenFile};
 use crate::config;
 use crate::terminal::{
     CONFIG_NAMES, ClientCommand, Condition, ConfigAction, ConfigCommand, HoldingName,
@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use std::ffi::OsString;
 
 #[derive(Args)]
-pub(super) struct SharedConfig {
+pub(super) struct ConfigArguments {
     #[command(subcommand)]
     action: ConfigSubcommands,
 }
@@ -24,7 +24,7 @@ enum ConfigSubcommands {
         #[arg(short, long, value_name = "DURATION")]
         wait: Option<String>,
         #[command(flatten)]
-        asked: Stream,
+        asked: StreamArguments,
     },
     /// Write a value, and print its version.
     Put {
@@ -42,26 +42,26 @@ enum ConfigSubcommands {
         #[arg(long)]
         ephemeral: bool,
         #[command(flatten)]
-        address: Address,
+        address: SidecarUrl,
         #[command(flatten)]
         token: TokenFile,
     },
     /// Print a value, and again at each change, or run a program each time.
     ///
     /// The program has the value on its standard input, and BELLWETHER_VALUE_NAME and BELLWETHER_VALUE_VERSION in its
-    /// environment. One runs at a time; of the changes meanwhile the latest is told. Where there is no value, or no sidecar
+    /// environment. One runs at a time; of the changes meanwhile the latest is passed on. Where there is no value, or no sidecar
     /// any more, it says so on stderr and waits. What is printed ends with a line's end, also where the value does not.
     Watch {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
         #[command(flatten)]
-        asked: Stream,
+        asked: StreamArguments,
         /// The program and its arguments, behind --
         #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["output", "json"])]
         command: Vec<OsString>,
     },
     /// Print the names of the values.
-    Ls(OutputFormat),
+    Ls(FormatArguments),
     /// Delete a value.
     Rm {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
@@ -70,13 +70,13 @@ enum ConfigSubcommands {
         #[arg(long, value_name = "VERSION", value_parser = version, allow_negative_numbers = true)]
         if_version: Option<i32>,
         #[command(flatten)]
-        address: Address,
+        address: SidecarUrl,
         #[command(flatten)]
         token: TokenFile,
     },
 }
 
-impl SharedConfig {
+impl ConfigArguments {
     /// # Errors
     /// One sentence that says what is wrong with the arguments, or with what they name.
     pub(super) fn errand(self) -> Result<ClientCommand, String> {

@@ -3,7 +3,7 @@
 use crate::config::security::CREDENTIALS_VARIABLE;
 use crate::config::table::{ALL, ID, LABELS};
 use crate::config::{
-    ConfigError, File, Found, Given, Origin, PodEnvironment, Row, Scope, Sources, ValueKind,
+    ConfigError, File, FoundValue, Given, Origin, PodEnvironment, Row, Scope, Sources, ValueKind,
     Values, file_text, labels_as_text,
 };
 use clap::parser::ValueSource;
@@ -90,7 +90,7 @@ pub(super) fn parsed(text: &str, name: &str) -> Result<File, ConfigError> {
         let key = text.lines().nth(line).and_then(|line| line.split_once('='));
         let key = key.map_or("", |(key, _)| key.trim());
         ConfigError {
-            found: Found::Line { file: name.to_owned(), number: line + 1 },
+            found: FoundValue::Line { file: name.to_owned(), number: line + 1 },
             ..ConfigError::new(printable(key), printable(&error.message().replace('\n', " ")))
         }
     })

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Says what is wrong with a value, and how to mend it. Which key has the value, the caller knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flaw {
+pub struct ValueError {
     problem: String,
     remedy: Option<String>,
     hides_value: bool,
@@ -16,14 +16,14 @@ pub struct Flaw {
 pub struct ConfigError {
     /// A key, or a flag or variable that stands for one.
     pub key: String,
-    pub found: Found,
+    pub found: FoundValue,
     pub problem: String,
     pub remedy: Option<String>,
 }
 
 /// The part of the found value that may be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundValue {
     /// Not shown: it may be a secret, or the problem contains it already.
     NotShown,
     /// The value, as an operator would write it.
@@ -34,7 +34,7 @@ pub enum Found {
     Line { file: String, number: usize },
 }
 
-impl Flaw {
+impl ValueError {
     pub fn new(problem: impl Into<String>) -> Self {
         Self { problem: problem.into(), remedy: None, hides_value: false }
     }
@@ -61,31 +61,34 @@ impl Flaw {
 
     /// Shows the value, unless it may be a secret.
     pub fn at(self, key: impl Into<String>, value: &str) -> ConfigError {
-        let found =
-            if self.hides_value { Found::NotShown } else { Found::Value(format!("{value:?}")) };
+        let found = if self.hides_value {
+            FoundValue::NotShown
+        } else {
+            FoundValue::Value(format!("{value:?}"))
+        };
         ConfigError { found, ..self.of(key) }
     }
 
     /// Shows the file that a value names, unless that may be the secret itself.
     pub fn in_file(self, key: impl Into<String>, file: &Path) -> ConfigError {
-        ConfigError { found: Found::File(super::named(file)), ..self.of(key) }
+        ConfigError { found: FoundValue::File(super::named(file)), ..self.of(key) }
     }
 
     /// Shows nothing but the key.
     pub fn of(self, key: impl Into<String>) -> ConfigError {
         let Self { problem, remedy, hides_value: _ } = self;
-        ConfigError { key: key.into(), found: Found::NotShown, problem, remedy }
+        ConfigError { key: key.into(), found: FoundValue::NotShown, problem, remedy }
     }
 }
 
 impl ConfigError {
     pub fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
-        Flaw::new(problem).of(key)
+        ValueError::new(problem).of(key)
     }
 
     /// Shows what was made of the value, such as a number or a duration.
     pub fn found(self, value: impl fmt::Debug) -> Self {
-        Self { found: Found::Value(format!("{value:?}")), ..self }
+        Self { found: FoundValue::Value(format!("{value:?}")), ..self }
     }
 
     pub fn remedy(self, remedy: impl Into<String>) -> Self {
@@ -99,7 +102,7 @@ impl ConfigError {
     }
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.problem)?;
         self.remedy.iter().try_for_each(|remedy| write!(f, ": {remedy}"))
@@ -110,10 +113,10 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, found, problem, remedy } = self;
         match found {
-            Found::NotShown => write!(f, "{key} {problem}")?,
-            Found::Value(value) => write!(f, "{key} = {value} {problem}")?,
-            Found::File(file) => write!(f, "{key}: {file} {problem}")?,
-            Found::Line { file, number } => {
+            FoundValue::NotShown => write!(f, "{key} {problem}")?,
+            FoundValue::Value(value) => write!(f, "{key} = {value} {problem}")?,
+            FoundValue::File(file) => write!(f, "{key}: {file} {problem}")?,
+            FoundValue::Line { file, number } => {
                 let comma = if key.is_empty() { "" } else { ", " };
                 write!(f, "{file}, line {number}{comma}{key}: {problem}")?;
             }
@@ -122,7 +125,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl std::error::Error for Flaw {}
+impl std::error::Error for ValueError {}
 
 impl std::error::Error for ConfigError {}
 
@@ -139,7 +142,7 @@ mod tests {
 
     #[test]
     fn an_error_names_key_value_problem_and_remedy() {
-        let flaw = || Flaw::new("is no duration").remedy("write 10s");
+        let flaw = || ValueError::new("is no duration").remedy("write 10s");
         let value = flaw().at("lease.heartbeat", "so\non");
         assert_eq!(value.to_string(), r#"lease.heartbeat = "so\non" is no duration: write 10s"#);
         let hidden = flaw().hiding_value().at("zookeeper.auth", "hush");

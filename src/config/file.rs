@@ -1,7 +1,7 @@
 //! The configuration file, read by the table of settings. An unknown key is an error.
 
 use super::hook::HookKeys;
-use super::kept::KeptKeys;
+use super::kept::SyncedFileKeys;
 use super::parse::labels_as_text;
 use super::setting::{Row, ValueKind};
 use super::table::ALL;
@@ -16,7 +16,7 @@ pub struct File {
     /// Each value as one text, by key.
     pub(super) values: BTreeMap<&'static str, String>,
     pub hook: Vec<HookKeys>,
-    pub config: Vec<KeptKeys>,
+    pub config: Vec<SyncedFileKeys>,
 }
 
 /// The key of the hooks, of which each is a table.
@@ -56,10 +56,12 @@ impl<'de> Visitor<'de> for Table<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key_seed(KeyIn { table: &self.name })? {
             match key {
-                Key::Hooks => self.file.hook = map.next_value()?,
-                Key::Kept => self.file.config = map.next_value()?,
-                Key::Table(name) => map.next_value_seed(Table { name, file: &mut *self.file })?,
-                Key::Setting(row) => {
+                FileKey::Hooks => self.file.hook = map.next_value()?,
+                FileKey::Kept => self.file.config = map.next_value()?,
+                FileKey::Table(name) => {
+                    map.next_value_seed(Table { name, file: &mut *self.file })?
+                }
+                FileKey::Setting(row) => {
                     let text = match row.kind {
                         ValueKind::Text => map.next_value::<String>()?,
                         ValueKind::Number => map.next_value::<u32>()?.to_string(),
@@ -74,7 +76,7 @@ impl<'de> Visitor<'de> for Table<'_> {
 }
 
 /// The meaning of a key.
-enum Key {
+enum FileKey {
     Setting(&'static Row),
     /// Its full name.
     Table(String),
@@ -88,26 +90,26 @@ struct KeyIn<'a> {
 }
 
 impl<'de> DeserializeSeed<'de> for KeyIn<'_> {
-    type Value = Key;
+    type Value = FileKey;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<FileKey, D::Error> {
         deserializer.deserialize_identifier(self)
     }
 }
 
 impl Visitor<'_> for KeyIn<'_> {
-    type Value = Key;
+    type Value = FileKey;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E: Error>(self, key: &str) -> Result<Key, E> {
+    fn visit_str<E: Error>(self, key: &str) -> Result<FileKey, E> {
         if self.table.is_empty() && key == HOOK {
-            return Ok(Key::Hooks);
+            return Ok(FileKey::Hooks);
         }
         if self.table.is_empty() && key == KEPT {
-            return Ok(Key::Kept);
+            return Ok(FileKey::Kept);
         }
         let names = self.names();
         if !names.contains(&key) {
@@ -116,7 +118,7 @@ impl Visitor<'_> for KeyIn<'_> {
         let name =
             if self.table.is_empty() { key.to_owned() } else { format!("{}.{key}", self.table) };
         let setting = ALL.iter().copied().find(|row| row.key == name);
-        Ok(setting.map_or(Key::Table(name), Key::Setting))
+        Ok(setting.map_or(FileKey::Table(name), FileKey::Setting))
     }
 }
 

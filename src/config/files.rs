@@ -1,6 +1,6 @@
 //! Small files that a value names: how a token or a group is read of one, and how they are named in an error.
 
-use super::error::{ConfigError, Flaw, Found};
+use super::error::{ConfigError, FoundValue, ValueError};
 use crate::files::{self, Size};
 use std::path::Path;
 
@@ -11,9 +11,9 @@ use std::path::Path;
 /// what is in the file.
 pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
     let remedy = "write one line of visible ASCII characters into a file, and name that";
-    let text = files::read(file, Size::Line).map_err(|why| Flaw::new(why).remedy(remedy));
+    let text = files::read(file, Size::Line).map_err(|why| ValueError::new(why).remedy(remedy));
     let token = text.and_then(|text| {
-        let no_token = || Flaw::new("holds no command token").remedy(remedy);
+        let no_token = || ValueError::new("holds no command token").remedy(remedy);
         token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
     });
     token.map_err(|flaw| flaw.in_file(key, file))
@@ -25,10 +25,11 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
 /// One sentence that names the file, what is wrong with it, and how to mend it.
 pub fn file_text(key: &str, file: &Path) -> Result<String, ConfigError> {
     let remedy = "name a TOML file; config/bellwether.toml is one with every key";
-    let text = files::read(file, Size::Certificates).map_err(|why| Flaw::new(why).remedy(remedy));
-    let no_text = |_| Flaw::new("is not UTF-8 text").remedy(remedy);
+    let text =
+        files::read(file, Size::Certificates).map_err(|why| ValueError::new(why).remedy(remedy));
+    let no_text = |_| ValueError::new("is not UTF-8 text").remedy(remedy);
     let text = text.and_then(|bytes| String::from_utf8(bytes).map_err(no_text));
-    let found = Found::File(file.display().to_string());
+    let found = FoundValue::File(file.display().to_string());
     text.map_err(|flaw| ConfigError { found, ..flaw.of(key) })
 }
 
@@ -63,9 +64,9 @@ pub fn group_number(group: &str) -> Result<u32, ConfigError> {
     }
     let key = super::table::SOCKET_GROUP.key();
     let groups = files::read(Path::new("/etc/group"), Size::Certificates)
-        .map_err(|problem| Flaw::new(format!("cannot be looked up: /etc/group {problem}")));
+        .map_err(|problem| ValueError::new(format!("cannot be looked up: /etc/group {problem}")));
     let number = groups.and_then(|groups| {
-        let unknown = || Flaw::new("is not in /etc/group").remedy("write the group's number");
+        let unknown = || ValueError::new("is not in /etc/group").remedy("write the group's number");
         number_in(&String::from_utf8_lossy(&groups), group).ok_or_else(unknown)
     });
     number.map_err(|flaw| flaw.at(key, group))

@@ -1,6 +1,6 @@
 //! How to tell whether the application is healthy, parsed and checked.
 
-use super::error::{ConfigError, Flaw};
+use super::error::{ConfigError, ValueError};
 use super::hook::place;
 use super::sources::Values;
 use super::table;
@@ -38,7 +38,7 @@ impl Health {
 }
 
 impl Check {
-    pub(super) fn parse(text: &str) -> Result<Option<Self>, Flaw> {
+    pub(super) fn parse(text: &str) -> Result<Option<Self>, ValueError> {
         if text.is_empty() {
             return Ok(None);
         }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hook {
+pub struct HookConfig {
     /// Every change, if none is named.
     on: Option<Vec<ChangeKind>>,
     pub action: HookAction,
@@ -25,14 +25,14 @@ pub struct Hook {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookAction {
     Run { command: Vec<String>, timeout: Duration },
-    Post(Post),
+    Post(Webhook),
     Signal { signal: Signal, pid_file: PathBuf },
     Keep { file: PathBuf, mode: u32, unknown: WhenUnknown },
     Label(PodLabel),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Post {
+pub struct Webhook {
     /// As in an URL: an address of version 6 is in brackets.
     pub host: String,
     pub port: u16,
@@ -67,7 +67,7 @@ pub enum WhenUnknown {
     Remove,
 }
 
-impl Hook {
+impl HookConfig {
     pub fn hears(&self, kind: ChangeKind) -> bool {
         self.on.as_ref().is_none_or(|on| on.contains(&kind))
     }
@@ -130,7 +130,7 @@ impl fmt::Display for HookAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Run { command, .. } => write!(f, "command {}", command[0]),
-            Self::Post(Post { host, port, path, .. }) => {
+            Self::Post(Webhook { host, port, path, .. }) => {
                 let path = path.split('?').next().unwrap_or_default();
                 write!(f, "url http://{host}:{port}{path}")
             }
@@ -144,7 +144,7 @@ impl fmt::Display for HookAction {
 }
 
 /// Describes the hook for `check-config`.
-impl fmt::Display for Hook {
+impl fmt::Display for HookConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.action)?;
         match &self.action {
@@ -156,7 +156,7 @@ impl fmt::Display for Hook {
                 }
                 write!(f, ", timeout {timeout:?}")?;
             }
-            HookAction::Post(Post { timeout, retries, secret_file, .. }) => {
+            HookAction::Post(Webhook { timeout, retries, secret_file, .. }) => {
                 write!(f, ", timeout {timeout:?}, retries {retries}")?;
                 if let Some(file) = secret_file {
                     write!(f, ", signed with {}", file.display())?;

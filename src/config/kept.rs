@@ -15,7 +15,7 @@ const MODE: u32 = 0o644;
 /// A value that is kept as a file, as it is written in the file of settings.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct KeptKeys {
+pub struct SyncedFileKeys {
     pub name: Option<String>,
     pub file: Option<String>,
     pub mode: Option<String>,
@@ -24,7 +24,7 @@ pub struct KeptKeys {
 
 /// A value that is kept as a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptValue {
+pub struct SyncedFileConfig {
     pub name: HoldingName,
     pub file: PathBuf,
     pub mode: u32,
@@ -32,9 +32,9 @@ pub struct KeptValue {
     pub then: Option<HookAction>,
 }
 
-impl KeptValue {
+impl SyncedFileConfig {
     pub(super) fn all(
-        written: &[KeptKeys],
+        written: &[SyncedFileKeys],
         pod: &PodEnvironment,
     ) -> Result<Vec<Self>, ConfigError> {
         let kept =
@@ -42,7 +42,7 @@ impl KeptValue {
         written.iter().enumerate().map(kept).collect()
     }
 
-    fn new(keys: &KeptKeys, pod: &PodEnvironment) -> Result<Self, ConfigError> {
+    fn new(keys: &SyncedFileKeys, pod: &PodEnvironment) -> Result<Self, ConfigError> {
         let missing = |key: &str, remedy: &str| ConfigError::new(key, "is missing").remedy(remedy);
         let remedy = "write 1 to 64 of A-Z a-z 0-9 . _ -, such as limits.json";
         let name = keys.name.as_deref().ok_or_else(|| missing("name", remedy))?;
@@ -62,7 +62,7 @@ impl KeptValue {
 }
 
 /// Describes it for `check-config`, without what may be secret.
-impl fmt::Display for KeptValue {
+impl fmt::Display for SyncedFileConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, file, mode, then } = self;
         write!(f, "{name} as file {}, mode {mode:04o}", file.display())?;
@@ -78,7 +78,7 @@ mod tests {
     fn parsed(text: &str) -> Result<Vec<String>, String> {
         let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
         let pod = PodEnvironment { host: String::new(), port: String::new(), name: String::new() };
-        let kept = KeptValue::all(&file.config, &pod)?;
+        let kept = SyncedFileConfig::all(&file.config, &pod)?;
         Ok(kept.iter().map(ToString::to_string).collect())
     }
 

@@ -1,9 +1,9 @@
 //! Parsers of single values, for the table of settings.
 
-use super::error::{ConfigError, Flaw};
+use super::error::{ConfigError, ValueError};
 use super::{Listen, LogFormat, OnExit};
 use recipes::election::Priority;
-use recipes::{Family, MemberId};
+use recipes::{ForeignClient, MemberId};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -29,22 +29,24 @@ pub fn listen(written: &str) -> Result<Listen, ConfigError> {
 /// Lengths of time as they should be.
 const SPANS: &str = "write 500ms, 10s or 2m";
 
-pub(super) fn duration(text: &str) -> Result<Duration, Flaw> {
+pub(super) fn duration(text: &str) -> Result<Duration, ValueError> {
     match humantime::parse_duration(text) {
         Ok(span) if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) => {
             Ok(span)
         }
-        Ok(_) => Err(Flaw::new("must lie between 1ms and 1 day").remedy(SPANS)),
-        Err(error) => Err(Flaw::new(format!("is not a valid duration ({error})")).remedy(SPANS)),
+        Ok(_) => Err(ValueError::new("must lie between 1ms and 1 day").remedy(SPANS)),
+        Err(error) => {
+            Err(ValueError::new(format!("is not a valid duration ({error})")).remedy(SPANS))
+        }
     }
 }
 
 /// Finds the word among those that are known.
-pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, Flaw> {
+pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, ValueError> {
     if let Some((_, value)) = known.iter().find(|(word, _)| *word == text) {
         return Ok(*value);
     }
-    Err(Flaw::new(format!("must be {}", listed(known))))
+    Err(ValueError::new(format!("must be {}", listed(known))))
 }
 
 /// Writes words as `"a", "b" or "c"`.
@@ -60,49 +62,54 @@ fn listed<T>(known: &[(&str, T)]) -> String {
 /// Parses a value whose empty text means none.
 pub(super) fn or_none<T>(
     text: &str,
-    parser: impl FnOnce(&str) -> Result<T, Flaw>,
-) -> Result<Option<T>, Flaw> {
+    parser: impl FnOnce(&str) -> Result<T, ValueError>,
+) -> Result<Option<T>, ValueError> {
     if text.is_empty() { Ok(None) } else { parser(text).map(Some) }
 }
 
 /// Parses the name of a file; to name one by nothing is a mistake.
-pub(super) fn file(text: &str) -> Result<PathBuf, Flaw> {
+pub(super) fn file(text: &str) -> Result<PathBuf, ValueError> {
     if text.is_empty() {
-        return Err(Flaw::new("is empty").remedy("name a file, or leave it out").hiding_value());
+        return Err(ValueError::new("is empty")
+            .remedy("name a file, or leave it out")
+            .hiding_value());
     }
     Ok(text.into())
 }
 
 /// Parses with which client's election to be compatible.
-pub(super) fn family(text: &str) -> Result<Option<Family>, Flaw> {
+pub(super) fn family(text: &str) -> Result<Option<ForeignClient>, ValueError> {
     one_of(
         text,
         &[
             ("none", None),
-            ("curator-latch", Some(Family::CuratorLatch)),
-            ("curator-selector", Some(Family::CuratorSelector)),
-            ("kazoo", Some(Family::Kazoo)),
-            ("zookeeper-recipe", Some(Family::ZookeeperRecipe)),
+            ("curator-latch", Some(ForeignClient::CuratorLatch)),
+            ("curator-selector", Some(ForeignClient::CuratorSelector)),
+            ("kazoo", Some(ForeignClient::Kazoo)),
+            ("zookeeper-recipe", Some(ForeignClient::ZookeeperRecipe)),
         ],
     )
 }
 
-pub(super) fn member_id(text: &str) -> Result<MemberId, Flaw> {
+pub(super) fn member_id(text: &str) -> Result<MemberId, ValueError> {
     MemberId::new(text).ok_or_else(|| {
-        Flaw::new("must be 1 to 253 visible ASCII characters without spaces, as a host's name is")
-            .remedy("write a name such as app-0")
+        ValueError::new(
+            "must be 1 to 253 visible ASCII characters without spaces, as a host's name is",
+        )
+        .remedy("write a name such as app-0")
     })
 }
 
 /// Whether an address fits into a znode is checked with the rest of the profile.
-pub(super) fn member_address(text: &str) -> Result<Option<String>, Flaw> {
+pub(super) fn member_address(text: &str) -> Result<Option<String>, ValueError> {
     or_none(text, |text| Ok(text.to_owned()))
 }
 
 /// Labels are an object of JSON wherever they are one text, except in the environment: `zone=a,version=1.4`.
-pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, Flaw> {
+pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ValueError> {
     if text.starts_with('{') {
-        let flaw = |error| Flaw::new(format!("are not valid labels ({error})")).remedy(LABELS);
+        let flaw =
+            |error| ValueError::new(format!("are not valid labels ({error})")).remedy(LABELS);
         return serde_json::from_str(text).map_err(flaw);
     }
     let label = |pair: &str| match pair.split_once('=') {
@@ -110,7 +117,7 @@ pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, Flaw> {
             Ok((key.trim().to_owned(), value.trim().to_owned()))
         }
         Some(_) | None => {
-            Err(Flaw::new(format!("has {pair:?}, which is not a label")).remedy(LABELS))
+            Err(ValueError::new(format!("has {pair:?}, which is not a label")).remedy(LABELS))
         }
     };
     let mut labels = BTreeMap::new();
@@ -121,7 +128,7 @@ pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, Flaw> {
         let (key, value) = label(pair)?;
         let once = format!("has the key {key:?} twice");
         if labels.insert(key, value).is_some() {
-            return Err(Flaw::new(once).remedy("write each key once"));
+            return Err(ValueError::new(once).remedy("write each key once"));
         }
     }
     Ok(labels)
@@ -141,14 +148,14 @@ pub(super) fn shown_labels(text: &str) -> String {
     labels.join(",")
 }
 
-pub(super) fn listen_at(text: &str) -> Result<Listen, Flaw> {
+pub(super) fn listen_at(text: &str) -> Result<Listen, ValueError> {
     let Some(path) = text.strip_prefix("unix:") else {
         let example = "127.0.0.1:4040, or unix:/run/bellwether.sock";
         return socket_address(text, example).map(Listen::Tcp);
     };
     // The kernel's `sockaddr_un` limits the length of a socket's path.
     if !path.starts_with('/') || path.ends_with('/') || path.len() > 107 || path.contains('\0') {
-        return Err(Flaw::new("is not a socket").remedy(
+        return Err(ValueError::new("is not a socket").remedy(
             "write unix: and an absolute path of at most 107 bytes, such as \
              unix:/run/bellwether.sock",
         ));
@@ -157,28 +164,29 @@ pub(super) fn listen_at(text: &str) -> Result<Listen, Flaw> {
 }
 
 /// Parses who may do what with a file.
-pub(super) fn mode(text: &str) -> Result<u32, Flaw> {
+pub(super) fn mode(text: &str) -> Result<u32, ValueError> {
     let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
     mode.ok_or_else(|| {
-        Flaw::new("is not a file mode").remedy("write octal digits, such as \"0644\"")
+        ValueError::new("is not a file mode").remedy("write octal digits, such as \"0644\"")
     })
 }
 
-pub(super) fn group(text: &str) -> Result<String, Flaw> {
+pub(super) fn group(text: &str) -> Result<String, ValueError> {
     if text.is_empty() || text.contains([':', '\n', '\0']) {
-        return Err(Flaw::new("is not a known group").remedy("write its name or its number"));
+        return Err(ValueError::new("is not a known group").remedy("write its name or its number"));
     }
     Ok(text.to_owned())
 }
 
-pub(super) fn probe_address(text: &str) -> Result<Option<SocketAddr>, Flaw> {
+pub(super) fn probe_address(text: &str) -> Result<Option<SocketAddr>, ValueError> {
     or_none(text, |text| socket_address(text, "0.0.0.0:4041"))
 }
 
-fn socket_address(text: &str, example: &str) -> Result<SocketAddr, Flaw> {
-    let flaw =
-        |_| Flaw::new("is not an address").remedy(format!("write IP:PORT, such as {example}"));
+fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ValueError> {
+    let flaw = |_| {
+        ValueError::new("is not an address").remedy(format!("write IP:PORT, such as {example}"))
+    };
     let whole = match text.split_once(':') {
         // As other programs have it: every address of this machine.
         Some(("", port)) => format!("0.0.0.0:{port}"),
@@ -188,49 +196,49 @@ fn socket_address(text: &str, example: &str) -> Result<SocketAddr, Flaw> {
     whole.parse().map_err(flaw)
 }
 
-pub(super) fn failures(text: &str) -> Result<u32, Flaw> {
+pub(super) fn failures(text: &str) -> Result<u32, ValueError> {
     let number = text.parse().ok().filter(|number| (1..=1000).contains(number));
-    number.ok_or_else(|| Flaw::new("must be a number from 1 to 1000"))
+    number.ok_or_else(|| ValueError::new("must be a number from 1 to 1000"))
 }
 
-pub(super) fn priority(text: &str) -> Result<Priority, Flaw> {
+pub(super) fn priority(text: &str) -> Result<Priority, ValueError> {
     let number = text.parse().ok().and_then(Priority::new);
     number.ok_or_else(|| {
-        Flaw::new("must be a number from 0 to 100")
+        ValueError::new("must be a number from 0 to 100")
             .remedy("50 is the usual one, 0 for a member of last resort")
     })
 }
 
 /// Parses a time limit; `never` means no limit.
-pub(super) fn wait(text: &str) -> Result<Option<Duration>, Flaw> {
+pub(super) fn wait(text: &str) -> Result<Option<Duration>, ValueError> {
     match text {
         "never" => Ok(None),
         text => duration(text).map(Some).map_err(|flaw| flaw.or_remedy("\"never\"")),
     }
 }
 
-pub(super) fn on_exit(text: &str) -> Result<OnExit, Flaw> {
+pub(super) fn on_exit(text: &str) -> Result<OnExit, ValueError> {
     let known = [("leave", OnExit::Leave), ("stay", OnExit::Stay), ("restart", OnExit::Restart)];
     one_of(text, &known)
 }
 
-pub(super) fn log_format(text: &str) -> Result<LogFormat, Flaw> {
+pub(super) fn log_format(text: &str) -> Result<LogFormat, ValueError> {
     let known = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     one_of(&text.to_ascii_lowercase(), &known)
 }
 
-pub(super) fn log_level(text: &str) -> Result<String, Flaw> {
+pub(super) fn log_level(text: &str) -> Result<String, ValueError> {
     for part in text.split(',') {
         let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
         if level.trim().parse::<LevelFilter>().is_err() {
-            return Err(Flaw::new(format!("has {level:?}, which is not a level")).remedy(
+            return Err(ValueError::new(format!("has {level:?}, which is not a level")).remedy(
                 "write error, warn, info, debug or trace, also for a part: info,bellwether=debug",
             ));
         }
     }
     match text.parse::<Targets>() {
         Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(Flaw::new(format!("makes no sense ({error})"))
+        Err(error) => Err(ValueError::new(format!("makes no sense ({error})"))
             .remedy("write a level, or parts with levels: info,bellwether=debug")),
     }
 }

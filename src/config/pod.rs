@@ -1,6 +1,6 @@
-//! The label that tells of a pod whether it leads, and how Kubernetes' API is reached from there.
+//! The label that shows whether a pod leads, and how Kubernetes' API is reached from there.
 
-use super::error::Flaw;
+use super::error::ValueError;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,10 +34,10 @@ impl PodLabel {
         written: &PodEnvironment,
         account: PathBuf,
         timeout: Duration,
-    ) -> Result<Self, Flaw> {
+    ) -> Result<Self, ValueError> {
         check_key(key)?;
         // If something is missing here, the pod is at fault and not the key.
-        Self::of_pod(key, written, account, timeout).map_err(Flaw::hiding_value)
+        Self::of_pod(key, written, account, timeout).map_err(ValueError::hiding_value)
     }
 
     fn of_pod(
@@ -45,21 +45,21 @@ impl PodLabel {
         written: &PodEnvironment,
         account: PathBuf,
         timeout: Duration,
-    ) -> Result<Self, Flaw> {
+    ) -> Result<Self, ValueError> {
         if written.host.is_empty() || written.port.is_empty() {
-            return Err(Flaw::new(
+            return Err(ValueError::new(
                 "is only for a pod in Kubernetes, which sets KUBERNETES_SERVICE_HOST and \
                  KUBERNETES_SERVICE_PORT",
             )
             .remedy("leave it out elsewhere"));
         }
         let Some(port) = written.port.parse().ok().filter(|port| *port != 0) else {
-            return Err(Flaw::new("needs a port")
+            return Err(ValueError::new("needs a port")
                 .remedy(format!("KUBERNETES_SERVICE_PORT is {:?}", written.port)));
         };
         let pod = &written.name;
         if !is_subdomain(pod) {
-            return Err(Flaw::new(format!("needs the pod's name, and {pod:?} is none"))
+            return Err(ValueError::new(format!("needs the pod's name, and {pod:?} is none"))
                 .remedy("set POD_NAME by the downward API (metadata.name)"));
         }
         let bare = written.host.trim_start_matches('[').trim_end_matches(']');
@@ -69,9 +69,10 @@ impl PodLabel {
 }
 
 /// Checks a label's key as Kubernetes does.
-fn check_key(key: &str) -> Result<(), Flaw> {
-    let wrong =
-        |problem: &str| Err(Flaw::new(problem).remedy("write such as \"bellwether.io/role\""));
+fn check_key(key: &str) -> Result<(), ValueError> {
+    let wrong = |problem: &str| {
+        Err(ValueError::new(problem).remedy("write such as \"bellwether.io/role\""))
+    };
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),

@@ -1,6 +1,6 @@
 //! The security settings: certificates, identity, and access to the znodes.
 
-use super::error::{ConfigError, Flaw};
+use super::error::{ConfigError, ValueError};
 use super::parse::{one_of, or_none};
 use super::sources::Values;
 use super::table;
@@ -16,7 +16,7 @@ pub const CREDENTIALS_VARIABLE: &str = "BELLWETHER_CREDENTIALS";
 pub struct Security {
     pub tls: Option<Tls>,
     pub login: Option<Login>,
-    pub acl: Acl,
+    pub acl: AclPolicy,
     /// Whether the operator has opened the znodes to all, and needs no warning of it.
     pub is_open_by_choice: bool,
 }
@@ -58,7 +58,7 @@ pub enum CredentialsSource {
 
 /// The access that clients have to the znodes that members create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Acl {
+pub enum AclPolicy {
     Open,
     /// Members alone.
     Creator,
@@ -73,14 +73,14 @@ impl Security {
         let has_identity =
             login.is_some() || tls.as_ref().is_some_and(|tls: &Tls| tls.own.is_some());
         let written = values.written(&table::ACL)?.flatten();
-        let by_default = if has_identity { Acl::CreatorReadable } else { Acl::Open };
+        let by_default = if has_identity { AclPolicy::CreatorReadable } else { AclPolicy::Open };
         let acl = written.unwrap_or(by_default);
-        if acl != Acl::Open && !has_identity {
+        if acl != AclPolicy::Open && !has_identity {
             return Err(ConfigError::new(table::ACL.key(), "needs members to have an identity")
                 .found(acl.to_string())
                 .remedy("set zookeeper.auth, or zookeeper.tls.cert and zookeeper.tls.key"));
         }
-        Ok(Self { tls, login, acl, is_open_by_choice: written == Some(Acl::Open) })
+        Ok(Self { tls, login, acl, is_open_by_choice: written == Some(AclPolicy::Open) })
     }
 
     /// Tells whether this process holds secrets, so that no other may look into its memory.
@@ -140,7 +140,7 @@ impl Login {
 impl Scheme {
     const WORDS: [(&'static str, Self); 2] = [("digest", Self::Digest), ("sasl", Self::Sasl)];
 
-    pub(super) fn parse(text: &str) -> Result<Option<Self>, Flaw> {
+    pub(super) fn parse(text: &str) -> Result<Option<Self>, ValueError> {
         let scheme = or_none(text, |text| one_of(text, &Self::WORDS));
         scheme.map_err(|flaw| {
             let file = table::CREDENTIALS_FILE.key();
@@ -149,19 +149,19 @@ impl Scheme {
     }
 }
 
-impl Acl {
+impl AclPolicy {
     const WORDS: [(&'static str, Self); 3] = [
         ("open", Self::Open),
         ("creator", Self::Creator),
         ("creator-readable", Self::CreatorReadable),
     ];
 
-    pub(super) fn parse(text: &str) -> Result<Option<Self>, Flaw> {
+    pub(super) fn parse(text: &str) -> Result<Option<Self>, ValueError> {
         or_none(text, |text| one_of(text, &Self::WORDS))
     }
 }
 
-impl fmt::Display for Acl {
+impl fmt::Display for AclPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Open => "open",
@@ -197,11 +197,11 @@ mod tests {
     #[test]
     fn a_member_with_an_identity_keeps_its_znodes_to_itself() {
         let acl = |values: &[_]| security(values).unwrap().acl;
-        assert_eq!(acl(&[]), Acl::Open);
-        assert_eq!(acl(&[CA]), Acl::Open);
-        assert_eq!(acl(&[DIGEST, FILE]), Acl::CreatorReadable);
-        assert_eq!(acl(&[CA, CERT, KEY]), Acl::CreatorReadable);
-        assert_eq!(acl(&[CA, CERT, KEY, ("zookeeper.acl", "open")]), Acl::Open);
+        assert_eq!(acl(&[]), AclPolicy::Open);
+        assert_eq!(acl(&[CA]), AclPolicy::Open);
+        assert_eq!(acl(&[DIGEST, FILE]), AclPolicy::CreatorReadable);
+        assert_eq!(acl(&[CA, CERT, KEY]), AclPolicy::CreatorReadable);
+        assert_eq!(acl(&[CA, CERT, KEY, ("zookeeper.acl", "open")]), AclPolicy::Open);
         let by_choice = |values: &[_]| security(values).unwrap().is_open_by_choice;
         assert!(by_choice(&[("zookeeper.acl", "open")]) && !by_choice(&[]));
     }
@@ -228,7 +228,7 @@ mod tests {
     fn a_secret_is_not_shown() {
         let values = Values::given(&[("zookeeper.auth", "sasl")]).with_credentials("a:hush");
         let security = Security::new(&values).unwrap();
-        assert_eq!(security.acl, Acl::CreatorReadable);
+        assert_eq!(security.acl, AclPolicy::CreatorReadable);
         assert!(!format!("{security:?}").contains("hush"));
     }
 }

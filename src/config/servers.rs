@@ -1,6 +1,6 @@
 //! The servers' connect string, the election's path and the names of its znodes.
 
-use super::error::Flaw;
+use super::error::ValueError;
 use super::parse::or_none;
 use std::net::Ipv6Addr;
 use std::num::NonZeroU16;
@@ -15,12 +15,12 @@ pub struct Servers {
 }
 
 /// Parses a connect string, `host:port,host:port/chroot`.
-pub(super) fn parse(text: &str) -> Result<Servers, Flaw> {
+pub(super) fn parse(text: &str) -> Result<Servers, ValueError> {
     // The text before an @ may be a password.
-    let shown = |flaw: Flaw| if text.contains('@') { flaw.hiding_value() } else { flaw };
+    let shown = |flaw: ValueError| if text.contains('@') { flaw.hiding_value() } else { flaw };
     let wrong = |problem: &str| {
         Err(shown(
-            Flaw::new(problem)
+            ValueError::new(problem)
                 .remedy("write host:port,host:port/chroot, such as zk-0:2181,zk-1:2181,zk-2:2181"),
         ))
     };
@@ -78,31 +78,29 @@ pub(super) fn is_digits(text: &str) -> bool {
 }
 
 /// Parses the election's path, below the chroot.
-pub(super) fn parse_election(text: &str) -> Result<String, Flaw> {
+pub(super) fn parse_election(text: &str) -> Result<String, ValueError> {
     if text == "/" {
-        return Err(Flaw::new("holds all of ZooKeeper")
+        return Err(ValueError::new("holds all of ZooKeeper")
             .remedy("give the election a path of its own, such as \"/election\""));
     }
     match path_problem(text) {
-        Some(problem) => Err(Flaw::new(problem).remedy("write a path such as \"/election\"")),
+        Some(problem) => Err(ValueError::new(problem).remedy("write a path such as \"/election\"")),
         None => Ok(text.to_owned()),
     }
 }
 
 /// Parses the path above the recipes' znodes, below the chroot; empty for `/`.
-pub(super) fn parse_root(text: &str) -> Result<Option<String>, Flaw> {
+pub(super) fn parse_root(text: &str) -> Result<Option<String>, ValueError> {
     or_none(text, |text| match path_problem(text) {
         _ if text == "/" => Ok(String::new()),
-        Some(problem) => {
-            Err(Flaw::new(problem)
-                .remedy("write a path such as \"/\", or \"\" to switch recipes off"))
-        }
+        Some(problem) => Err(ValueError::new(problem)
+            .remedy("write a path such as \"/\", or \"\" to switch recipes off")),
         None => Ok(text.to_owned()),
     })
 }
 
 /// Parses how the names of the members' znodes begin.
-pub(super) fn parse_prefix(text: &str) -> Result<String, Flaw> {
+pub(super) fn parse_prefix(text: &str) -> Result<String, ValueError> {
     let begins_a_name = !text.is_empty()
         && text.len() <= 200
         && !text.contains('/')
@@ -110,7 +108,7 @@ pub(super) fn parse_prefix(text: &str) -> Result<String, Flaw> {
     if begins_a_name {
         return Ok(text.to_owned());
     }
-    Err(Flaw::new("cannot begin a znode's name")
+    Err(ValueError::new("cannot begin a znode's name")
         .remedy("use visible characters without \"/\", such as \"leader_\""))
 }
 

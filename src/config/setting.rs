@@ -1,11 +1,11 @@
 //! The description of a setting: everything about one key.
 
-use super::error::{ConfigError, Flaw};
+use super::error::{ConfigError, ValueError};
 
 /// A key whose value is a `T`.
 pub struct Setting<T> {
     pub row: Row,
-    parser: fn(&str) -> Result<T, Flaw>,
+    parser: fn(&str) -> Result<T, ValueError>,
 }
 
 /// The description of a key, independent of the type of its value.
@@ -77,7 +77,7 @@ pub enum ValueKind {
 
 impl<T> Setting<T> {
     /// Begins a row: a text that every member may set by the file alone.
-    pub(super) const fn new(key: &'static str, parser: fn(&str) -> Result<T, Flaw>) -> Self {
+    pub(super) const fn new(key: &'static str, parser: fn(&str) -> Result<T, ValueError>) -> Self {
         let row = Row {
             key,
             flag: None,

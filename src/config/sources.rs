@@ -3,7 +3,7 @@
 use super::error::ConfigError;
 use super::file::File;
 use super::hook::HookKeys;
-use super::kept::KeptKeys;
+use super::kept::SyncedFileKeys;
 use super::pod;
 use super::security::CREDENTIALS_VARIABLE;
 use super::setting::{DefaultValue, Row, Setting};
@@ -47,7 +47,7 @@ pub struct Values {
     values: Vec<SettingValue>,
     credentials: Option<SecretString>,
     hooks: Vec<HookKeys>,
-    kept: Vec<KeptKeys>,
+    kept: Vec<SyncedFileKeys>,
     pod: pod::PodEnvironment,
 }
 
@@ -146,7 +146,7 @@ impl Values {
         self.credentials.as_ref()
     }
 
-    pub(super) fn kept(&self) -> (&[KeptKeys], &pod::PodEnvironment) {
+    pub(super) fn kept(&self) -> (&[SyncedFileKeys], &pod::PodEnvironment) {
         (&self.kept, &self.pod)
     }
 

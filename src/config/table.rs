@@ -9,12 +9,12 @@ use super::parse::{
     duration, failures, family, file, group, labels, listen_at, log_format, log_level,
     member_address, member_id, mode, on_exit, priority, probe_address, shown_labels, wait,
 };
-use super::security::{Acl, Scheme};
+use super::security::{AclPolicy, Scheme};
 use super::servers::{self, Servers};
 use super::setting::{Row, Scope, Setting, ValueKind};
 use super::{Listen, LogFormat, OnExit};
 use recipes::election::Priority;
-use recipes::{Family, MemberId};
+use recipes::{ForeignClient, MemberId};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ table! {
              environment",
         );
 
-    ACL: Option<Acl> = Setting::new("zookeeper.acl", Acl::parse)
+    ACL: Option<AclPolicy> = Setting::new("zookeeper.acl", AclPolicy::parse)
         .flag("acl", "ACL").variable("BELLWETHER_ACL")
         .derived("creator-readable with an identity, else open").scope(Scope::Lease)
         .help(
@@ -101,7 +101,7 @@ table! {
         .default("leader_").scope(Scope::Election)
         .help("The start of the members' znodes' names");
 
-    COMPATIBLE_WITH: Option<Family> = Setting::new("election.compatible_with", family)
+    COMPATIBLE_WITH: Option<ForeignClient> = Setting::new("election.compatible_with", family)
         .flag("compatible-with", "CLIENT").variable("BELLWETHER_COMPATIBLE_WITH")
         .default("none").scope(Scope::Election)
         .help(

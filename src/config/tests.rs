@@ -1,8 +1,8 @@
 //! What is refused, and what the defaults come to.
 
-use super::security::Acl;
+use super::security::AclPolicy;
 use super::*;
-use recipes::Family;
+use recipes::ForeignClient;
 
 fn config(flags: &[(&'static str, &str)]) -> Result<Config, ConfigError> {
     Config::new(&Values::given(flags))
@@ -27,9 +27,9 @@ fn a_derived_default_may_be_set_by_its_description() {
     let twice_as_long = config(&[("zookeeper.session_timeout", "20s")]);
     assert_eq!(twice_as_long.policy.margins.heartbeat, Duration::from_secs(2));
     let security = config(&[]).settings.zookeeper.security;
-    assert!(security.acl == Acl::Open && !security.is_open_by_choice);
+    assert!(security.acl == AclPolicy::Open && !security.is_open_by_choice);
     let login = [("zookeeper.auth", "digest"), ("zookeeper.credentials_file", "f")];
-    assert_eq!(config(&login).settings.zookeeper.security.acl, Acl::CreatorReadable);
+    assert_eq!(config(&login).settings.zookeeper.security.acl, AclPolicy::CreatorReadable);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn what_another_clients_election_cannot_have_is_refused() {
         [&[("election.compatible_with", "curator-latch")][..], more].concat()
     };
     let settings = config(&among(&[])).unwrap().settings;
-    assert_eq!(settings.znodes.family(), Some(Family::CuratorLatch));
+    assert_eq!(settings.znodes.family(), Some(ForeignClient::CuratorLatch));
     // As `check-config` shows the defaults, they may be written.
     let default = [("election.prefix", "leader_")];
     assert!(config(&among(&default)).is_ok());

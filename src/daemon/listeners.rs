@@ -1,7 +1,7 @@
 //! The HTTP listeners: a port or a socket for the application, and perhaps a port for probes.
 
 use crate::config::{Listen, SocketAccess, group_number};
-use crate::http::{self, Limits, Services};
+use crate::http::{self, ConnectionLimits, Services};
 use anyhow::{Context, bail};
 use std::fs::{self, Permissions};
 use std::future::pending;
@@ -58,12 +58,17 @@ impl Listeners {
     }
 
     /// Serves from now on.
-    pub(super) fn serve(self, services: Services, limits: Limits) -> io::Result<Server> {
+    pub(super) fn serve(self, services: Services, limits: ConnectionLimits) -> io::Result<Server> {
         let Self { listen, api, socket, probes } = self;
         if let Some(listener) = probes {
             info!("probes answered on {}", listener.local_addr()?);
             // This task ends with the process: a member that leaves answers probes to the end.
-            tokio::spawn(http::serve(listener, services.probes, Limits::for_probes(), pending()));
+            tokio::spawn(http::serve(
+                listener,
+                services.probes,
+                ConnectionLimits::for_probes(),
+                pending(),
+            ));
         }
         let (close, closed) = oneshot::channel::<()>();
         let closing = async { drop(closed.await) };

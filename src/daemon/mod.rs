@@ -17,19 +17,19 @@ mod threads;
 use self::listeners::{Listeners, Server};
 use self::logging::Level;
 use self::reload::InForce;
-use self::signals::Signals;
+use self::signals::ShutdownSignals;
 use self::threads::{ApplicationInputs, ApplicationThread, CommandThread, SessionThread};
 use crate::cli::{self, Effective};
 use crate::clock::Clock;
 use crate::config::{Config, Exec, LogFormat, Zookeeper};
 use crate::exec::{self, Plan};
 use crate::holdings;
-use crate::http::{self, Authorization, Limits};
+use crate::http::{self, Authorization, ConnectionLimits};
 use crate::notify::{self, HooksHandle};
 use crate::runtime;
 use crate::shared_config;
 use crate::status::{self, StatusHandle};
-use crate::zookeeper::{HoldingsSettings, Kept, OpenedSessionFile, SessionFile};
+use crate::zookeeper::{HoldingsSettings, OpenedSessionFile, ResumeState, SessionFile};
 use anyhow::{anyhow, bail};
 use recipes::election::Member;
 use std::ffi::OsString;
@@ -103,12 +103,12 @@ pub fn log_for_command(level: &str) -> Result<(), String> {
 
 /// Opens the file in which the session is kept, if there is to be one. Returns also why what is there is
 /// not this member's.
-fn kept(config: &Config) -> Result<(Kept, Option<String>), String> {
-    let Some(path) = &config.session_file else { return Ok((Kept::default(), None)) };
+fn kept(config: &Config) -> Result<(ResumeState, Option<String>), String> {
+    let Some(path) = &config.session_file else { return Ok((ResumeState::default(), None)) };
     let member = config.profile.id.as_str();
     let OpenedSessionFile { file, former, flaw } =
         SessionFile::open(path, &config.settings, member, Clock::system())?;
-    Ok((Kept { file: Some(Arc::new(file)), former }, flaw))
+    Ok((ResumeState { file: Some(Arc::new(file)), former }, flaw))
 }
 
 struct Daemon {
@@ -116,7 +116,7 @@ struct Daemon {
     status: StatusHandle,
     level: Level,
     in_force: InForce,
-    signals: Signals,
+    signals: ShutdownSignals,
     hangup: Signal,
     server: Server,
     election: SessionThread,
@@ -132,7 +132,7 @@ impl Daemon {
         level: Level,
         task: Option<Task>,
         files: Option<u64>,
-        kept: Kept,
+        kept: ResumeState,
     ) -> anyhow::Result<Self> {
         let in_force = InForce::of(&effective);
         let config = effective.config;
@@ -160,7 +160,7 @@ impl Daemon {
         // Requests go through the supervisor of the program, if there is one: it ends the program before it forwards some.
         let (status, supervised) = match plan {
             Some(plan) => {
-                let (first, requests) = status.by_way_of(config.reserve);
+                let (first, requests) = status.with_interceptor(config.reserve);
                 (first, Some((plan, status, requests)))
             }
             None => (status, None),
@@ -169,12 +169,12 @@ impl Daemon {
             Some(file) => Authorization::TokenIn(file.into()),
             None => Authorization::Header,
         };
-        let (signals, hangup) = (Signals::new()?, signals::hangup()?);
+        let (signals, hangup) = (ShutdownSignals::new()?, signals::hangup()?);
         let listeners =
             Listeners::open(&config.listen, &config.socket, config.probe_listen).await?;
         if !config.listen.is_local() && matches!(gate, Authorization::Header) {
             warn!(
-                "http.listen {} is no loopback: any client that reaches it can send commands; set \
+                "http.listen {} is not a loopback address: any client that reaches it can send commands; set \
                  http.token_file, or let others in by http.probe_listen",
                 config.listen
             );
@@ -200,7 +200,7 @@ impl Daemon {
         let settings = config.settings;
         let served_names =
             http::ElectionNames { election: config.election, znodes: settings.znodes.clone() };
-        let limits = Limits::for_application();
+        let limits = ConnectionLimits::for_application();
         let services = http::services(status.clone(), clock, served_names.clone(), gate, &limits);
         let http::ElectionNames { election, znodes } = served_names;
         let names = notify::HookNames { id, election, znodes };
@@ -263,7 +263,7 @@ impl Daemon {
             code = command.ended => match code {
                 Ok(Ok(code)) => {
                     // The signals that the supervisor got are not handled again.
-                    self.signals = Signals::new()?;
+                    self.signals = ShutdownSignals::new()?;
                     Ok(code)
                 }
                 Ok(Err(error)) => {
@@ -309,7 +309,7 @@ fn without_hooks(end: Result<io::Result<()>, RecvError>) -> anyhow::Error {
 }
 
 impl Task {
-    fn plan(self, config: &Config, files: Option<u64>, kept: &Kept) -> io::Result<Plan> {
+    fn plan(self, config: &Config, files: Option<u64>, kept: &ResumeState) -> io::Result<Plan> {
         let environment = vec![
             ("BELLWETHER_ID", config.profile.id.to_string()),
             ("BELLWETHER_ELECTION", config.election.clone()),

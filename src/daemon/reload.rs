@@ -2,9 +2,9 @@
 
 use super::logging::Level;
 use super::secrets;
-use crate::cli::{self, Command, Effective};
-use crate::config::{self, Hook, KeptValue, Row, SettingValue, table};
-use crate::status::{Caller, Request, StatusHandle};
+use crate::cli::{self, CliCommand, Effective};
+use crate::config::{self, HookConfig, Row, SettingValue, SyncedFileConfig, table};
+use crate::status::{MemberRequest, ReplyTo, StatusHandle};
 use crate::znode_names::ZnodeNames;
 use recipes::election;
 use recipes::election::{Priority, Profile};
@@ -17,8 +17,8 @@ use tracing::{error, info, warn};
 pub(super) struct InForce {
     values: BTreeMap<&'static str, String>,
     znodes: ZnodeNames,
-    hooks: Arc<[Hook]>,
-    kept: Vec<KeptValue>,
+    hooks: Arc<[HookConfig]>,
+    kept: Vec<SyncedFileConfig>,
 }
 
 impl InForce {
@@ -36,11 +36,11 @@ impl InForce {
     pub(super) async fn reload(
         &mut self,
         status: &StatusHandle,
-        hooks: &watch::Sender<Arc<[Hook]>>,
+        hooks: &watch::Sender<Arc<[HookConfig]>>,
         level: &Level,
     ) {
         let new = match cli::read() {
-            Ok(Command::Run(new) | Command::CheckConfig { effective: new, .. }) => new,
+            Ok(CliCommand::Run(new) | CliCommand::CheckConfig { effective: new, .. }) => new,
             // No other command listens for SIGHUP.
             Ok(_) => return,
             Err(error) => return error!("SIGHUP: {error}; all stays as it was"),
@@ -105,8 +105,9 @@ impl InForce {
             return error!("SIGHUP: {error}; address and labels stay as they were");
         }
         let Profile { address, labels, .. } = profile;
-        let (caller, _) = Caller::patient();
-        let request = Request::Carry(election::Command::UpdateProfile { address, labels }, caller);
+        let (caller, _) = ReplyTo::without_deadline();
+        let request =
+            MemberRequest::Carry(election::Command::UpdateProfile { address, labels }, caller);
         if status.requests.send(request).await.is_err() {
             return error!("SIGHUP: the election has ended");
         }
@@ -122,8 +123,8 @@ impl InForce {
         changed: &[&SettingValue],
     ) {
         let Some(value) = among(changed, &table::PRIORITY.row) else { return };
-        let (caller, _) = Caller::patient();
-        let request = Request::Carry(election::Command::SetPriority(priority), caller);
+        let (caller, _) = ReplyTo::without_deadline();
+        let request = MemberRequest::Carry(election::Command::SetPriority(priority), caller);
         if status.requests.send(request).await.is_err() {
             return error!("SIGHUP: the election has ended");
         }

@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 use tracing::{error, info};
 
 /// SIGINT and SIGTERM, from when this was made on.
-pub(super) struct Signals {
+pub(super) struct ShutdownSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Signals {
+impl ShutdownSignals {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,

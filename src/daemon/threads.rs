@@ -1,7 +1,7 @@
 //! The threads beside the server's: each runs its part of the daemon on a runtime of its own.
 
 use crate::clock::Clock;
-use crate::config::{Health, Hook, KeptValue, Settings};
+use crate::config::{Health, HookConfig, Settings, SyncedFileConfig};
 use crate::exec::{self, Plan, Requests};
 use crate::health;
 use crate::holdings::HoldingsRequests;
@@ -10,8 +10,8 @@ use crate::own_state;
 use crate::preemption;
 use crate::runtime;
 use crate::shared_config::{ConfigHandle, ConfigRequests};
-use crate::status::{Application, KeptRecord, StatusHandle, StatusPublisher};
-use crate::zookeeper::{self, HoldingsSettings, Kept};
+use crate::status::{ApplicationHealth, StatusHandle, StatusPublisher, SyncedFileRecord};
+use crate::zookeeper::{self, HoldingsSettings, ResumeState};
 use recipes::Moment;
 use recipes::election::Member;
 use std::future::pending;
@@ -38,7 +38,7 @@ impl SessionThread {
         settings: Settings,
         clock: Clock,
         publisher: StatusPublisher,
-        kept: Kept,
+        kept: ResumeState,
     ) -> io::Result<Self> {
         let (stop, stopping) = oneshot::channel();
         let life = move || zookeeper::run(member, settings, clock, publisher, kept, stopping);
@@ -81,7 +81,7 @@ impl SessionThread {
 /// for clients of the API.
 pub(super) struct ApplicationThread {
     /// The hooks that are to run.
-    pub(super) hooks: watch::Sender<Arc<[Hook]>>,
+    pub(super) hooks: watch::Sender<Arc<[HookConfig]>>,
     /// Set to the deadline of all hooks when this member leaves, and thus no longer leads.
     pub(super) leave: watch::Sender<Option<Moment>>,
     pub(super) ended: oneshot::Receiver<io::Result<()>>,
@@ -90,7 +90,7 @@ pub(super) struct ApplicationThread {
 impl ApplicationThread {
     pub(super) fn start(
         inputs: ApplicationInputs,
-        hooks: watch::Sender<Arc<[Hook]>>,
+        hooks: watch::Sender<Arc<[HookConfig]>>,
         leave: watch::Sender<Option<Moment>>,
     ) -> io::Result<Self> {
         let ended = start("application", move || inputs.run())?;
@@ -99,14 +99,15 @@ impl ApplicationThread {
 }
 
 /// Values to keep as files, where to ask for them, and where to say how they do.
-pub(super) type Keeping = (Vec<KeptValue>, ConfigHandle, watch::Sender<Vec<KeptRecord>>);
+pub(super) type Keeping =
+    (Vec<SyncedFileConfig>, ConfigHandle, watch::Sender<Vec<SyncedFileRecord>>);
 
 /// The inputs of the hooks and the health check.
 pub(super) struct ApplicationInputs {
     pub(super) stage: HookInputs,
     pub(super) names: HookNames,
     pub(super) health: Option<Health>,
-    pub(super) examined: watch::Sender<Option<Application>>,
+    pub(super) examined: watch::Sender<Option<ApplicationHealth>>,
     /// The values that are written to files, if any.
     pub(super) keeping: Option<Keeping>,
     /// How many files a command may open.

@@ -2,8 +2,8 @@
 
 use super::follow::{PATIENCE, follow, leader_of, sidecar_at};
 use super::keys::{HELP, Key, Keys};
-use super::member::{Member, Ports, SESSION, Surroundings, path_of};
-use super::signals::Signals;
+use super::member::{MemberEnvironment, MemberProcess, Ports, SESSION, path_of};
+use super::signals::DevSignals;
 use super::timeline::Timeline;
 use super::{MOST_MEMBERS, Options, reachable, say, start_server, warning};
 use crate::api::{Done, LeaderState, RESIGN};
@@ -32,20 +32,20 @@ pub(super) struct LocalElection {
     logs: TempDir,
     clock: Clock,
     began: Moment,
-    members: Vec<Member>,
+    members: Vec<MemberProcess>,
     /// How many letters are taken as names, those of members that have ended included.
     letters_used: u8,
     ports: Ports,
     /// Of each election.
     timelines: Vec<Timeline>,
     deaths: Deaths,
-    outputs: UnboundedReceiver<Output>,
+    outputs: UnboundedReceiver<TaskOutput>,
     /// For the tasks, which cannot print themselves.
-    sender: UnboundedSender<Output>,
+    sender: UnboundedSender<TaskOutput>,
 }
 
 /// The output of a task.
-enum Output {
+enum TaskOutput {
     /// This member of the election with that number names a leader, or none.
     Named(String, usize, Option<LeaderState>),
     /// A line to print.
@@ -86,7 +86,7 @@ impl LocalElection {
     pub(super) async fn act(
         &mut self,
         options: &Options,
-        signals: &mut Signals,
+        signals: &mut DevSignals,
     ) -> anyhow::Result<()> {
         tokio::select! {
             begun = self.begin(options) => begun?,
@@ -166,7 +166,7 @@ impl LocalElection {
             bail!("no letter is left to name a member by; quit, and start again");
         }
         let id = char::from(b'a' + self.letters_used).to_string();
-        let surroundings = Surroundings {
+        let surroundings = MemberEnvironment {
             election,
             server: reachable(self.server.address()),
             knobs: self.server.knobs(),
@@ -174,11 +174,11 @@ impl LocalElection {
             clock: self.clock,
         };
         let mut member =
-            Member::start(&id, &mut self.ports, &surroundings, &mut self.deaths).await?;
+            MemberProcess::start(&id, &mut self.ports, &surroundings, &mut self.deaths).await?;
         self.letters_used += 1;
         let name = id.clone();
         let sender = self.sender.clone();
-        let send = move |named| drop(sender.send(Output::Named(name.clone(), election, named)));
+        let send = move |named| drop(sender.send(TaskOutput::Named(name.clone(), election, named)));
         member.following = Some(tokio::spawn(follow(sidecar_at(member.port), send)).abort_handle());
         let mut line =
             format!("{id:<9}  http://127.0.0.1:{}  process {}", member.port, member.pid());
@@ -232,7 +232,7 @@ impl LocalElection {
                     Err(trouble) => trouble.told().1.unwrap_or_default(),
                 };
                 let line = format!("{id} goes on, and {says}");
-                let _receiver_gone = sender.send(Output::Line(line));
+                let _receiver_gone = sender.send(TaskOutput::Line(line));
             });
             return Ok(());
         }
@@ -265,14 +265,14 @@ impl LocalElection {
             let done = answer.and_then(|answer| answer.body::<Done>());
             if let Err((_, Some(why))) = done.map_err(ClientError::told) {
                 let line = format!("{id} does not resign: {why}");
-                let _receiver_gone = sender.send(Output::Line(line));
+                let _receiver_gone = sender.send(TaskOutput::Line(line));
             }
         });
         Ok(())
     }
 
     /// Returns the leader of the first election, or why there is none to act on.
-    fn leader(&mut self) -> Result<&mut Member, String> {
+    fn leader(&mut self) -> Result<&mut MemberProcess, String> {
         let Some(id) = self.timelines[0].leader() else {
             return Err("no member leads at this moment".into());
         };
@@ -280,16 +280,16 @@ impl LocalElection {
         self.members.iter_mut().find(|member| member.id == id).ok_or_else(none)
     }
 
-    fn print_output(&mut self, output: Output) -> anyhow::Result<()> {
+    fn print_output(&mut self, output: TaskOutput) -> anyhow::Result<()> {
         let line = match output {
-            Output::Named(id, election, named) => {
+            TaskOutput::Named(id, election, named) => {
                 let line = self.timelines[election].named(self.clock.now(), &id, named.as_ref());
                 let is_first = election == 0;
                 line.map(
                     |line| if is_first { line } else { format!("{}: {line}", path_of(election)) },
                 )
             }
-            Output::Line(line) => Some(line),
+            TaskOutput::Line(line) => Some(line),
         };
         line.map_or(Ok(()), |line| self.print(&line))
     }
@@ -326,13 +326,13 @@ impl LocalElection {
     }
 
     /// Ends the members, then the server. A signal cuts this short: members that are left end with this process.
-    pub(super) async fn close(mut self, signals: &mut Signals) {
+    pub(super) async fn close(mut self, signals: &mut DevSignals) {
         for member in &self.members {
             member.signal(Signal::TERM);
             member.signal(Signal::CONT);
         }
         let limit = self.clock.now().after(LEAVE_TIMEOUT);
-        while self.members.iter().any(Member::is_alive) {
+        while self.members.iter().any(MemberProcess::is_alive) {
             tokio::select! {
                 _ = self.deaths.recv() => {}
                 () = self.clock.sleep_until(Some(limit)) => break,

@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How much of a log is shown of a member that could not start.
 const LAST_LINES: usize = 8;
 
-pub(super) struct Member {
+pub(super) struct MemberProcess {
     pub(super) id: String,
     /// The number of its election, from 0.
     pub(super) election: usize,
@@ -45,7 +45,7 @@ pub(super) struct Member {
 }
 
 /// The environment of a member: its election, its server, and the directory of its log.
-pub(super) struct Surroundings<'a> {
+pub(super) struct MemberEnvironment<'a> {
     pub(super) election: usize,
     pub(super) server: SocketAddr,
     pub(super) knobs: Knobs,
@@ -53,13 +53,13 @@ pub(super) struct Surroundings<'a> {
     pub(super) clock: Clock,
 }
 
-impl Member {
+impl MemberProcess {
     /// Starts a member at the next free port, and waits until it is in the queue. Ports that others have, or take
     /// first, are skipped.
     pub(super) async fn start(
         id: &str,
         ports: &mut Ports,
-        surroundings: &Surroundings<'_>,
+        surroundings: &MemberEnvironment<'_>,
         deaths: &mut Deaths,
     ) -> anyhow::Result<Self> {
         let mut tries = 0;
@@ -79,7 +79,7 @@ impl Member {
         }
     }
 
-    fn spawn(id: &str, port: u16, place: &Surroundings<'_>, log: &Path) -> io::Result<Self> {
+    fn spawn(id: &str, port: u16, place: &MemberEnvironment<'_>, log: &Path) -> io::Result<Self> {
         let mut command: Vec<OsString> = vec![ourselves().into(), "run".into()];
         let span = |span: Duration| format!("{}ms", span.as_millis());
         for (flag, value) in [
@@ -112,7 +112,7 @@ impl Member {
     /// Waits until it is in the queue.
     async fn joins(
         &mut self,
-        surroundings: &Surroundings<'_>,
+        surroundings: &MemberEnvironment<'_>,
         deaths: &mut Deaths,
     ) -> Result<(), String> {
         let sidecar = sidecar_at(self.port);

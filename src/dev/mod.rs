@@ -15,10 +15,10 @@ mod signals;
 mod timeline;
 
 use self::election::LocalElection;
-use self::signals::Signals;
+use self::signals::DevSignals;
 use crate::runtime;
 use anyhow::anyhow;
-use dev_server::{DevServer, Settings};
+use dev_server::{DevServer, ServerSettings};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 async fn live(options: &Options) -> anyhow::Result<()> {
-    let mut signals = Signals::new()?;
+    let mut signals = DevSignals::new()?;
     if options.members == 0 {
         return serve(options.listen, &mut signals).await;
     }
@@ -74,7 +74,7 @@ async fn live(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Runs the server alone.
-async fn serve(listen: SocketAddr, signals: &mut Signals) -> anyhow::Result<()> {
+async fn serve(listen: SocketAddr, signals: &mut DevSignals) -> anyhow::Result<()> {
     let log = tracing_subscriber::fmt().with_writer(io::stderr);
     log.with_max_level(Level::INFO).with_ansi(io::stderr().is_terminal()).init();
     let server = start_server(listen).await?;
@@ -88,12 +88,12 @@ async fn serve(listen: SocketAddr, signals: &mut Signals) -> anyhow::Result<()> 
 }
 
 async fn start_server(listen: SocketAddr) -> anyhow::Result<DevServer> {
-    let settings = Settings {
+    let settings = ServerSettings {
         listen,
         tick: TICK,
         max_session_timeout: Some(LONGEST_SESSION),
         max_connections_per_address: 0,
-        ..Settings::default()
+        ..ServerSettings::default()
     };
     DevServer::start(settings).await.map_err(|error| {
         anyhow!(

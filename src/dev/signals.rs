@@ -3,13 +3,13 @@
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub(super) struct Signals {
+pub(super) struct DevSignals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
 }
 
-impl Signals {
+impl DevSignals {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Until when the command may run, and with which token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease {
+pub struct CommandLease {
     pub token: FencingToken,
     pub until: Moment,
 }
@@ -23,7 +23,7 @@ pub(super) enum CommandStage {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum CommandStep {
     /// Start it; the lease ends then, unless it is renewed.
     Start(FencingToken, Moment),
     /// The lease under which it runs ends then.
@@ -38,33 +38,32 @@ pub(super) enum Step {
 /// `time_to_end` is how much of a lease has to be left for a command to be ended before the lease ends.
 pub(super) fn decide(
     stage: CommandStage,
-    lease: Option<Lease>,
+    lease: Option<CommandLease>,
     now: Moment,
     time_to_end: Duration,
-) -> (Step, Option<Moment>) {
+) -> (CommandStep, Option<Moment>) {
     match (stage, lease.filter(|lease| now < lease.until)) {
-        (CommandStage::Idle { not_before, spent }, Some(Lease { token, until }))
+        (CommandStage::Idle { not_before, spent }, Some(CommandLease { token, until }))
             if until.since(now) > time_to_end && spent != Some(token) =>
         {
             if now < not_before {
-                (Step::Nothing, Some(not_before))
+                (CommandStep::Nothing, Some(not_before))
             } else {
-                (Step::Start(token, until), None)
+                (CommandStep::Start(token, until), None)
             }
         }
-        (CommandStage::Runs(under) | CommandStage::Ends(under), Some(Lease { token, until }))
-            if under == token =>
-        {
-            (Step::Renew(until), None)
-        }
-        (CommandStage::Runs(_), _) => (Step::End, None),
-        (CommandStage::Idle { .. } | CommandStage::Ends(_), _) => (Step::Nothing, None),
+        (
+            CommandStage::Runs(under) | CommandStage::Ends(under),
+            Some(CommandLease { token, until }),
+        ) if under == token => (CommandStep::Renew(until), None),
+        (CommandStage::Runs(_), _) => (CommandStep::End, None),
+        (CommandStage::Idle { .. } | CommandStage::Ends(_), _) => (CommandStep::Nothing, None),
     }
 }
 
 /// The behaviour of a member whose command has ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
+pub(super) enum OnCommandExit {
     /// The member leaves with the command's exit code.
     Leave,
     /// The member continues to lead without the command.
@@ -73,14 +72,14 @@ pub(super) enum After {
     Restart,
 }
 
-pub(super) fn after(code: u8, on_exit: OnExit, once: bool) -> After {
+pub(super) fn after(code: u8, on_exit: OnExit, once: bool) -> OnCommandExit {
     match on_exit {
-        _ if once && code == 0 => After::Leave,
+        _ if once && code == 0 => OnCommandExit::Leave,
         // By the shell's convention it cannot be run, or is not there: nor will it be the next time.
-        _ if matches!(code, 126 | 127) => After::Leave,
-        OnExit::Leave => After::Leave,
-        OnExit::Stay => After::Stay,
-        OnExit::Restart => After::Restart,
+        _ if matches!(code, 126 | 127) => OnCommandExit::Leave,
+        OnExit::Leave => OnCommandExit::Leave,
+        OnExit::Stay => OnCommandExit::Stay,
+        OnExit::Restart => OnCommandExit::Restart,
     }
 }
 
@@ -107,71 +106,78 @@ mod tests {
         Moment(Duration::from_millis(ms))
     }
 
-    fn lease(token: u64, until_ms: u64) -> Option<Lease> {
-        Some(Lease { token: FencingToken(token), until: at(until_ms) })
+    fn lease(token: u64, until_ms: u64) -> Option<CommandLease> {
+        Some(CommandLease { token: FencingToken(token), until: at(until_ms) })
     }
 
     fn idle(not_before_ms: u64, spent: Option<u64>) -> CommandStage {
         CommandStage::Idle { not_before: at(not_before_ms), spent: spent.map(FencingToken) }
     }
 
-    fn step(stage: CommandStage, lease: Option<Lease>) -> Step {
+    fn step(stage: CommandStage, lease: Option<CommandLease>) -> CommandStep {
         decide(stage, lease, at(100), TIME_TO_END).0
     }
 
     #[test]
     fn only_a_lease_that_leaves_time_to_end_the_command_starts_it() {
-        let start = Step::Start(FencingToken(7), at(6100));
+        let start = CommandStep::Start(FencingToken(7), at(6100));
         assert_eq!(step(idle(0, None), lease(7, 6100)), start);
-        assert_eq!(step(idle(0, None), lease(7, 2350)), Step::Nothing);
-        assert_eq!(step(idle(0, None), None), Step::Nothing);
+        assert_eq!(step(idle(0, None), lease(7, 2350)), CommandStep::Nothing);
+        assert_eq!(step(idle(0, None), None), CommandStep::Nothing);
     }
 
     #[test]
     fn a_term_that_is_spent_is_over_a_later_one_is_not() {
-        assert_eq!(step(idle(0, Some(7)), lease(7, 6100)), Step::Nothing);
-        assert_eq!(step(idle(0, Some(7)), lease(8, 6100)), Step::Start(FencingToken(8), at(6100)));
+        assert_eq!(step(idle(0, Some(7)), lease(7, 6100)), CommandStep::Nothing);
+        assert_eq!(
+            step(idle(0, Some(7)), lease(8, 6100)),
+            CommandStep::Start(FencingToken(8), at(6100))
+        );
     }
 
     #[test]
     fn a_restart_waits_for_its_moment() {
         let early = decide(idle(1000, None), lease(7, 7000), at(100), TIME_TO_END);
-        assert_eq!(early, (Step::Nothing, Some(at(1000))));
+        assert_eq!(early, (CommandStep::Nothing, Some(at(1000))));
         let due = decide(idle(1000, None), lease(7, 7000), at(1000), TIME_TO_END);
-        assert_eq!(due.0, Step::Start(FencingToken(7), at(7000)));
+        assert_eq!(due.0, CommandStep::Start(FencingToken(7), at(7000)));
     }
 
     #[test]
     fn each_renewal_is_passed_on_also_to_a_command_that_is_ending() {
         let token = FencingToken(7);
-        assert_eq!(step(CommandStage::Runs(token), lease(7, 150)), Step::Renew(at(150)));
-        assert_eq!(step(CommandStage::Ends(token), lease(7, 6100)), Step::Renew(at(6100)));
+        assert_eq!(step(CommandStage::Runs(token), lease(7, 150)), CommandStep::Renew(at(150)));
+        assert_eq!(step(CommandStage::Ends(token), lease(7, 6100)), CommandStep::Renew(at(6100)));
     }
 
     #[test]
     fn what_runs_under_no_lease_or_under_another_is_ended() {
         let token = FencingToken(7);
-        assert_eq!(step(CommandStage::Runs(token), lease(8, 6100)), Step::End);
+        assert_eq!(step(CommandStage::Runs(token), lease(8, 6100)), CommandStep::End);
         for over in [None, lease(7, 100), lease(7, 50)] {
-            assert_eq!(step(CommandStage::Runs(token), over), Step::End);
-            assert_eq!(step(CommandStage::Ends(token), over), Step::Nothing, "once is enough");
+            assert_eq!(step(CommandStage::Runs(token), over), CommandStep::End);
+            assert_eq!(
+                step(CommandStage::Ends(token), over),
+                CommandStep::Nothing,
+                "once is enough"
+            );
         }
     }
 
     #[test]
     fn once_counts_only_what_went_well() {
-        assert_eq!(after(0, OnExit::Restart, true), After::Leave);
-        assert_eq!(after(1, OnExit::Restart, true), After::Restart);
-        assert_eq!(after(0, OnExit::Restart, false), After::Restart);
-        assert_eq!(after(1, OnExit::Leave, false), After::Leave);
-        assert_eq!(after(0, OnExit::Stay, false), After::Stay);
+        assert_eq!(after(0, OnExit::Restart, true), OnCommandExit::Leave);
+        assert_eq!(after(1, OnExit::Restart, true), OnCommandExit::Restart);
+        assert_eq!(after(0, OnExit::Restart, false), OnCommandExit::Restart);
+        assert_eq!(after(1, OnExit::Leave, false), OnCommandExit::Leave);
+        assert_eq!(after(0, OnExit::Stay, false), OnCommandExit::Stay);
     }
 
     #[test]
     fn what_cannot_be_run_is_not_tried_again() {
         for (code, on_exit) in [(126, OnExit::Restart), (127, OnExit::Restart), (127, OnExit::Stay)]
         {
-            assert_eq!(after(code, on_exit, false), After::Leave, "{code}");
+            assert_eq!(after(code, on_exit, false), OnCommandExit::Leave, "{code}");
         }
     }
 

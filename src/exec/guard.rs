@@ -64,16 +64,16 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
                 command.kill();
             }
             match state.next_wakeup().await {
-                Wakeup::Message(ToGuard::End(signal)) => {
+                GuardWakeup::Message(ToGuard::End(signal)) => {
                     state.told_to_end(Duration::ZERO);
                     command.end(signal);
                 }
                 // A command that is dead may have left others behind, in other process groups.
-                Wakeup::Message(ToGuard::Signal(Signal::KILL)) | Wakeup::Orphaned => {
+                GuardWakeup::Message(ToGuard::Signal(Signal::KILL)) | GuardWakeup::Orphaned => {
                     state.kill(Duration::ZERO);
                 }
-                Wakeup::Message(ToGuard::Signal(signal)) => command.signal(signal),
-                Wakeup::Message(ToGuard::Renewed(_)) | Wakeup::Look => {}
+                GuardWakeup::Message(ToGuard::Signal(signal)) => command.signal(signal),
+                GuardWakeup::Message(ToGuard::Renewed(_)) | GuardWakeup::Look => {}
             }
         }
     })
@@ -116,11 +116,12 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
             // this guard would be left to do it.
             let inner_has = INNER_GUARD_KILLS - OUTER_GUARD_KILLS;
             match state.next_wakeup().await {
-                Wakeup::Message(ToGuard::End(_)) => state.told_to_end(inner_has),
-                Wakeup::Message(ToGuard::Signal(Signal::KILL)) | Wakeup::Orphaned => {
+                GuardWakeup::Message(ToGuard::End(_)) => state.told_to_end(inner_has),
+                GuardWakeup::Message(ToGuard::Signal(Signal::KILL)) | GuardWakeup::Orphaned => {
                     state.kill(inner_has)
                 }
-                Wakeup::Message(ToGuard::Signal(_) | ToGuard::Renewed(_)) | Wakeup::Look => {}
+                GuardWakeup::Message(ToGuard::Signal(_) | ToGuard::Renewed(_))
+                | GuardWakeup::Look => {}
             }
         }
         if state.greeting.ends_kept || is_cut_short {
@@ -150,7 +151,7 @@ struct GuardState {
 }
 
 /// Why a guard goes through its loop once more.
-enum Wakeup {
+enum GuardWakeup {
     /// A process below us died, or it is time to look at the countdown.
     Look,
     Message(ToGuard),
@@ -208,19 +209,19 @@ impl GuardState {
     }
 
     /// Waits for something that the guard may have to act upon. A renewal is taken note of here.
-    async fn next_wakeup(&mut self) -> Wakeup {
+    async fn next_wakeup(&mut self) -> GuardWakeup {
         tokio::select! {
-            _ = self.deaths.recv() => Wakeup::Look,
-            () = self.alarm.ring_at(self.countdown.look_at()) => Wakeup::Look,
+            _ = self.deaths.recv() => GuardWakeup::Look,
+            () = self.alarm.ring_at(self.countdown.look_at()) => GuardWakeup::Look,
             message = self.link.heard_from_supervisor(), if !self.supervisor_is_gone => match message {
                 Some(ToGuard::Renewed(until)) => {
                     self.countdown = self.countdown.renewed(until);
-                    Wakeup::Look
+                    GuardWakeup::Look
                 }
-                Some(message) => Wakeup::Message(message),
+                Some(message) => GuardWakeup::Message(message),
                 None => {
                     self.supervisor_is_gone = true;
-                    Wakeup::Orphaned
+                    GuardWakeup::Orphaned
                 }
             },
         }

@@ -16,7 +16,7 @@ mod guard;
 mod guard_protocol;
 mod supervisor;
 
-pub use decide::Lease;
+pub use decide::CommandLease;
 pub use guard::{guard_command, guard_guard};
 pub use supervisor::{Plan, Requests, run_under, supervise};
 

@@ -2,13 +2,13 @@
 //! up, be it for an operator, the application or a signal.
 
 use super::countdown::{AGAIN, Countdown, KillStep};
-use super::decide::{After, CommandStage, Lease, Step, after, decide, rest};
+use super::decide::{CommandLease, CommandStage, CommandStep, OnCommandExit, after, decide, rest};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
 use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, KILL_MARGIN, OnExit};
 use crate::process::{self, ourselves, reap};
-use crate::status::{self, Caller, Request, StatusHandle};
+use crate::status::{self, MemberRequest, ReplyTo, StatusHandle};
 use recipes::election::{self, Role};
 use recipes::{FencingToken, Moment};
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
@@ -47,7 +47,7 @@ pub struct Plan {
 }
 
 /// The receiver of requests that would otherwise go to the runner directly.
-pub type Requests = mpsc::Receiver<Request>;
+pub type Requests = mpsc::Receiver<MemberRequest>;
 
 /// The process that started this one may pass on a signal that this one also got itself. Within this time the second
 /// signal counts as the same, not as a demand to hurry.
@@ -73,7 +73,7 @@ pub async fn supervise(
         clock.now().after(if plan.after_restart { KILL_MARGIN } else { Duration::ZERO });
     let mut supervisor = Supervisor::begin(plan, clock, not_before)?;
     // Commands for the member (resign, hand over, pause, then resume) that wait until the program has ended.
-    let mut held: Vec<(election::Command, Caller)> = vec![];
+    let mut held: Vec<(election::Command, ReplyTo)> = vec![];
     loop {
         supervisor.watch(clock.now());
         if supervisor.run.is_none() {
@@ -96,16 +96,16 @@ pub async fn supervise(
             // The guards kill the command when the lease that they know of ends.
             () = status.lease_moved.notified() => {}
             Some(request) = requests.recv() => match request {
-                Request::Carry(command, caller)
-                    if status::comes_too_late(&command, &caller, clock.now()) =>
+                MemberRequest::Carry(command, caller)
+                    if status::caller_expired(&command, &caller, clock.now()) =>
                 {
                     info!("dropped {command:?}: its caller timed out");
                 }
                 // A resume does not overtake the commands that wait.
-                Request::Carry(command @ election::Command::Resume, caller) if !held.is_empty() => {
+                MemberRequest::Carry(command @ election::Command::Resume, caller) if !held.is_empty() => {
                     held.push((command, caller));
                 }
-                Request::Carry(
+                MemberRequest::Carry(
                     command @ (election::Command::Resign
                     | election::Command::HandOver(_)
                     | election::Command::Pause),
@@ -117,7 +117,7 @@ pub async fn supervise(
                     }
                     held.push((command, caller));
                 }
-                other @ (Request::Carry(..) | Request::Members(_) | Request::Tell(_)) => {
+                other @ (MemberRequest::Carry(..) | MemberRequest::Members(_) | MemberRequest::Tell(_)) => {
                     let _receiver_gone = status.requests.send(other).await;
                 }
             },
@@ -125,10 +125,10 @@ pub async fn supervise(
     }
 }
 
-fn lease_of(role: &Role, now: Moment) -> Option<Lease> {
+fn lease_of(role: &Role, now: Moment) -> Option<CommandLease> {
     match role {
         Role::Leader { announcement, left } => {
-            Some(Lease { token: announcement.ticket.token, until: now.after(*left) })
+            Some(CommandLease { token: announcement.ticket.token, until: now.after(*left) })
         }
         Role::Candidate | Role::Follower { .. } | Role::Absent => None,
     }
@@ -143,7 +143,7 @@ pub async fn run_under<T>(
     plan: Plan,
     clock: Clock,
     mut published: watch::Receiver<T>,
-    lease: impl Fn(&T) -> Option<Lease>,
+    lease: impl Fn(&T) -> Option<CommandLease>,
 ) -> io::Result<Option<u8>> {
     let mut supervisor = Supervisor::begin(plan, clock, clock.now())?;
     loop {
@@ -168,9 +168,9 @@ pub async fn run_under<T>(
 }
 
 /// Passes the command on to the member, and returns when it has been carried out: no program is started meanwhile.
-async fn carry(status: &StatusHandle, command: election::Command, caller: Caller) {
+async fn carry(status: &StatusHandle, command: election::Command, caller: ReplyTo) {
     let (ours, when_done) = caller.on_behalf();
-    let _receiver_gone = status.requests.send(Request::Carry(command, ours)).await;
+    let _receiver_gone = status.requests.send(MemberRequest::Carry(command, ours)).await;
     if let Ok(confirmed) = when_done.await {
         caller.tell(confirmed);
     }
@@ -242,17 +242,17 @@ impl Supervisor {
 
     /// Starts the command, passes on a renewal or ends the command, as the lease has it at this moment. Returns when to
     /// look again.
-    fn follow(&mut self, lease: Option<Lease>, now: Moment) -> io::Result<Option<Moment>> {
+    fn follow(&mut self, lease: Option<CommandLease>, now: Moment) -> io::Result<Option<Moment>> {
         let time_to_end = self.plan.kill_after + KILL_MARGIN;
         let (step, again) = decide(self.stage, lease, now, time_to_end);
         match step {
-            Step::Start(token, until) => self.start(token, until)?,
-            Step::Renew(until) => self.renew(until),
-            Step::End => {
+            CommandStep::Start(token, until) => self.start(token, until)?,
+            CommandStep::Renew(until) => self.renew(until),
+            CommandStep::End => {
                 info!("{} is over: ending the program", self.plan.under);
                 self.end(Signal::TERM);
             }
-            Step::Nothing => {}
+            CommandStep::Nothing => {}
         }
         let look_at = self.run.as_ref().map(|run| run.look_at(now));
         Ok(again.into_iter().chain(look_at).min())
@@ -427,15 +427,15 @@ impl Supervisor {
             return;
         }
         match after(code, self.plan.on_exit, self.plan.once) {
-            After::Leave => {
+            OnCommandExit::Leave => {
                 info!(code, "the program has ended: leaving");
                 self.leaving = Some(code);
             }
-            After::Stay => {
+            OnCommandExit::Stay => {
                 info!(code, "the program has ended: leading on without it");
                 run.next_stage = CommandStage::Idle { not_before: now, spent: Some(token) };
             }
-            After::Restart => {
+            OnCommandExit::Restart => {
                 let rest = rest(self.last_rest, now.since(run.begun_at));
                 self.last_rest = Some(rest);
                 info!(code, "the program has ended: it is started again in {rest:?}");

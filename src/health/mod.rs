@@ -5,7 +5,7 @@ mod probe;
 
 use crate::clock::Clock;
 use crate::config::Health;
-use crate::status::{Application, Caller, Request};
+use crate::status::{ApplicationHealth, MemberRequest, ReplyTo};
 use debounce::Debounce;
 use recipes::election::Command;
 use std::io;
@@ -21,8 +21,8 @@ pub async fn run(
     health: Health,
     files: Option<u64>,
     clock: Clock,
-    requests: mpsc::Sender<Request>,
-    published: watch::Sender<Option<Application>>,
+    requests: mpsc::Sender<MemberRequest>,
+    published: watch::Sender<Option<ApplicationHealth>>,
 ) -> io::Result<()> {
     let mut deaths = signal(SignalKind::child())?;
     let mut debounce = Debounce::new(health.failures, health.interval);
@@ -42,14 +42,14 @@ pub async fn run(
             format!("its checks succeed again: healthy in {left:.0?} if they go on to")
         });
         let why_not = failure.clone().or(recovering);
-        published.send_replace(Some(Application { healthy, failure: why_not }));
+        published.send_replace(Some(ApplicationHealth { healthy, failure: why_not }));
         last_failure = failure;
         if let Some(healthy) = turned {
             let is = if healthy { "is healthy" } else { "is not healthy" };
             info!("the application {is}");
-            let (caller, _) = Caller::patient();
+            let (caller, _) = ReplyTo::without_deadline();
             if requests
-                .send(Request::Carry(Command::ReportHealth { healthy }, caller))
+                .send(MemberRequest::Carry(Command::ReportHealth { healthy }, caller))
                 .await
                 .is_err()
             {

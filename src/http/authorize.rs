@@ -5,7 +5,7 @@
 //! it needs that token, which no page has: into the page of this sidecar a person types it.
 
 use super::AppState;
-use super::problem::Problem;
+use super::problem::ProblemResponse;
 use crate::api;
 use crate::config;
 use axum::extract::FromRequestParts;
@@ -45,7 +45,7 @@ pub(super) struct CommandHeaders {
 /// Why a command is refused.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "they are schemas")]
-pub(super) enum Refused {
+pub(super) enum CommandRefusal {
     /// A token is configured, and the command does not show it.
     #[response(status = 401, content_type = "application/problem+json")]
     Unauthorized(api::Problem),
@@ -58,9 +58,12 @@ pub(super) enum Refused {
 pub(super) struct Authorized;
 
 impl FromRequestParts<AppState> for Authorized {
-    type Rejection = Problem;
+    type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, app: &AppState) -> Result<Self, Problem> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        app: &AppState,
+    ) -> Result<Self, ProblemResponse> {
         match &app.authorization {
             Authorization::Header => has_header(&parts.headers)?,
             Authorization::TokenIn(file) => has_token(&parts.headers, file).await?,
@@ -73,14 +76,18 @@ impl FromRequestParts<AppState> for Authorized {
 ///
 /// DNS rebinding makes a page's host mean this machine, so the page may send any header. But its browser adds
 /// `Origin` to every request other than GET and HEAD.
-fn has_header(headers: &HeaderMap) -> Result<(), Problem> {
+fn has_header(headers: &HeaderMap) -> Result<(), ProblemResponse> {
     if headers.contains_key(header::ORIGIN) {
-        return Err(Problem::from_a_page());
+        return Err(ProblemResponse::from_a_page());
     }
-    if headers.contains_key("x-bellwether") { Ok(()) } else { Err(Problem::header_missing()) }
+    if headers.contains_key("x-bellwether") {
+        Ok(())
+    } else {
+        Err(ProblemResponse::header_missing())
+    }
 }
 
-async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem> {
+async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), ProblemResponse> {
     let shown = headers.get(header::AUTHORIZATION).and_then(|shown| {
         let (scheme, token) = shown.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
@@ -88,7 +95,7 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem>
     let Some(shown) = shown else {
         let remedy = "a command needs the header Authorization: Bearer TOKEN, with the command token that \
                       is in the file which http.token_file names";
-        return Err(Problem::unauthorized(remedy));
+        return Err(ProblemResponse::unauthorized(remedy));
     };
     let file = file.clone();
     // Not on this thread, and with a time limit: the file system may hang, and should block few threads.
@@ -106,10 +113,12 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem>
     };
     let token = read.map_err(|error| {
         warn!("no command can be taken: {error}");
-        Problem::unavailable("token-unreadable", "no command can be taken", error)
+        ProblemResponse::unavailable("token-unreadable", "no command can be taken", error)
     })?;
     if !bool::from(token.ct_eq(shown.as_bytes())) {
-        return Err(Problem::unauthorized("the command token is not the one in http.token_file"));
+        return Err(ProblemResponse::unauthorized(
+            "the command token is not the one in http.token_file",
+        ));
     }
     Ok(())
 }

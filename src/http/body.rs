@@ -1,6 +1,6 @@
 //! Reads the bodies of commands: JSON objects, within limits.
 
-use super::problem::Problem;
+use super::problem::ProblemResponse;
 use axum::Json;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::StatusCode;
@@ -45,15 +45,16 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
 pub(super) async fn object<T: DeserializeOwned>(
     mut request: Request,
     example: &str,
-) -> Result<T, Problem> {
+) -> Result<T, ProblemResponse> {
     DefaultBodyLimit::max(MAX_BYTES).apply(&mut request);
     let body = Json::<Object<T>>::from_request(request, &());
-    let late = |_| Problem::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
+    let late =
+        |_| ProblemResponse::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
     match tokio::time::timeout(SEND_TIMEOUT, body).await.map_err(late)? {
         Ok(Json(Object(object))) => Ok(object),
         Err(error) => {
             let why = in_words_of_json(&error.body_text());
-            Err(Problem::bad_body(error.status(), format!("{why}: write {example}")))
+            Err(ProblemResponse::bad_body(error.status(), format!("{why}: write {example}")))
         }
     }
 }

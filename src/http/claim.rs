@@ -11,41 +11,41 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 tokio::task_local! {
-    static MAKING: Making;
+    static MAKING: CurrentAnswer;
 }
 
 /// The answer that this task is making.
-struct Making {
+struct CurrentAnswer {
     app: AppState,
     /// Most answers claim nothing, and are made without.
-    claim: RefCell<Option<Arc<Claim>>>,
+    claim: RefCell<Option<Arc<LeadershipClaim>>>,
 }
 
-pub(super) struct Claim {
+pub(super) struct LeadershipClaim {
     app: AppState,
-    all_said: Mutex<AllSaid>,
+    all_said: Mutex<UnflushedClaims>,
     /// The lock or barrier that the answer is about, if it is about one.
     lock: OnceLock<HoldingClaim>,
 }
 
 /// Assertions of an answer that may not be written yet: a stream makes one after another.
 #[derive(Default)]
-struct AllSaid {
-    earlier: Vec<Said>,
-    last: Said,
+struct UnflushedClaims {
+    earlier: Vec<Assertion>,
+    last: Assertion,
     /// Whether the last is written. Then all before it is, too.
     is_written: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Said {
+struct Assertion {
     /// That this member leads, under this token.
     leads: Option<FencingToken>,
     /// That the lock is held.
     holds: bool,
 }
 
-impl Claim {
+impl LeadershipClaim {
     /// Makes an answer, and returns its claim too, if it has or may get one: of the verdict that was [`follow`]ed last.
     pub(super) async fn of<T>(
         app: AppState,
@@ -55,12 +55,12 @@ impl Claim {
             let made = making.await;
             (made, MAKING.with(|making| making.claim.take()))
         };
-        MAKING.scope(Making { app, claim: RefCell::default() }, answer).await
+        MAKING.scope(CurrentAnswer { app, claim: RefCell::default() }, answer).await
     }
 
     /// Returns the claim of the answer that is being made, for a body that is made later.
     pub(super) fn of_this_answer() -> Option<Arc<Self>> {
-        MAKING.try_with(Making::claim).ok()
+        MAKING.try_with(CurrentAnswer::claim).ok()
     }
 
     /// Has the answer claim something of a lock or barrier as well; once for each answer.
@@ -78,28 +78,28 @@ impl Claim {
         self.all_said().say(|said| said.leads = leads);
     }
 
-    fn all_said(&self) -> MutexGuard<'_, AllSaid> {
+    fn all_said(&self) -> MutexGuard<'_, UnflushedClaims> {
         self.all_said.lock().expect("no code panics while holding it")
     }
 }
 
-impl AllSaid {
-    fn say(&mut self, say: impl FnOnce(&mut Said)) {
+impl UnflushedClaims {
+    fn say(&mut self, say: impl FnOnce(&mut Assertion)) {
         let before = self.last;
         say(&mut self.last);
-        if !self.is_written && self.last != before && before != Said::default() {
+        if !self.is_written && self.last != before && before != Assertion::default() {
             self.earlier.push(before);
         }
         self.is_written = false;
     }
 }
 
-impl Making {
-    fn claim(&self) -> Arc<Claim> {
+impl CurrentAnswer {
+    fn claim(&self) -> Arc<LeadershipClaim> {
         let none_yet = || {
             let all_said = Mutex::default();
             let lock = OnceLock::new();
-            Arc::new(Claim { app: self.app.clone(), all_said, lock })
+            Arc::new(LeadershipClaim { app: self.app.clone(), all_said, lock })
         };
         self.claim.borrow_mut().get_or_insert_with(none_yet).clone()
     }
@@ -114,9 +114,9 @@ pub(super) fn follow(verdict: &Verdict) {
     });
 }
 
-impl AnswerClaim for Claim {
+impl AnswerClaim for LeadershipClaim {
     fn is_still_so(&self) -> bool {
-        let is_so = |said: &Said| {
+        let is_so = |said: &Assertion| {
             let leads = said.leads.is_none_or(|token| self.app.leads_with(token));
             leads && (!said.holds || self.lock.get().is_none_or(HoldingClaim::is_still_so))
         };

@@ -1,8 +1,8 @@
 //! Commands of an operator or a `preStop` hook.
 
 use super::api_router::{ApiRouter, routes};
-use super::authorize::{Authorized, CommandHeaders, Refused};
-use super::problem::{BadRequest, Problem, Unavailable};
+use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
+use super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::query::NoQuery;
 use super::verdict::millis;
 use super::{AppState, body, claim, query};
@@ -30,20 +30,24 @@ pub(super) fn routes() -> ApiRouter {
         .routes(routes!(shutdown))
 }
 
-type CommandResult = Result<(StatusCode, Json<Done>), Problem>;
+type CommandResult = Result<(StatusCode, Json<Done>), ProblemResponse>;
 
 /// Gives leadership up and goes to the tail of the queue.
 #[utoipa::path(post, path = api::RESIGN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It no longer leads; its new place, if it has one already", body = Done),
     (status = 409, description = "It does not lead", body = api::Problem, content_type = "application/problem+json"),
     BadRequest,
-    Refused,
+    CommandRefusal,
     Unavailable,
 ))]
 async fn resign(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
     let before = app.judge();
     if !before.leads() {
-        return Err(Problem::conflict("not-leader", "only a leader can resign", before.reason()));
+        return Err(ProblemResponse::conflict(
+            "not-leader",
+            "only a leader can resign",
+            before.reason(),
+        ));
     }
     let old = before.snapshot.standing.ticket();
     app.command(Command::Resign).await?;
@@ -70,7 +74,7 @@ async fn resign(State(app): State<AppState>, _: Authorized, _: NoQuery) -> Comma
         (status = 413, description = "Too long", body = api::Problem, content_type = "application/problem+json"),
         (status = 415, description = "Not said to be JSON", body = api::Problem, content_type = "application/problem+json"),
         (status = 422, description = "Something else is in the body", body = api::Problem, content_type = "application/problem+json"),
-        Refused,
+        CommandRefusal,
         Unavailable,
     ),
 )]
@@ -78,7 +82,7 @@ async fn transfer(
     State(app): State<AppState>,
     _: Authorized,
     request: extract::Request,
-) -> Result<Json<Transferred>, Problem> {
+) -> Result<Json<Transferred>, ProblemResponse> {
     const EXAMPLE: &str = r#"{"to": "app-1", "within_ms": 30000}, or {} for any member"#;
     query::in_body(request.uri(), EXAMPLE)?;
     let wanted: Transfer = match request.body().is_end_stream() {
@@ -90,34 +94,40 @@ async fn transfer(
         let found = within.as_millis();
         let most = Transfer::LONGEST.as_millis();
         let why = format!("within_ms is {found}, and must be 1 to {most}");
-        return Err(Problem::unprocessable(why));
+        return Err(ProblemResponse::unprocessable(why));
     }
     if let Some(family) = app.names.znodes.family() {
         let why = format!(
-            "among the contenders of {family} (election.compatible_with) none is told that it is to make way: POST /resign \
+            "among the contenders of {family} (election.compatible_with) none can be asked to make way: POST /resign \
              has the next in the queue lead, whoever made it"
         );
-        return Err(Problem::conflict("among-foreign", "leadership was not moved", why));
+        return Err(ProblemResponse::conflict(
+            "foreign-contenders",
+            "leadership was not moved",
+            why,
+        ));
     }
     // As with any command, so that one whose client has gone is not carried out.
     tokio::task::yield_now().await;
     let done = transfer::transfer(&app.status, app.clock, wanted.to.as_deref(), within).await;
     let title = "leadership was not moved";
     match done {
-        Ok(transfer::Transferred { leader, leaderless }) => {
+        Ok(transfer::TransferDone { leader, leaderless }) => {
             let leader = app.leader(&leader);
             Ok(Json(Transferred { leader, leaderless_ms: millis(leaderless) }))
         }
-        Err(Refusal::Unread(why)) => Err(Problem::queue_unread(why)),
-        Err(Refusal::Undone(undone)) => Err(Problem::undone(undone)),
+        Err(Refusal::Unread(why)) => Err(ProblemResponse::queue_unread(why)),
+        Err(Refusal::Undone(undone)) => Err(ProblemResponse::undone(undone)),
         Err(refusal @ Refusal::NotLeader) => {
             let why = app.judge().reason();
-            Err(Problem::conflict(refusal.kind(), "only a leader can hand over", why))
+            Err(ProblemResponse::conflict(refusal.kind(), "only a leader can hand over", why))
         }
-        Err(refusal @ Refusal::Unheard) => {
-            Err(Problem::unavailable(refusal.kind(), "no leader is known", refusal.to_string()))
-        }
-        Err(refusal) => Err(Problem::conflict(refusal.kind(), title, refusal.to_string())),
+        Err(refusal @ Refusal::Unheard) => Err(ProblemResponse::unavailable(
+            refusal.kind(),
+            "no leader is known",
+            refusal.to_string(),
+        )),
+        Err(refusal) => Err(ProblemResponse::conflict(refusal.kind(), title, refusal.to_string())),
     }
 }
 
@@ -125,7 +135,7 @@ async fn transfer(
 #[utoipa::path(post, path = api::PAUSE.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the queue", body = Done),
     BadRequest,
-    Refused,
+    CommandRefusal,
     Unavailable,
 ))]
 async fn pause(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
@@ -137,7 +147,7 @@ async fn pause(State(app): State<AppState>, _: Authorized, _: NoQuery) -> Comman
 #[utoipa::path(post, path = api::RESUME.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It will join the queue", body = Done),
     BadRequest,
-    Refused,
+    CommandRefusal,
     Unavailable,
 ))]
 async fn resume(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
@@ -149,14 +159,14 @@ async fn resume(State(app): State<AppState>, _: Authorized, _: NoQuery) -> Comma
 #[utoipa::path(post, path = api::DRAIN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the queue", body = Done),
     BadRequest,
-    Refused,
+    CommandRefusal,
     Unavailable,
 ))]
 async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
     app.command(Command::Pause).await?;
     if app.status.until_hooks_are_told(FOR_HOOKS).await.is_err() {
         let why = "this member is out of the queue, but its hooks are not done yet: see /status";
-        return Err(Problem::unavailable("hooks-pending", "not done yet", why));
+        return Err(ProblemResponse::unavailable("hooks-pending", "not done yet", why));
     }
     Ok((StatusCode::OK, Json(app.done("drained"))))
 }
@@ -165,7 +175,7 @@ async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery) -> Comman
 #[utoipa::path(post, path = api::SHUTDOWN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It leaves", body = Done),
     BadRequest,
-    Refused,
+    CommandRefusal,
     Unavailable,
 ))]
 async fn shutdown(
@@ -180,7 +190,7 @@ async fn shutdown(
 
 impl AppState {
     /// Sends a command to the election, and returns when it has been carried out.
-    pub(super) async fn command(&self, command: Command) -> Result<(), Problem> {
+    pub(super) async fn command(&self, command: Command) -> Result<(), ProblemResponse> {
         let leaves = command == Command::Pause;
         // A command whose client has closed the connection by now is not carried out: a process that was frozen
         // reads requests of long ago. The server sees the closed connection at its next poll, and drops this future.
@@ -190,9 +200,9 @@ impl AppState {
             Ok(_) => {
                 let why = "this member is out of the queue for its part, but ZooKeeper did not \
                            confirm it: its znode may stand until the session times out";
-                Err(Problem::unavailable("unconfirmed", "not confirmed", why))
+                Err(ProblemResponse::unavailable("unconfirmed", "not confirmed", why))
             }
-            Err(undone) => Err(Problem::undone(undone)),
+            Err(undone) => Err(ProblemResponse::undone(undone)),
         }
     }
 

@@ -4,9 +4,9 @@
 //! the next events lead from there to the state at the moment they are written.
 
 use super::api_router::{ApiRouter, routes};
-use super::claim::Claim;
+use super::claim::LeadershipClaim;
 use super::members::GroupStream;
-use super::problem::{BadRequest, Problem, Unavailable};
+use super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::query::values;
 use super::requests::OpenStream;
 use super::{AppState, Verdict, elector};
@@ -48,7 +48,7 @@ pub(super) fn routes() -> ApiRouter {
     ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read"),
     ("members" = inline(Option<String>), Query, description = "1: tell also who joins and leaves, read once a second", pattern = "^1$"),
 ), responses(
-    (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::Event, content_type = "text/event-stream"),
+    (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::LeaderEvent, content_type = "text/event-stream"),
     BadRequest,
     Unavailable,
 ))]
@@ -56,14 +56,14 @@ async fn events(
     State(app): State<AppState>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemResponse> {
     let [members] = values(&uri, ["members"], WRITE)?;
     let tells_members = match members.as_deref() {
         None => false,
         Some("1") => true,
         Some(other) => {
             let why = format!("members={other:?} is not known: write {WRITE}, or nothing");
-            return Err(Problem::bad_request(why));
+            return Err(ProblemResponse::bad_request(why));
         }
     };
     let permit = app.place()?;
@@ -86,7 +86,7 @@ async fn events(
     (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::Elector, content_type = "text/event-stream"),
     Unavailable,
 ))]
-async fn sse(State(app): State<AppState>) -> Result<Response, Problem> {
+async fn sse(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
     let permit = app.place()?;
     let state = |app: &AppState, verdict: &Verdict| {
         format!("data: {}\n\n", api::json(&elector::body(app, verdict)))
@@ -104,7 +104,7 @@ struct EventStream<T> {
     group: Option<GroupStream>,
     last_sent: LastSent,
     /// Of the answer whose body this is.
-    claim: Option<Arc<Claim>>,
+    claim: Option<Arc<LeadershipClaim>>,
     _permit: OwnedSemaphorePermit,
     _open: OpenStream,
 }
@@ -126,7 +126,7 @@ where
     T: Fn(&AppState, &Verdict, &LastSent) -> String + Send + 'static,
 {
     let verdict = app.judge();
-    let claim = Claim::of_this_answer();
+    let claim = LeadershipClaim::of_this_answer();
     if let Some(claim) = &claim {
         claim.follow(&verdict);
     }
@@ -212,7 +212,7 @@ fn missed_event(app: &AppState, verdict: &Verdict, recorded: &RecordedChange) ->
         true => LeaderState { index, ..app.state(verdict) },
         false => app.past_state(view.leader(), false, index),
     };
-    let missed = api::Event {
+    let missed = api::LeaderEvent {
         state,
         role: verdict.role_name(),
         at: api::date(*at),
@@ -225,7 +225,7 @@ fn missed_event(app: &AppState, verdict: &Verdict, recorded: &RecordedChange) ->
 /// Returns the data of a change that another one has followed by now.
 fn superseded(app: &AppState, change: &Change, index: u64, cause: Option<Cause>) -> String {
     let view = change.view();
-    api::json(&api::Event {
+    api::json(&api::LeaderEvent {
         state: app.past_state(view.leader(), view.own_term().is_some(), index),
         role: Role::of(&change.role),
         at: api::date(app.clock.date()),
@@ -269,7 +269,7 @@ fn events_since(app: &AppState, verdict: &Verdict, last_sent: &LastSent) -> Stri
 }
 
 fn event(app: &AppState, name: &str, verdict: &Verdict, cause: Option<Cause>) -> String {
-    let data = api::Event {
+    let data = api::LeaderEvent {
         state: app.state(verdict),
         role: verdict.role_name(),
         at: api::date(app.clock.date()),
@@ -287,8 +287,8 @@ pub(super) fn framed(name: &str, id: Option<u64>, data: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::Handler;
-    use super::super::scene::Scene;
-    use super::super::serve::Claims;
+    use super::super::scene::MemberFixture;
+    use super::super::serve::ResponseClaim;
     use super::*;
     use axum::extract::Request;
     use http_body_util::BodyExt;
@@ -297,7 +297,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_late_reader_is_sent_the_end_of_a_term_and_the_beginning_of_the_next() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.leads(4);
         let mut stream = opened(&scene, None).await;
         assert_eq!(stream.next_events().await, ["state leader 4"]);
@@ -309,7 +309,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_late_reader_is_sent_the_end_of_a_term_and_the_leader_since() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.leads(4);
         let mut stream = opened(&scene, None).await;
         assert_eq!(stream.next_events().await, ["state leader 4"]);
@@ -321,7 +321,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_term_that_began_and_ended_unread_is_not_sent() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         let mut stream = opened(&scene, None).await;
         assert_eq!(stream.next_events().await, ["state absent null"]);
         scene.leads(4);
@@ -335,7 +335,7 @@ mod tests {
 
     #[tokio::test]
     async fn missed_changes_are_sent_under_a_name_of_their_own_and_with_the_present_role() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.leads(4);
         scene.loses(4);
         scene.follows(5);
@@ -361,7 +361,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_missed_change_of_a_term_that_lasts_has_its_lease() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.leads(4);
         let mut stream = opened(&scene, Some(0)).await;
         let missed = data(&stream.chunk().await);
@@ -373,7 +373,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_change_is_sent_with_its_cause() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         let mut stream = opened(&scene, None).await;
         let state = stream.chunk().await;
         assert!(data(&state).get("cause").is_none(), "{state}");
@@ -394,7 +394,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_cut_off_between_two_events_of_one_index_is_sent_both_again() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.leads(4);
         let mut stream = opened(&scene, None).await;
         let state = stream.chunk().await;
@@ -417,11 +417,11 @@ mod tests {
     async fn a_yes_is_not_written_once_the_term_is_over_though_the_end_of_the_term_comes_after_it()
     {
         for is_written_in_time in [false, true] {
-            let mut scene = Scene::new();
+            let mut scene = MemberFixture::new();
             scene.leads(4);
             let request = Request::get("/events").body(Body::empty()).unwrap();
             let response = scene.service.answer(request).await;
-            let claim = response.extensions().get::<Claims>().expect("it has one").0.clone();
+            let claim = response.extensions().get::<ResponseClaim>().expect("it has one").0.clone();
             let mut stream = ReceivedEvents { body: response.into_body() };
             assert!(stream.chunk().await.starts_with("retry"));
             assert_eq!(stream.next_events().await, ["state leader 4"]);
@@ -436,7 +436,7 @@ mod tests {
         }
     }
 
-    async fn opened(scene: &Scene, seen: Option<u64>) -> ReceivedEvents {
+    async fn opened(scene: &MemberFixture, seen: Option<u64>) -> ReceivedEvents {
         let request = Request::get("/events");
         let request = match seen {
             Some(seen) => request.header("last-event-id", seen),

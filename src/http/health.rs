@@ -36,7 +36,7 @@ async fn readyz(State(app): State<AppState>, RawQuery(query): RawQuery) -> Respo
     let stands = verdict.snapshot.standing.ticket().is_some();
     let place = if stands { "in the queue".into() } else { verdict.reason() };
     let checks =
-        [("line", stands, place), ("leader", verdict.leader().is_some(), verdict.reason())];
+        [("queue", stands, place), ("leader", verdict.leader().is_some(), verdict.reason())];
     answer("readyz", &checks, query.as_deref())
 }
 

@@ -78,7 +78,7 @@ fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::Scene;
+    use super::super::scene::MemberFixture;
     use super::super::tests::ask;
     use super::*;
     use http_body_util::BodyExt;
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn another_members_term_does_not_end_when_this_one_leaves_the_queue() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.follows(4);
         scene.step(Event::Command(Command::Pause));
         let unknown_end = "4 not heard of since (this member: paused)";
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_end_of_its_own_term_has_its_cause() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.leads(4);
         scene.step(Event::Command(Command::Resign));
         scene.leads(5);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_term_that_goes_on_after_a_restart_says_for_how_long_there_was_no_process() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.leads(4);
         let mut recent_changes = RecentChanges::default();
         for recorded in scene.publisher.snapshot.borrow().recent_changes.iter() {
@@ -127,7 +127,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_term_whose_lease_ran_out_has_ended_then_though_no_event_has_come_since() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         // The session's timeout is a minute.
         scene.now = Moment(scene.now.0.saturating_sub(Duration::from_secs(61)));
         scene.leads(4);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     /// Returns the token of each term, and how it ended.
-    fn ended(scene: &Scene) -> Vec<String> {
+    fn ended(scene: &MemberFixture) -> Vec<String> {
         let terms = terms(&scene.publisher.snapshot.borrow().recent_changes);
         let lines = terms.into_iter().map(|Term { token, to, ended, .. }| {
             assert_eq!(to.is_some(), ended.is_some());

@@ -4,7 +4,7 @@
 //! what is served here as if it came from where the page did. Its browser cannot help saying by which
 //! name it asks.
 
-use super::problem::Problem;
+use super::problem::ProblemResponse;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -17,9 +17,10 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 /// Returns the refusal of a request that is not allowed on the loopback interface.
 pub(crate) fn refusal(request: &Request) -> Option<Response> {
     if let Some(name) = foreign(request.uri(), request.headers()) {
-        return Some(Problem::foreign_host(&name).into_response());
+        return Some(ProblemResponse::foreign_host(&name).into_response());
     }
-    is_from_another_site(request.headers()).then(|| Problem::from_another_site().into_response())
+    is_from_another_site(request.headers())
+        .then(|| ProblemResponse::from_another_site().into_response())
 }
 
 /// Returns whether a page of another site had a browser send the request. Browsers add these headers themselves, and no

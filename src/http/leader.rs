@@ -1,7 +1,7 @@
 //! Answers who leads, at once or as soon as that has changed.
 
 use super::api_router::{ApiRouter, routes};
-use super::problem::{BadRequest, Problem, Unavailable};
+use super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::{AppState, Verdict, claim, query};
 use crate::api::{self, LeaderState};
 use axum::Json;
@@ -43,13 +43,13 @@ async fn leader(
     State(app): State<AppState>,
     asked: Uri,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemResponse> {
     let wait = Wait::asked(&asked)?;
     let verdict = match wait {
         Some(_) if app.serves_probes => {
             let instead =
                 "no client can wait at this listener: ask without a query, or at http.listen";
-            return Err(Problem::bad_request(instead));
+            return Err(ProblemResponse::bad_request(instead));
         }
         Some((seen, length)) => app.leader_change_since(seen, length).await?,
         None => app.judge(),
@@ -84,7 +84,7 @@ fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bo
 
 impl Wait {
     /// Returns since which index to wait for a change, and for how long, if the query asks for that.
-    pub(super) fn asked(asked: &Uri) -> Result<Option<(u64, Duration)>, Problem> {
+    pub(super) fn asked(asked: &Uri) -> Result<Option<(u64, Duration)>, ProblemResponse> {
         let [index, wait] = query::values(asked, ["index", "wait"], WRITE)?;
         let index = index.map(|index| query::number("index", &index, WRITE)).transpose()?;
         let wait = Self { index, wait };
@@ -95,12 +95,12 @@ impl Wait {
             (None, Some(_)) => {
                 let without = "wait is of no use without an index: write ?index=NUMBER&wait=30s, with \
                                the index of the last answer";
-                Err(Problem::bad_request(without))
+                Err(ProblemResponse::bad_request(without))
             }
         }
     }
 
-    fn length(&self) -> Result<Duration, Problem> {
+    fn length(&self) -> Result<Duration, ProblemResponse> {
         let Some(written) = &self.wait else { return Ok(WAIT_DEFAULT) };
         query::span("wait", written, &query::WAIT)
     }
@@ -113,13 +113,17 @@ impl AppState {
     /// pauses before it does so misses the next leader's beginning. The end of this member's own leadership is answered
     /// at once, but not again: a client that keeps an old index is answered once in a heartbeat while no leader is
     /// known.
-    async fn leader_change_since(&self, seen: u64, wait: Duration) -> Result<Verdict, Problem> {
+    async fn leader_change_since(
+        &self,
+        seen: u64,
+        wait: Duration,
+    ) -> Result<Verdict, ProblemResponse> {
         let _permit = self.place()?;
         let before = self.judge();
         let index = before.index();
         // Before it has named a leader it cannot tell whether it has been there in an earlier life: it waits as for any.
         if seen > index && !before.snapshot.standing.is_unchanged() {
-            return Err(Problem::foreign_index(seen, index));
+            return Err(ProblemResponse::foreign_index(seen, index));
         }
         let led = seen == index && before.leads();
         let changed = async {
@@ -137,9 +141,9 @@ impl AppState {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::{Scene, ticket};
+    use super::super::scene::{MemberFixture, ticket};
     use super::super::tests::ask;
-    use super::super::{Authorization, ElectionNames, Limits, services};
+    use super::super::{Authorization, ConnectionLimits, ElectionNames, services};
     use super::*;
     use crate::clock::Clock;
     use crate::status;
@@ -154,7 +158,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_blocking_query_waits_for_the_next_leader_and_not_for_the_end_of_the_last_one() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.follows(4);
         let path = format!("/leader?index={}", index(&scene).await);
         let service = scene.service.clone();
@@ -172,7 +176,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn while_no_leader_is_known_each_query_takes_a_heartbeat_and_returns_the_index() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.follows(4);
         let old = index(&scene).await;
         scene.loses(5);
@@ -198,7 +202,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_its_own_leadership_ends_a_query_at_once() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.leads(4);
         let path = format!("/leader?index={}", index(&scene).await);
         let service = scene.service.clone();
@@ -213,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_that_asks_for_an_impossible_wait_is_refused_with_the_remedy() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.leads(4);
         let index = index(&scene).await;
         for (query, named) in [
@@ -236,7 +240,7 @@ mod tests {
     /// The index may be of an earlier life of the member.
     #[tokio::test(start_paused = true)]
     async fn before_it_has_named_a_leader_a_member_waits_whatever_the_index() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         let path = format!("/leader?index={}&wait=1m", 1_u64 << 52);
         let asked = Instant::now();
         let answer = ask(&scene.service, &path).await;
@@ -254,7 +258,7 @@ mod tests {
         let clock = Clock::system();
         let (_back, status) = status::set_up(&super::super::tests::member(), clock.now());
         let names = ElectionNames { election: "/election".into(), znodes: "leader_".into() };
-        let limits = Limits::for_probes();
+        let limits = ConnectionLimits::for_probes();
         let probes = services(status, clock, names, Authorization::Header, &limits).probes;
         assert_eq!(ask(&probes, "/leader").await.status(), StatusCode::SERVICE_UNAVAILABLE);
         let refused = ask(&probes, "/leader?index=1&wait=30s").await;
@@ -262,7 +266,7 @@ mod tests {
         assert!(body(refused).await["detail"].as_str().unwrap().contains("http.listen"));
     }
 
-    async fn index(scene: &Scene) -> u64 {
+    async fn index(scene: &MemberFixture) -> u64 {
         body(ask(&scene.service, "/status").await).await["index"].as_u64().unwrap()
     }
 

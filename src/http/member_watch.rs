@@ -2,7 +2,7 @@
 //! there is no such client.
 
 use super::AppState;
-use crate::status::Entry;
+use crate::status::MemberEntry;
 use recipes::Ticket;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,28 +13,28 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The last reading, for all that watch.
 #[derive(Clone, Default)]
 pub(super) struct MemberWatch {
-    published: watch::Sender<Group>,
+    published: watch::Sender<QueueSnapshot>,
     /// Held by the one that starts or ends the reading.
     is_reading: Arc<Mutex<bool>>,
 }
 
 /// The members of the queue at the last reading.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Group {
+pub(super) struct QueueSnapshot {
     /// Grows with each change of who is in it; 0 until there was a reading.
     pub(super) index: u64,
-    pub(super) members: Arc<[Entry]>,
+    pub(super) members: Arc<[MemberEntry]>,
 }
 
 /// A member that joined or left.
 pub(super) enum Moved<'a> {
-    Joined(&'a Entry),
-    Left(&'a Entry),
+    Joined(&'a MemberEntry),
+    Left(&'a MemberEntry),
 }
 
 impl AppState {
     /// Returns who is in the queue from now on.
-    pub(super) fn watch_members(&self) -> watch::Receiver<Group> {
+    pub(super) fn watch_members(&self) -> watch::Receiver<QueueSnapshot> {
         let watch = &self.member_watch;
         let receiver = watch.published.subscribe();
         let mut is_reading = watch.is_reading.lock().expect("no code panics while holding it");
@@ -46,7 +46,7 @@ impl AppState {
     }
 
     /// Notes what was read.
-    pub(super) fn note_members(&self, members: &Arc<[Entry]>) -> u64 {
+    pub(super) fn note_members(&self, members: &Arc<[MemberEntry]>) -> u64 {
         let mut noted = 0;
         // Told also where none has moved: a stream that could not begin waits for the next reading.
         self.member_watch.published.send_modify(|group| {
@@ -77,18 +77,18 @@ async fn read_while_watched(app: AppState) {
     }
 }
 
-fn ticket(entry: &Entry) -> Ticket {
+fn ticket(entry: &MemberEntry) -> Ticket {
     entry.ticket
 }
 
-fn is_same(before: &[Entry], now: &[Entry]) -> bool {
+fn is_same(before: &[MemberEntry], now: &[MemberEntry]) -> bool {
     before.iter().map(ticket).eq(now.iter().map(ticket))
 }
 
 /// Returns who left and then who joined, each in the order of the queue.
-pub(super) fn moved<'a>(before: &'a [Entry], now: &'a [Entry]) -> Vec<Moved<'a>> {
-    let not_in = |others: &'a [Entry]| {
-        move |entry: &&Entry| others.iter().all(|other| other.ticket != entry.ticket)
+pub(super) fn moved<'a>(before: &'a [MemberEntry], now: &'a [MemberEntry]) -> Vec<Moved<'a>> {
+    let not_in = |others: &'a [MemberEntry]| {
+        move |entry: &&MemberEntry| others.iter().all(|other| other.ticket != entry.ticket)
     };
     let left = before.iter().filter(not_in(now)).map(Moved::Left);
     left.chain(now.iter().filter(not_in(before)).map(Moved::Joined)).collect()
@@ -99,17 +99,19 @@ mod tests {
     use super::*;
     use recipes::{FencingToken, Sequence};
 
-    fn entry(number: i32) -> Entry {
+    fn entry(number: i32) -> MemberEntry {
         let sequence = Sequence::new(number).unwrap();
         let ticket = Ticket { sequence, token: FencingToken(number.unsigned_abs().into()) };
-        Entry::of_stranger(ticket, std::time::SystemTime::UNIX_EPOCH)
+        MemberEntry::of_unknown(ticket, std::time::SystemTime::UNIX_EPOCH)
     }
 
     #[test]
     fn who_left_and_who_joined_is_told_by_tickets() {
         let before = [entry(1), entry(2), entry(3)];
-        let again =
-            Entry { ticket: Ticket { token: FencingToken(9), ..entry(3).ticket }, ..entry(3) };
+        let again = MemberEntry {
+            ticket: Ticket { token: FencingToken(9), ..entry(3).ticket },
+            ..entry(3)
+        };
         let now = [entry(2), again, entry(4)];
         let told: Vec<_> = moved(&before, &now)
             .into_iter()

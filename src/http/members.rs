@@ -3,12 +3,12 @@
 use super::api_router::{ApiRouter, routes};
 use super::events::framed;
 use super::leader::Wait;
-use super::member_watch::{Group, Moved, moved};
-use super::problem::{BadRequest, Problem, Unavailable};
+use super::member_watch::{Moved, QueueSnapshot, moved};
+use super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::queue_problems::problems;
 use super::{AppState, Verdict, claim};
-use crate::api::{self, GroupMember, Member, MemberMoved, Members, Standby};
-use crate::status::Entry;
+use crate::api::{self, GroupMember, MemberMoved, Members, QueueMember, Standby};
+use crate::status::MemberEntry;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
@@ -35,7 +35,7 @@ struct MembersWait {
     wait: Option<String>,
 }
 
-/// The queue, in order, and what is wrong; read from ZooKeeper at most once a second, and anew after a change of who leads.
+/// The queue, in order, and what is wrong; read from ZooKeeper at most once a second, and again after a change of the leader.
 ///
 /// With `index`, once a member has joined or left since: then the queue is read once a second, however many wait.
 #[utoipa::path(get, path = api::MEMBERS.path, params(MembersWait), responses(
@@ -43,9 +43,9 @@ struct MembersWait {
     BadRequest,
     Unavailable,
 ))]
-async fn members(State(app): State<AppState>, uri: Uri) -> Result<Json<Members>, Problem> {
+async fn members(State(app): State<AppState>, uri: Uri) -> Result<Json<Members>, ProblemResponse> {
     let wait = Wait::asked(&uri)?;
-    let read = async || app.status.members().await.map_err(Problem::queue_unread);
+    let read = async || app.status.members().await.map_err(ProblemResponse::queue_unread);
     let Some((seen, length)) = wait else {
         let entries = read().await?;
         let index = app.note_members(&entries);
@@ -55,7 +55,7 @@ async fn members(State(app): State<AppState>, uri: Uri) -> Result<Json<Members>,
     let mut watch = app.watch_members();
     let index = app.note_members(&read().await?);
     if seen > index {
-        return Err(Problem::foreign_index(seen, index));
+        return Err(ProblemResponse::foreign_index(seen, index));
     }
     let changed =
         async { while watch.borrow_and_update().index == seen && watch.changed().await.is_ok() {} };
@@ -64,7 +64,7 @@ async fn members(State(app): State<AppState>, uri: Uri) -> Result<Json<Members>,
     Ok(Json(body(&app, &group.members, group.index)))
 }
 
-fn body(app: &AppState, entries: &[Entry], index: u64) -> Members {
+fn body(app: &AppState, entries: &[MemberEntry], index: u64) -> Members {
     let verdict = app.judge();
     claim::follow(&verdict);
     Members {
@@ -75,18 +75,19 @@ fn body(app: &AppState, entries: &[Entry], index: u64) -> Members {
 }
 
 /// Returns the index of the one behind the leader: not of the second where what no member made stands ahead of all.
-pub(super) fn next_at(leader: Option<&Announcement>, entries: &[Entry]) -> usize {
-    let is_leaders = |entry: &Entry| leader.is_some_and(|it| it.ticket == entry.ticket);
+pub(super) fn next_at(leader: Option<&Announcement>, entries: &[MemberEntry]) -> usize {
+    let is_leaders =
+        |entry: &MemberEntry| leader.is_some_and(|leader| leader.ticket == entry.ticket);
     entries.iter().position(is_leaders).unwrap_or(0) + 1
 }
 
 /// Returns the members as bodies have them.
-fn bodies(app: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<Member> {
+fn bodies(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<QueueMember> {
     let leader = verdict.leader().map(|leader| leader.ticket.token);
     let own = verdict.snapshot.standing.ticket().map(|ticket| ticket.token);
     let next = next_at(verdict.leader(), entries);
     let tells = app.names.znodes.family().is_none();
-    let member = |(at, entry): (usize, &Entry)| Member {
+    let member = |(at, entry): (usize, &MemberEntry)| QueueMember {
         id: entry.profile.as_ref().map(|profile| profile.id.to_string()),
         znode: app.names.znodes.name(entry.ticket.sequence),
         sequence: entry.ticket.sequence.number(),
@@ -108,8 +109,8 @@ fn bodies(app: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<Member> {
 
 /// Follows who is in the queue, for a stream.
 pub(super) struct GroupStream {
-    watch: watch::Receiver<Group>,
-    sent: Option<Group>,
+    watch: watch::Receiver<QueueSnapshot>,
+    sent: Option<QueueSnapshot>,
 }
 
 impl GroupStream {
@@ -136,7 +137,7 @@ impl GroupStream {
             let events = match self.sent.replace(group.clone()) {
                 None => {
                     let members = group.members.iter().map(|entry| member(app, entry));
-                    let body = api::Group { members: members.collect(), index: group.index };
+                    let body = api::MembersEvent { members: members.collect(), index: group.index };
                     framed("members", None, &api::json(&body))
                 }
                 Some(before) => {
@@ -160,7 +161,7 @@ fn moved_event(app: &AppState, moved: &Moved<'_>, index: u64) -> String {
     framed(name, None, &api::json(&MemberMoved { member: member(app, entry), index, at }))
 }
 
-fn member(app: &AppState, entry: &Entry) -> GroupMember {
+fn member(app: &AppState, entry: &MemberEntry) -> GroupMember {
     let profile = entry.profile.as_ref();
     GroupMember {
         id: profile.map(|profile| profile.id.to_string()),

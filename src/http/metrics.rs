@@ -4,7 +4,7 @@ use super::api_router::{ApiRouter, routes};
 use super::{AppState, Verdict, claim};
 use crate::counters::{ConfigMeter, Readout};
 use crate::holdings::HoldingsHandle;
-use crate::status::{HookRecord, KeptRecord, KeptState};
+use crate::status::{HookRecord, SyncedFileRecord, SyncedFileState};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -13,7 +13,7 @@ use prometheus::proto::{
 };
 use prometheus::{TEXT_FORMAT, TextEncoder};
 use recipes::election::Role;
-use recipes::{Family, Moment, Way};
+use recipes::{AcquiredBy, ForeignClient, Moment};
 use std::time::Duration;
 
 pub(super) fn routes() -> ApiRouter {
@@ -70,7 +70,7 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
         yes(!snapshot.standing.is_unhealthy()),
     );
     scrape.gauge(
-        "bellwether_line_position",
+        "bellwether_queue_position",
         "Where this member stood in the queue when it last read it, 1 being first: it may stand further ahead by \
          now, but never further behind. 0 if it has not seen itself in the queue.",
         counters.place(&snapshot.standing).map_or(0.0, |place| place as f64),
@@ -81,10 +81,10 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
         verdict.leader().map_or(0.0, |leader| leader.ticket.token.0 as f64),
     );
     scrape.gauge(
-        "bellwether_namesake",
+        "bellwether_duplicate_id",
         "1 if another member was seen to have the id of this one; else 0. If that one leads, this one neither names it \
          nor is ready.",
-        yes(verdict.namesake().is_some()),
+        yes(verdict.duplicate_id().is_some()),
     );
     let seen = |family| {
         link.foreign.iter().find(|queue| queue.family == family).map_or(0, |queue| queue.contenders)
@@ -94,7 +94,7 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
         "Contenders of other clients that were seen in the election's path, by client: each such client elects a leader of its \
          own there.",
         MetricType::GAUGE,
-        Family::ALL.map(|family| {
+        ForeignClient::ALL.map(|family| {
             gauge(vec![label("family", family.name())], seen(family) as f64)
         }),
     );
@@ -104,8 +104,8 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
         counters.leader_changes as f64,
     );
     let ways = [
-        (Way::Notification, counters.handovers_by_notification),
-        (Way::Claim, counters.handovers_by_claim),
+        (AcquiredBy::Notification, counters.handovers_by_notification),
+        (AcquiredBy::Claim, counters.handovers_by_claim),
     ];
     scrape.family(
         "bellwether_handovers_total",
@@ -170,7 +170,7 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
         renewals,
     );
     scrape.histogram(
-        "bellwether_news_age_seconds",
+        "bellwether_announcement_lag_seconds",
         "How old the announcement of a leader was when this member had relayed it: from the leader's write to that of \
          this member, both stamped by ZooKeeper. Once for each announcement since this member is in the queue.",
         meter.news.read(),
@@ -240,9 +240,9 @@ struct Scrape {
 }
 
 impl Scrape {
-    fn kept(&mut self, records: &[KeptRecord]) {
+    fn kept(&mut self, records: &[SyncedFileRecord]) {
         let current = records.iter().enumerate().map(|(n, record)| {
-            let is_current = f64::from(u8::from(record.state == KeptState::Current));
+            let is_current = f64::from(u8::from(record.state == SyncedFileState::Current));
             gauge(vec![label("config", &n.to_string()), label("name", &record.name)], is_current)
         });
         self.family(
@@ -438,7 +438,7 @@ fn yes(is_so: bool) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Authorization, ElectionNames, Handler, Limits, services};
+    use super::super::{Authorization, ConnectionLimits, ElectionNames, Handler, services};
     use crate::clock::Clock;
     use crate::status;
     use axum::body::Body;
@@ -505,10 +505,10 @@ mod tests {
         }
         publisher.amend(|snapshot| {
             snapshot.standing = member.standing();
-            snapshot.counters.stands(&snapshot.standing, then);
+            snapshot.counters.on_state(&snapshot.standing, then);
         });
         let names = ElectionNames { election: election.into(), znodes: "leader_".into() };
-        let limits = Limits::for_application();
+        let limits = ConnectionLimits::for_application();
         let probes = services(status, clock, names, Authorization::Header, &limits).probes;
         let request = Request::get("/metrics").body(Body::empty()).unwrap();
         let body = probes.answer(request).await.into_body();

@@ -45,8 +45,8 @@ mod verdict;
 mod waiting;
 mod yes_or_no;
 
-use self::claim::Claim;
-use self::serve::Claims;
+use self::claim::LeadershipClaim;
+use self::serve::ResponseClaim;
 use crate::api;
 use crate::clock::{Clock, ClockIdentity};
 use crate::status::StatusHandle;
@@ -60,11 +60,11 @@ use axum::{Extension, Router};
 pub(crate) use host_check::refusal;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
-use problem::Problem;
+use problem::ProblemResponse;
 use recipes::Moment;
 use requests::{RequestCounters, RouteCounters};
 use routes::Served;
-pub use serve::{Accept, Answer, Handler, Limits, serve};
+pub use serve::{Accept, Answer, ConnectionLimits, Handler, serve};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -98,9 +98,9 @@ struct AppStateInner {
     requests: RequestCounters,
     /// Held by the request that changes this member's profile.
     amending: Mutex<()>,
-    kept: holdings::KeptLocks,
-    asked: holdings::AskedHoldings,
-    inside: holdings::Inside,
+    kept: holdings::TtlLocks,
+    asked: holdings::HoldingRegistry,
+    inside: holdings::InsideRegistry,
     member_watch: member_watch::MemberWatch,
     value_events: shared_config::ValueEvents,
 }
@@ -154,7 +154,7 @@ pub fn services(
     clock: Clock,
     names: ElectionNames,
     authorization: Authorization,
-    limits: &Limits,
+    limits: &ConnectionLimits,
 ) -> Services {
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
@@ -171,9 +171,9 @@ pub fn services(
         authorization,
         requests,
         amending,
-        kept: holdings::KeptLocks::default(),
-        asked: holdings::AskedHoldings::default(),
-        inside: holdings::Inside::default(),
+        kept: holdings::TtlLocks::default(),
+        asked: holdings::HoldingRegistry::default(),
+        inside: holdings::InsideRegistry::default(),
         member_watch: member_watch::MemberWatch::default(),
         value_events: shared_config::ValueEvents::default(),
     };
@@ -182,7 +182,7 @@ pub fn services(
         let Served { router, paths, hint } = served;
         let app = AppState { inner: inner.clone(), serves_probes };
         let router = router
-            .fallback(async move |uri: Uri| Problem::not_found(uri.path(), &hint))
+            .fallback(async move |uri: Uri| ProblemResponse::not_found(uri.path(), &hint))
             .method_not_allowed_fallback(async |uri: Uri| {
                 (StatusCode::METHOD_NOT_ALLOWED, Extension(uri))
             })
@@ -206,7 +206,8 @@ impl Handler for Service {
             let is_config = is_config.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             // The index of before the answer is made: a client that waits for changes since then misses none.
             let index = app.index_now();
-            let (Ok(response), claim) = Claim::of(app.clone(), router.call(request)).await;
+            let (Ok(response), claim) =
+                LeadershipClaim::of(app.clone(), router.call(request)).await;
             let mut response = claimed(with_methods(response), claim);
             if !response.headers().contains_key(INDEX) {
                 response.headers_mut().extend(common_headers(index));
@@ -219,9 +220,9 @@ impl Handler for Service {
     }
 }
 
-fn claimed(mut response: Response, claim: Option<Arc<Claim>>) -> Response {
+fn claimed(mut response: Response, claim: Option<Arc<LeadershipClaim>>) -> Response {
     if let Some(claim) = claim {
-        response.extensions_mut().insert(Claims(claim));
+        response.extensions_mut().insert(ResponseClaim(claim));
     }
     response
 }
@@ -235,7 +236,7 @@ fn with_methods(mut response: Response) -> Response {
     let Some(uri) = uri else { return response };
     let allow = response.headers_mut().remove(header::ALLOW);
     let methods = allow.as_ref().and_then(|allow| allow.to_str().ok()).unwrap_or_default();
-    let problem = Problem::wrong_method(uri.path(), &methods.replace(',', ", "));
+    let problem = ProblemResponse::wrong_method(uri.path(), &methods.replace(',', ", "));
     (allow.map(|allow| [(header::ALLOW, allow)]), problem).into_response()
 }
 
@@ -279,7 +280,7 @@ mod tests {
     async fn one_more_client_than_may_wait_is_refused_until_another_leaves() {
         let (service, _back) = api(Duration::ZERO);
         let mut streams = vec![];
-        for _ in 0..Limits::for_application().waiting() {
+        for _ in 0..ConnectionLimits::for_application().waiting() {
             streams.push(ask(&service, "/events").await);
         }
         assert!(streams.iter().all(|stream| stream.status() == StatusCode::OK));
@@ -304,7 +305,9 @@ mod tests {
             let election = std::thread::spawn(move || {
                 let mut place = 0;
                 while end.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-                    if let Ok(status::Request::Carry(_, caller)) = publisher.requests.try_recv() {
+                    if let Ok(status::MemberRequest::Carry(_, caller)) =
+                        publisher.requests.try_recv()
+                    {
                         place = 1 - place;
                         publisher.amend(|it| it.standing = places[place].clone());
                         caller.tell(true);
@@ -421,7 +424,7 @@ mod tests {
 
     pub(super) fn api_of(status: StatusHandle) -> Service {
         let names = ElectionNames { election: "/election".into(), znodes: "leader_".into() };
-        let limits = Limits::for_application();
+        let limits = ConnectionLimits::for_application();
         services(status, Clock::system(), names, Authorization::Header, &limits).api
     }
 }

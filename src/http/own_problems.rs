@@ -34,12 +34,12 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     for (queue, since) in foreign(&verdict.snapshot, true) {
         add("foreign", queue.problem(&app.names.election), since);
     }
-    if let Some((since, problem)) = onsets.stranger.zip(link.stranger.clone()) {
-        add("stranger", problem, since);
+    if let Some((since, problem)) = onsets.unknown_znode.zip(link.unknown_znode.clone()) {
+        add("unknown-znode", problem, since);
     }
-    // A stranger's znode at the head is why.
+    // An unknown znode at the head is why.
     let is_explained =
-        unlinked.or(onsets.paused).or(onsets.unhealthy).or(onsets.stranger).is_some();
+        unlinked.or(onsets.paused).or(onsets.unhealthy).or(onsets.unknown_znode).is_some();
     if verdict.leader().is_none() && !is_explained {
         let since = match recent_changes.iter().next() {
             Some(_) => view_began(recent_changes, &verdict.view),
@@ -49,9 +49,9 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         add("no-leader", format!("no leader is known: {}", verdict.reason()), since);
     }
     // A leader with this member's id explains why no leader is known.
-    if let (Some(_), Some(namesake)) = (verdict.leader(), verdict.namesake()) {
-        let since = verdict.snapshot.onsets.namesake.unwrap_or_else(|| app.clock.date());
-        add("namesake", namesake.to_string(), since);
+    if let (Some(_), Some(duplicate_id)) = (verdict.leader(), verdict.duplicate_id()) {
+        let since = verdict.snapshot.onsets.duplicate_id.unwrap_or_else(|| app.clock.date());
+        add("duplicate-id", duplicate_id.to_string(), since);
     }
     for (queue, since) in foreign(&verdict.snapshot, false) {
         add("foreign", queue.problem(&app.names.election), since);
@@ -87,7 +87,9 @@ pub(super) fn foreign(
 
 /// Returns when the term of this view, or its time without a leader, began; `None` if that is not recorded.
 pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<SystemTime> {
-    let term = |view: &View| view.leader().map(|leader| leader.ticket.token);
+    fn term(view: &View) -> Option<recipes::FencingToken> {
+        view.leader().map(|leader| leader.ticket.token)
+    }
     let same =
         recent_changes.iter().rev().take_while(|change| term(&change.change.view()) == term(view));
     same.last().map(|recorded| recorded.at)
@@ -95,9 +97,9 @@ pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::{Scene, at, contender_of_kazoo};
+    use super::super::scene::{MemberFixture, at, contender_of_kazoo};
     use super::super::tests::ask;
-    use crate::status::{Application, HookRecord, HookRun, Hooks};
+    use crate::status::{ApplicationHealth, HookRecord, Hooks, LastHookRun};
     use http_body_util::BodyExt;
     use recipes::{FencingToken, SessionId};
     use serde_json::Value;
@@ -107,7 +109,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_problem_hides_those_that_only_follow_from_it() {
-        let scene = Scene::new();
+        let scene = MemberFixture::new();
         let [(kind, problem, _)] = scene.problems().await.try_into().expect("one");
         assert_eq!((&*kind, &*problem), ("no-leader", "no leader is known: not in the queue"));
 
@@ -121,7 +123,7 @@ mod tests {
         let unchecked = "the application is not healthy: its health is not known yet";
         scene.has_problems(&[("unhealthy", unchecked, 3)]).await;
         let failure = Some("the answer is 500".into());
-        scene.application.send_replace(Some(Application { healthy: false, failure }));
+        scene.application.send_replace(Some(ApplicationHealth { healthy: false, failure }));
         let unhealthy = ("unhealthy", "the application is not healthy: the answer is 500", 3);
         scene.has_problems(&[unhealthy]).await;
 
@@ -135,25 +137,25 @@ mod tests {
 
     #[tokio::test]
     async fn a_member_that_follows_a_leader_with_another_of_its_id_says_so() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.follows(4);
         scene.publishes(|snapshot| {
             snapshot.same_id = Some(FencingToken(3));
-            snapshot.onsets.namesake = Some(at(6));
+            snapshot.onsets.duplicate_id = Some(at(6));
             snapshot.counters.earlier_lives_end_at = Some(scene.now.after(SECOND));
         });
         scene.has_problems(&[]).await;
         scene.publishes(|snapshot| snapshot.counters.earlier_lives_end_at = Some(scene.now));
-        let namesake = "another member of the queue has the id of this one, with token 3: give each member an id of \
+        let duplicate_id = "another member of the queue has the id of this one, with token 3: give each member an id of \
                         its own (member.id, --id)";
-        scene.has_problems(&[("namesake", namesake, 6)]).await;
+        scene.has_problems(&[("duplicate-id", duplicate_id, 6)]).await;
         scene.publishes(|snapshot| snapshot.same_id = None);
         scene.has_problems(&[]).await;
     }
 
     #[tokio::test]
     async fn contenders_that_keep_a_member_out_come_before_what_follows_from_them() {
-        let scene = Scene::new();
+        let scene = MemberFixture::new();
         for (keeps_out, kinds) in
             [(true, ["foreign", "no-leader"]), (false, ["no-leader", "foreign"])]
         {
@@ -169,7 +171,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_member_of_a_newer_format_is_a_problem() {
-        let scene = Scene::new();
+        let scene = MemberFixture::new();
         let problem = "/q/leader_0000000003 has data of format 2";
         scene.publishes(|snapshot| {
             snapshot.link.newer_format = Some(problem.into());
@@ -181,30 +183,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stranger_at_the_head_is_told_in_place_of_no_leader_and_a_session_file_beside_it() {
-        let mut scene = Scene::new();
+    async fn an_unknown_znode_at_the_head_is_told_in_place_of_no_leader_and_a_session_file_beside_it()
+     {
+        let mut scene = MemberFixture::new();
         scene.enters(4, &[3, 4]);
-        let behind = "this member waits behind /q/leader_0000000003, which is no member's";
+        let behind = "this member waits behind /q/leader_0000000003, which is not a member's";
         scene.publishes(|snapshot| {
-            snapshot.link.stranger = Some(behind.into());
-            snapshot.onsets.stranger = Some(at(3));
+            snapshot.link.unknown_znode = Some(behind.into());
+            snapshot.onsets.unknown_znode = Some(at(3));
         });
-        scene.has_problems(&[("stranger", behind, 3)]).await;
+        scene.has_problems(&[("unknown-znode", behind, 3)]).await;
         scene.publishes(|snapshot| {
             snapshot.link.session_file = Some("it cannot be written".into());
             snapshot.onsets.session_file = Some(at(5));
         });
         let unwritten = ("session-file", "it cannot be written", 5);
-        scene.has_problems(&[("stranger", behind, 3), unwritten]).await;
+        scene.has_problems(&[("unknown-znode", behind, 3), unwritten]).await;
         let answer = ask(&scene.service, "/readyz").await.into_body().collect().await.unwrap();
         assert!(String::from_utf8_lossy(&answer.to_bytes()).contains(behind));
     }
 
     #[tokio::test]
     async fn a_failing_hook_is_a_problem_until_it_succeeds() {
-        let scene = Scene::new();
+        let scene = MemberFixture::new();
         scene.publishes(|snapshot| snapshot.onsets.paused = Some(at(4)));
-        let run = |failure: &str| HookRun {
+        let run = |failure: &str| LastHookRun {
             change: "became-leader",
             at: at(9),
             took: SECOND,
@@ -231,7 +234,7 @@ mod tests {
             .await;
     }
 
-    impl Scene {
+    impl MemberFixture {
         async fn problems(&self) -> Vec<(String, String, String)> {
             let status = ask(&self.service, "/status").await.into_body().collect().await.unwrap();
             let status: Value = serde_json::from_slice(&status.to_bytes()).unwrap();

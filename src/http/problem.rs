@@ -1,14 +1,14 @@
 //! Errors, as RFC 9457 wants them.
 
 use crate::api::{self, PROBLEM_TYPES};
-use crate::status::Undone;
+use crate::status::CommandError;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::fmt::Display;
 use utoipa::IntoResponses;
 
-pub(super) struct Problem {
+pub(super) struct ProblemResponse {
     status: StatusCode,
     /// The last part of its `type`: what programs may tell problems apart by.
     kind: &'static str,
@@ -31,11 +31,11 @@ pub(super) struct BadRequest(#[expect(dead_code, reason = "it is the schema")] a
 #[response(status = 503, content_type = "application/problem+json")]
 pub(super) struct Unavailable(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
-const CROWDED: &str = "too-many-wait";
+const CROWDED: &str = "too-many-waiting";
 /// How soon to ask again what may have changed by then, in seconds.
 const RETRY_AFTER: u64 = 1;
 
-impl Problem {
+impl ProblemResponse {
     fn new(
         status: StatusCode,
         kind: &'static str,
@@ -77,21 +77,21 @@ impl Problem {
     }
 
     /// A command is not known to be carried out.
-    pub(super) fn undone(undone: Undone) -> Self {
+    pub(super) fn undone(undone: CommandError) -> Self {
         match undone {
-            Undone::NotTaken => {
+            CommandError::NotTaken => {
                 let full = "too many ask at once: try again";
-                Self::unavailable("too-many-ask", "not taken", full)
+                Self::unavailable("too-many-requests", "not taken", full)
             }
-            Undone::Pending => {
+            CommandError::Pending => {
                 let why = "the command is not carried out yet, and may still be: see /status";
-                Self::unavailable("order-pending", "not done yet", why)
+                Self::unavailable("command-pending", "not done yet", why)
             }
         }
     }
 
     pub(super) fn queue_unread(why: impl Display) -> Self {
-        Self::unread("line-unread", "the queue cannot be read", why)
+        Self::unread("queue-unavailable", "the queue cannot be read", why)
     }
 
     /// The data in ZooKeeper cannot be read.
@@ -210,7 +210,7 @@ pub(super) fn version_tag(version: i32) -> HeaderValue {
     HeaderValue::try_from(format!("\"{version}\"")).expect("a tag is visible ASCII")
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ProblemResponse {
     fn into_response(self) -> Response {
         let Self { status, kind, title, detail, index, version, retry_after } = self;
         let r#type = format!("{PROBLEM_TYPES}{kind}");

@@ -1,8 +1,8 @@
 //! The profile of this member, and changes to it by its application.
 
 use super::api_router::{ApiRouter, routes};
-use super::authorize::{Authorized, CommandHeaders, Refused};
-use super::problem::{BadRequest, Problem, Unavailable};
+use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
+use super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::query::NoQuery;
 use super::{AppState, body, query};
 use crate::api::{self, OwnProfile, Patch};
@@ -43,7 +43,7 @@ async fn own(State(app): State<AppState>, _: NoQuery) -> Json<OwnProfile> {
         (status = 413, description = "Too long", body = api::Problem, content_type = "application/problem+json"),
         (status = 415, description = "Not said to be JSON", body = api::Problem, content_type = "application/problem+json"),
         (status = 422, description = "No such patch, or too much to say", body = api::Problem, content_type = "application/problem+json"),
-        Refused,
+        CommandRefusal,
         Unavailable,
     ),
 )]
@@ -51,7 +51,7 @@ async fn amend(
     State(app): State<AppState>,
     _: Authorized,
     request: Request,
-) -> Result<Json<OwnProfile>, Problem> {
+) -> Result<Json<OwnProfile>, ProblemResponse> {
     query::in_body(request.uri(), EXAMPLE)?;
     let patch: Patch = body::object(request, EXAMPLE).await?;
     // Each patch is of what the one before it made.
@@ -60,11 +60,11 @@ async fn amend(
     if priority.is_some() && app.names.znodes.family().is_some() {
         let why =
             "priority has no effect among other clients' contenders (election.compatible_with)";
-        return Err(Problem::unprocessable(why.to_owned()));
+        return Err(ProblemResponse::unprocessable(why.to_owned()));
     }
     let profile = patch.applied_to(app.judge().snapshot.standing.profile());
     config::fits(&profile, &app.names.znodes)
-        .map_err(|error| Problem::unprocessable(error.to_string()))?;
+        .map_err(|error| ProblemResponse::unprocessable(error.to_string()))?;
     let Profile { address, labels, .. } = profile;
     app.command(Command::UpdateProfile { address, labels }).await?;
     if let Some(priority) = priority {
@@ -74,11 +74,11 @@ async fn amend(
 }
 
 impl Patch {
-    fn priority(&self) -> Result<Option<Priority>, Problem> {
+    fn priority(&self) -> Result<Option<Priority>, ProblemResponse> {
         let Some(wanted) = self.priority else { return Ok(None) };
         let priority = wanted.map_or_else(|| Some(Priority::default()), Priority::new);
         let refusal = || {
-            Problem::unprocessable(
+            ProblemResponse::unprocessable(
                 "priority must be a number from 0 to 100, or null for 50".to_owned(),
             )
         };

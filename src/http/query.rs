@@ -1,6 +1,6 @@
 //! Reads the query of a request, whose keys are all known, and the names in its path.
 
-use super::problem::Problem;
+use super::problem::ProblemResponse;
 use crate::holdings::HoldingName;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path, Query};
@@ -17,15 +17,15 @@ pub(super) fn values<const N: usize>(
     uri: &Uri,
     keys: [&str; N],
     write: &str,
-) -> Result<[Option<String>; N], Problem> {
+) -> Result<[Option<String>; N], ProblemResponse> {
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
     let Query(pairs) = pairs.map_err(|error| {
-        Problem::bad_request(format!("the query makes no sense ({error}): write {write}"))
+        ProblemResponse::bad_request(format!("the query makes no sense ({error}): write {write}"))
     })?;
     let mut values = [const { None }; N];
     for (key, value) in pairs {
         let wrong = |what: &str| {
-            Problem::bad_request(format!("the query has {key:?}{what}: write {write}"))
+            ProblemResponse::bad_request(format!("the query has {key:?}{what}: write {write}"))
         };
         let at = keys.iter().position(|known| *known == key);
         let slot = &mut values[at.ok_or_else(|| wrong(", which is not known here"))?];
@@ -40,7 +40,7 @@ pub(super) fn values<const N: usize>(
 ///
 /// # Errors
 /// There is a query. `write` is a body as it should be.
-pub(super) fn in_body(uri: &Uri, write: &str) -> Result<(), Problem> {
+pub(super) fn in_body(uri: &Uri, write: &str) -> Result<(), ProblemResponse> {
     values(uri, [], &format!("no query, but a body such as {write}")).map(|[]| ())
 }
 
@@ -48,18 +48,18 @@ pub(super) fn in_body(uri: &Uri, write: &str) -> Result<(), Problem> {
 pub(super) struct NoQuery;
 
 impl<S: Sync> FromRequestParts<S> for NoQuery {
-    type Rejection = Problem;
+    type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemResponse> {
         values(&parts.uri, [], "no query").map(|[]| Self)
     }
 }
 
 /// Parses the value of a key.
-pub(super) fn number(key: &str, value: &str, write: &str) -> Result<u64, Problem> {
+pub(super) fn number(key: &str, value: &str, write: &str) -> Result<u64, ProblemResponse> {
     value.parse().map_err(|_| {
         let most = u64::MAX;
-        Problem::bad_request(format!(
+        ProblemResponse::bad_request(format!(
             "{key}={value:?} must be an integer from 0 to {most}, such as {write}"
         ))
     })
@@ -73,8 +73,8 @@ pub(super) fn span(
     key: &str,
     written: &str,
     known: &RangeInclusive<Duration>,
-) -> Result<Duration, Problem> {
-    let wrong = |why: String| Problem::bad_request(format!("{key}={written:?} is {why}"));
+) -> Result<Duration, ProblemResponse> {
+    let wrong = |why: String| ProblemResponse::bad_request(format!("{key}={written:?} is {why}"));
     match humantime::parse_duration(written) {
         Ok(length) if known.contains(&length) => Ok(length),
         Ok(_) => {
@@ -87,13 +87,17 @@ pub(super) fn span(
 }
 
 /// Returns what stands in the path.
-pub(super) fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, Problem> {
-    path.map(|Path(path)| path).map_err(|error| Problem::bad_request(error.body_text()))
+pub(super) fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, ProblemResponse> {
+    path.map(|Path(path)| path).map_err(|error| ProblemResponse::bad_request(error.body_text()))
 }
 
 /// Returns the name, of what these words say.
-pub(super) fn named(written: &str, what: &str, example: &str) -> Result<HoldingName, Problem> {
-    HoldingName::parse(written, what, example).map_err(Problem::bad_request)
+pub(super) fn named(
+    written: &str,
+    what: &str,
+    example: &str,
+) -> Result<HoldingName, ProblemResponse> {
+    HoldingName::parse(written, what, example).map_err(ProblemResponse::bad_request)
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 use super::members::next_at;
 use super::own_problems::foreign;
 use super::{AppState, Verdict};
-use crate::status::Entry;
+use crate::status::MemberEntry;
 use recipes::election::Role;
 use std::collections::BTreeMap;
 
 /// Returns what is wrong, of the election first and then of each member in order.
-pub(super) fn problems(app: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<String> {
+pub(super) fn problems(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<String> {
     let mut problems = vec![];
     let leader = verdict.leader();
     match leader {
@@ -64,9 +64,9 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict, entries: &[Entry]) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::{Scene, at, contender_of_kazoo};
+    use super::super::scene::{MemberFixture, at, contender_of_kazoo};
     use super::super::tests::ask;
-    use crate::status::{Entry, OwnState, Request};
+    use crate::status::{MemberEntry, MemberRequest, OwnState};
     use http_body_util::BodyExt;
     use recipes::election::{Announcement, Profile};
     use recipes::{FencingToken, MemberId, Sequence, SessionId, Ticket};
@@ -74,7 +74,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    fn entry(number: i32, id: &str, names: i32) -> Entry {
+    fn entry(number: i32, id: &str, names: i32) -> MemberEntry {
         let profile = |id: &str| {
             let id = MemberId::new(id).unwrap();
             let labels = BTreeMap::new();
@@ -88,21 +88,21 @@ mod tests {
         let names = Some(Announcement { leader, ticket: ticket(names) });
         let ticket = ticket(number);
         let profile = Some(profile(id));
-        Entry { profile, names, ready: true, ..Entry::of_stranger(ticket, at(60)) }
+        MemberEntry { profile, names, ready: true, ..MemberEntry::of_unknown(ticket, at(60)) }
     }
 
-    async fn members(entries: Vec<Entry>) -> Value {
-        let mut scene = Scene::new();
+    async fn members(entries: Vec<MemberEntry>) -> Value {
+        let mut scene = MemberFixture::new();
         scene.leads(1);
         members_at(&mut scene, entries).await
     }
 
-    async fn members_at(scene: &mut Scene, entries: Vec<Entry>) -> Value {
-        let Scene { service, publisher, .. } = scene;
+    async fn members_at(scene: &mut MemberFixture, entries: Vec<MemberEntry>) -> Value {
+        let MemberFixture { service, publisher, .. } = scene;
         let reads = async {
             match publisher.requests.recv().await.unwrap() {
-                Request::Members(answer) => answer.send(Ok(entries.into())).unwrap(),
-                Request::Tell(_) | Request::Carry(..) => panic!("it only asks"),
+                MemberRequest::Members(answer) => answer.send(Ok(entries.into())).unwrap(),
+                MemberRequest::Tell(_) | MemberRequest::Carry(..) => panic!("it only asks"),
             }
         };
         let (answer, ()) = tokio::join!(ask(service, "/members"), reads);
@@ -122,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_next_stands_behind_the_leader_whatever_stands_ahead_of_it() {
-        let by_hand = Entry { profile: None, names: None, ready: false, ..entry(0, "x", 1) };
+        let by_hand = MemberEntry { profile: None, names: None, ready: false, ..entry(0, "x", 1) };
         let told = members(vec![by_hand, entry(1, "a", 1), entry(2, "b", 1)]).await;
         let standbys: Vec<_> =
             told["members"].as_array().unwrap().iter().map(|it| it["standby"].is_null()).collect();
@@ -133,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_member_outside_the_queue_says_so_and_whose_contenders_it_saw() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         scene.publishes(|snapshot| {
             snapshot.link.session = Some((SessionId(1), std::time::Duration::from_secs(10)));
             (snapshot.link.connected, snapshot.onsets.foreign) = (true, Some(at(2)));
@@ -158,9 +158,9 @@ mod tests {
         let unheard = entry(3, "c", 9);
         let mut ill = entry(4, "d", 1);
         ill.state = OwnState { unhealthy: true, hooks_failing: 2 };
-        let namesake = entry(5, "d", 1);
-        let stranger = Entry { profile: None, names: None, ..entry(6, "e", 1) };
-        let told = members(vec![leader, next, unheard, ill, namesake, stranger]).await;
+        let duplicate_id = entry(5, "d", 1);
+        let unknown_znode = MemberEntry { profile: None, names: None, ..entry(6, "e", 1) };
+        let told = members(vec![leader, next, unheard, ill, duplicate_id, unknown_znode]).await;
         let problems: Vec<_> =
             told["problems"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         let [several, is_next, hears, unhealthy, hooks, unknown] = problems[..] else {

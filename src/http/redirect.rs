@@ -1,7 +1,7 @@
 //! Sends clients on to the leader's application.
 
 use super::api_router::{ApiRouter, routes};
-use super::problem::{Problem, Unavailable};
+use super::problem::{ProblemResponse, Unavailable};
 use super::{AppState, claim};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
@@ -16,7 +16,7 @@ pub(super) fn routes() -> ApiRouter {
     (status = 307, description = "There: `Location` is its address", headers(("Location" = String))),
     Unavailable,
 ))]
-async fn redirect(State(app): State<AppState>) -> Result<Response, Problem> {
+async fn redirect(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
     let verdict = app.judge();
     claim::follow(&verdict);
     let index = verdict.index();
@@ -24,7 +24,7 @@ async fn redirect(State(app): State<AppState>) -> Result<Response, Problem> {
     let leader = &verdict.leader().ok_or_else(unavailable)?.leader;
     let unknown = |why: String| {
         let title = "the leader's address is not known";
-        Problem::unavailable("no-address", title, why).with_index(index)
+        ProblemResponse::unavailable("no-address", title, why).with_index(index)
     };
     let address = leader.address.as_deref().ok_or_else(|| {
         unknown(format!("{} leads, and tells no address: set its member.address", leader.id))
@@ -48,7 +48,7 @@ fn url(address: &str) -> Option<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::Scene;
+    use super::super::scene::MemberFixture;
     use super::super::tests::ask;
     use super::*;
     use http_body_util::BodyExt;
@@ -57,7 +57,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_is_sent_to_the_leaders_address_if_there_is_one() {
-        let mut scene = Scene::new();
+        let mut scene = MemberFixture::new();
         let without_leader = ask(&scene.service, "/leader/redirect").await;
         assert_eq!(without_leader.status(), StatusCode::SERVICE_UNAVAILABLE);
         scene.leads(4);

@@ -4,31 +4,31 @@ use super::tests::{api_of, member};
 use super::{Service, StatusHandle};
 use crate::clock::Clock;
 use crate::status::{
-    self, Application, ForeignQueue, Hooks, RecordedChange, Snapshot, StatusPublisher,
+    self, ApplicationHealth, ForeignQueue, Hooks, RecordedChange, Snapshot, StatusPublisher,
 };
 use recipes::election::{Announcement, Cause, Event, Member, Profile, changes};
-use recipes::{Family, FencingToken, MemberId, Moment, Sequence, SessionId, Ticket};
+use recipes::{FencingToken, ForeignClient, MemberId, Moment, Sequence, SessionId, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
 /// A member that is stepped by hand, and the API of it.
-pub(super) struct Scene {
+pub(super) struct MemberFixture {
     pub(super) member: Member,
     pub(super) service: Service,
     pub(super) publisher: StatusPublisher,
     pub(super) hooks: watch::Sender<Hooks>,
-    pub(super) application: watch::Sender<Option<Application>>,
+    pub(super) application: watch::Sender<Option<ApplicationHealth>>,
     pub(super) now: Moment,
 }
 
 pub(super) fn contender_of_kazoo(keeps_out: bool) -> ForeignQueue {
-    let among = keeps_out.then_some(Family::CuratorLatch);
-    ForeignQueue { family: Family::Kazoo, contenders: 1, first: "x".into(), id: None, among }
+    let among = keeps_out.then_some(ForeignClient::CuratorLatch);
+    ForeignQueue { family: ForeignClient::Kazoo, contenders: 1, first: "x".into(), id: None, among }
 }
 
-impl Scene {
+impl MemberFixture {
     pub(super) fn new() -> Self {
         Self::of(member())
     }

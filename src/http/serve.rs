@@ -27,7 +27,7 @@ use tracing::{debug, warn};
 
 /// The limits for the clients of one listener.
 #[derive(Clone, Copy)]
-pub struct Limits {
+pub struct ConnectionLimits {
     connections: usize,
     /// For the head of a request, and between two requests.
     to_ask: Duration,
@@ -35,7 +35,7 @@ pub struct Limits {
     to_take: Duration,
 }
 
-impl Limits {
+impl ConnectionLimits {
     /// For the application: at most a third of the files that the process may open.
     pub fn for_application() -> Self {
         Self {
@@ -124,20 +124,20 @@ pub(super) trait AnswerClaim: Send + Sync {
 
 /// Comes with an answer, as an extension of the response.
 #[derive(Clone)]
-pub(super) struct Claims(pub(super) Arc<dyn AnswerClaim>);
+pub(super) struct ResponseClaim(pub(super) Arc<dyn AnswerClaim>);
 
 /// Serves until `closing` ends, and then until what is under way has been answered.
 pub async fn serve(
     listener: impl Accept,
     handler: impl Handler,
-    limits: Limits,
+    limits: ConnectionLimits,
     closing: impl Future<Output = ()>,
 ) {
     let slots = Slots::new(limits.connections);
     // One timer for all connections. Hyper's own would be one for each request.
     tokio::select! {
         () = accept_all(listener, handler, &slots, limits, closing) => {}
-        never = slots.keep_free_of_who_asks_nothing_for(limits.to_ask) => match never {},
+        never = slots.close_idle_after(limits.to_ask) => match never {},
     }
 }
 
@@ -145,7 +145,7 @@ async fn accept_all(
     listener: impl Accept,
     handler: impl Handler,
     slots: &Arc<Slots>,
-    limits: Limits,
+    limits: ConnectionLimits,
     closing: impl Future<Output = ()>,
 ) {
     // The check of the host is here, so that no route is served without it.
@@ -179,7 +179,7 @@ async fn accept_all(
             let claims = claims.clone();
             async move {
                 let mut answer = answer.await;
-                claims.begin(answer.extensions_mut().remove().map(|Claims(claim)| claim));
+                claims.begin(answer.extensions_mut().remove().map(|ResponseClaim(claim)| claim));
                 Ok::<_, Infallible>(answer.map(|body| answering.with(body)))
             }
         });
@@ -266,7 +266,7 @@ mod tests {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let limits = Limits { connections: 1, to_ask: LIMIT, to_take: ACCEPT_TIMEOUT };
+        let limits = ConnectionLimits { connections: 1, to_ask: LIMIT, to_take: ACCEPT_TIMEOUT };
         let router = Router::new().route("/", get(endless));
         let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
         let socket = TcpSocket::new_v4().expect("a socket");
@@ -304,7 +304,7 @@ mod tests {
             text
         }
         fn served(listener: impl Accept + Send + Sync + 'static) -> tokio::task::JoinHandle<()> {
-            let limits = Limits { connections: 1, to_ask: LIMIT, to_take: LIMIT };
+            let limits = ConnectionLimits { connections: 1, to_ask: LIMIT, to_take: LIMIT };
             // Also what is no route of ours.
             let router = Router::new().fallback(async || "secret");
             tokio::spawn(serve(listener, router, limits, std::future::pending()))
@@ -360,7 +360,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let hour = Duration::from_secs(3600);
-        let limits = Limits { connections: 2, to_ask: hour, to_take: hour };
+        let limits = ConnectionLimits { connections: 2, to_ask: hour, to_take: hour };
         let once = || futures_util::stream::once(async { Ok::<_, Infallible>("well") });
         let endless = move || Body::from_stream(once().chain(futures_util::stream::pending()));
         let router = Router::new()
@@ -414,7 +414,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let to_ask = Duration::from_millis(200);
-        let limits = Limits { connections: 1, to_ask, to_take: LIMIT };
+        let limits = ConnectionLimits { connections: 1, to_ask, to_take: LIMIT };
         let router = Router::new().route("/", get(async || "well"));
         let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
         let whole = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";

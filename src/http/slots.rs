@@ -48,7 +48,7 @@ pub(super) struct Slot {
 }
 
 /// A request that is being answered: while this is held, its connection is not idle and not closed for another.
-pub(super) struct Busy {
+pub(super) struct BusySlot {
     slot: Arc<Slot>,
     keep_open: Option<KeepOpen>,
 }
@@ -96,7 +96,7 @@ impl Slots {
     }
 
     /// Closes connections that have been idle for so long, whether or not all slots are taken.
-    pub(super) async fn keep_free_of_who_asks_nothing_for(&self, patience: Duration) -> Infallible {
+    pub(super) async fn close_idle_after(&self, patience: Duration) -> Infallible {
         loop {
             let first_idle = self.first_idle.notified();
             match self.longest_idle_since() {
@@ -143,8 +143,8 @@ impl Slot {
     }
 
     /// Marks that the connection's client has sent a request.
-    pub(super) fn answering(self: &Arc<Self>) -> Busy {
-        Busy { slot: self.clone(), keep_open: self.take_from_idle() }
+    pub(super) fn answering(self: &Arc<Self>) -> BusySlot {
+        BusySlot { slot: self.clone(), keep_open: self.take_from_idle() }
     }
 }
 
@@ -154,7 +154,7 @@ impl Drop for Slot {
     }
 }
 
-impl Busy {
+impl BusySlot {
     /// Returns the body with this inside: its connection counts as being answered until all of it is taken.
     pub(super) fn with(self, body: Body) -> impl HttpBody<Data = Bytes, Error = axum::Error> {
         body.map_frame(move |frame| {
@@ -164,7 +164,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusySlot {
     fn drop(&mut self) {
         if let Some(keep_open) = self.keep_open.take() {
             self.slot.becomes_idle(keep_open);

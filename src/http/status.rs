@@ -6,9 +6,10 @@ use super::query::NoQuery;
 use super::verdict::millis;
 use super::{AppState, claim, own_problems};
 use crate::api::{
-    self, Clock, Hook, HookRun, KeptConfig, KeptConfigState, Restart, Session, Standby, Status,
+    self, Hook, HookRun, LeaseClock, Restart, Session, Standby, Status, SyncedFile,
+    SyncedFileStatus,
 };
-use crate::status::{Application, HookRecord, KeptRecord, KeptState, Snapshot};
+use crate::status::{ApplicationHealth, HookRecord, Snapshot, SyncedFileRecord, SyncedFileState};
 use axum::Json;
 use axum::extract::State;
 
@@ -57,13 +58,13 @@ async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Status> {
             .application
             .borrow()
             .clone()
-            .map(|Application { healthy, failure }| api::Application { healthy, failure }),
+            .map(|ApplicationHealth { healthy, failure }| api::Application { healthy, failure }),
         hooks: app.status.hooks.borrow().records.iter().map(hook).collect(),
         config: app.status.kept.borrow().iter().map(kept).collect(),
         locks: app.asked.locks(verdict.now),
         barriers: app.asked.barriers(verdict.now),
         index: verdict.index(),
-        clock: Clock {
+        clock: LeaseClock {
             boot_id: app.clock_identity.boot_id.clone(),
             time_namespace: app.clock_identity.time_namespace.clone(),
         },
@@ -72,15 +73,15 @@ async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Status> {
     })
 }
 
-fn kept(record: &KeptRecord) -> KeptConfig {
-    let KeptRecord { name, file, version, state, problem } = record.clone();
+fn kept(record: &SyncedFileRecord) -> SyncedFile {
+    let SyncedFileRecord { name, file, version, state, problem } = record.clone();
     let state = match state {
-        KeptState::Current => KeptConfigState::Current,
-        KeptState::Away => KeptConfigState::Away,
-        KeptState::Absent => KeptConfigState::Absent,
-        KeptState::Unwritten => KeptConfigState::Unwritten,
+        SyncedFileState::Current => SyncedFileStatus::Current,
+        SyncedFileState::Away => SyncedFileStatus::Away,
+        SyncedFileState::Absent => SyncedFileStatus::Absent,
+        SyncedFileState::Unwritten => SyncedFileStatus::Unwritten,
     };
-    KeptConfig { name, file, version, state, problem }
+    SyncedFile { name, file, version, state, problem }
 }
 
 fn hook(record: &HookRecord) -> Hook {

@@ -12,30 +12,30 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// hold any more: the connection is closed then.
 pub(super) struct TruthfulStream<S> {
     stream: S,
-    claims: Told,
+    claims: ConnectionClaims,
 }
 
 /// The claims of one connection: that of the last answer, and those of answers before it that may not be
 /// written in full yet.
 #[derive(Clone, Default)]
-pub(super) struct Told(Arc<Claims>);
+pub(super) struct ConnectionClaims(Arc<ClaimsState>);
 
 #[derive(Default)]
-struct Claims {
+struct ClaimsState {
     /// Whether there may be any. Most answers claim nothing: without this, each would lock thrice for that.
     any: AtomicBool,
-    unwritten: Mutex<Unwritten>,
+    unwritten: Mutex<PendingClaims>,
 }
 
 #[derive(Default)]
-struct Unwritten {
+struct PendingClaims {
     /// In the order of their answers; `None` for one that claims nothing.
     claims: Vec<Option<Arc<dyn AnswerClaim>>>,
     /// Whether all bytes so far are written. The last answer's body may have more to come.
     is_flushed: bool,
 }
 
-impl Told {
+impl ConnectionClaims {
     /// Notes that all bytes from now on may be of this answer.
     pub(super) fn begin(&self, claim: Option<Arc<dyn AnswerClaim>>) {
         if claim.is_none() && !self.claims_any() {
@@ -82,22 +82,22 @@ impl Told {
         self.0.any.load(Ordering::Acquire)
     }
 
-    fn note_any(&self, unwritten: &Unwritten) {
+    fn note_any(&self, unwritten: &PendingClaims) {
         let any = unwritten.claims.iter().any(Option::is_some);
         self.0.any.store(any, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Unwritten> {
+    fn lock(&self) -> MutexGuard<'_, PendingClaims> {
         self.0.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<S> TruthfulStream<S> {
     pub(super) fn over(stream: S) -> Self {
-        Self { stream, claims: Told::default() }
+        Self { stream, claims: ConnectionClaims::default() }
     }
 
-    pub(super) fn told(&self) -> Told {
+    pub(super) fn told(&self) -> ConnectionClaims {
         self.claims.clone()
     }
 }

@@ -1,10 +1,10 @@
 //! The state of a member at one moment: its snapshot, judged by the clock. Every answer is made from it.
 
 use super::AppState;
-use super::problem::Problem;
+use super::problem::ProblemResponse;
 use crate::api::{self, Leader, LeaderState};
 use crate::clock::KernelTime;
-use crate::status::{Namesake, Snapshot};
+use crate::status::{DuplicateId, Snapshot};
 use recipes::election::{Announcement, Role, View};
 use recipes::{FencingToken, Moment};
 use std::sync::Arc;
@@ -123,12 +123,13 @@ impl Verdict {
             }
             Role::Candidate => "first in the queue, but no quorum has lately confirmed it".into(),
             Role::Follower { leader: Some(known) } => format!("{} leads", known.leader.id),
-            Role::Follower { leader: None } => match self.snapshot.namesake(self.now) {
-                Some(it @ (Namesake::MayBeEarlierLife { .. } | Namesake::Leader { .. })) => {
+            Role::Follower { leader: None } => match self.snapshot.duplicate_id(self.now) {
+                Some(it @ (DuplicateId::MayBeEarlierLife { .. } | DuplicateId::Leader { .. })) => {
                     it.to_string()
                 }
-                Some(Namesake::InQueue { .. }) | None => match &self.snapshot.link.stranger {
-                    Some(stranger) => stranger.clone(),
+                Some(DuplicateId::InQueue { .. }) | None => match &self.snapshot.link.unknown_znode
+                {
+                    Some(unknown_znode) => unknown_znode.clone(),
                     None => "in the queue, but no leader is known yet".into(),
                 },
             },
@@ -147,20 +148,21 @@ impl Verdict {
 
     /// Says why this member is not where it wants to be.
     pub(super) fn problem(&self) -> Option<String> {
-        let namesake = || self.snapshot.namesake(self.now).map(|namesake| namesake.to_string());
-        self.snapshot.link.problem.clone().or_else(namesake)
+        let duplicate_id =
+            || self.snapshot.duplicate_id(self.now).map(|duplicate_id| duplicate_id.to_string());
+        self.snapshot.link.problem.clone().or_else(duplicate_id)
     }
 
     /// Returns another member that has the id of this one.
-    pub(super) fn namesake(&self) -> Option<Namesake> {
-        self.snapshot.namesake(self.now).filter(|namesake| match namesake {
-            Namesake::Leader { .. } | Namesake::InQueue { .. } => true,
-            Namesake::MayBeEarlierLife { .. } => false,
+    pub(super) fn duplicate_id(&self) -> Option<DuplicateId> {
+        self.snapshot.duplicate_id(self.now).filter(|duplicate_id| match duplicate_id {
+            DuplicateId::Leader { .. } | DuplicateId::InQueue { .. } => true,
+            DuplicateId::MayBeEarlierLife { .. } => false,
         })
     }
 
-    pub(super) fn no_leader(&self) -> Problem {
-        Problem::unavailable("no-leader", "no leader is known", self.reason())
+    pub(super) fn no_leader(&self) -> ProblemResponse {
+        ProblemResponse::unavailable("no-leader", "no leader is known", self.reason())
     }
 }
 
@@ -178,7 +180,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn a_namesake_is_the_reason_in_every_answer_that_has_one() {
+    async fn a_duplicate_id_is_the_reason_in_every_answer_that_has_one() {
         let (service, back) = api(Duration::ZERO);
         let now = Clock::system().now();
         let sent_at = Moment(now.0.checked_sub(Duration::from_secs(20)).expect("up for a while"));
@@ -197,7 +199,7 @@ mod tests {
             Event::PredecessorRead { predecessor: ahead, announcement },
         ] {
             let _undone = member.step(now, event.clone());
-            back.amend(|snapshot| snapshot.counters.hears(&event));
+            back.amend(|snapshot| snapshot.counters.on_event(&event));
         }
         back.amend(|snapshot| snapshot.standing = member.standing());
         for path in ["/readyz", "/is-leader", "/leader", "/status"] {
@@ -207,6 +209,6 @@ mod tests {
         }
         let body = ask(&service, "/metrics").await.into_body().collect().await.unwrap().to_bytes();
         let text = String::from_utf8_lossy(&body);
-        assert!(text.contains("bellwether_namesake{election=\"/election\"} 1"), "{text}");
+        assert!(text.contains("bellwether_duplicate_id{election=\"/election\"} 1"), "{text}");
     }
 }

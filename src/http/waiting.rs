@@ -1,6 +1,6 @@
 //! Waits for a change of who leads; only a limited number of clients may wait at a time.
 
-use super::problem::Problem;
+use super::problem::ProblemResponse;
 use super::{AppState, Verdict};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -30,10 +30,10 @@ impl AppState {
     }
 
     /// Returns a place among the clients that wait for a change.
-    pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, ProblemResponse> {
         let place = self.waiting.clone().try_acquire_owned();
         let crowded = "more streams and blocking queries are open than this member serves: close \
                        some, or poll";
-        place.map_err(|_| Problem::crowded(crowded))
+        place.map_err(|_| ProblemResponse::crowded(crowded))
     }
 }

@@ -7,9 +7,11 @@ use super::file::{self, WriteLock};
 use super::{HookError, StopReason, command, post, process};
 use crate::api::{self, ConfigMessage};
 use crate::clock::Clock;
-use crate::config::{HOOKS_VARIABLE, HookAction, KeptValue, Post};
-use crate::shared_config::{ConfigHandle, Known, Reading, Request, Value, Watched};
-use crate::status::{KeptRecord, KeptState};
+use crate::config::{HOOKS_VARIABLE, HookAction, SyncedFileConfig, Webhook};
+use crate::shared_config::{
+    ConfigHandle, ConfigRequest, Value, ValueReading, ValueState, WatchedValue,
+};
+use crate::status::{SyncedFileRecord, SyncedFileState};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,13 +29,13 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// A value that has not been read after this time is reported in the log.
 const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-struct Keeper {
-    kept: KeptValue,
+struct FileSync {
+    kept: SyncedFileConfig,
     n: usize,
     /// How many files a command may open.
     files: Option<u64>,
     clock: Clock,
-    records: Arc<watch::Sender<Vec<KeptRecord>>>,
+    records: Arc<watch::Sender<Vec<SyncedFileRecord>>>,
     lock: WriteLock,
     deaths: Signal,
     /// The index of what the file says.
@@ -47,11 +49,11 @@ struct Keeper {
 /// # Errors
 /// The operating system refuses a signal handler.
 pub async fn keep_all(
-    all: Vec<KeptValue>,
+    all: Vec<SyncedFileConfig>,
     handle: ConfigHandle,
     files: Option<u64>,
     clock: Clock,
-    records: watch::Sender<Vec<KeptRecord>>,
+    records: watch::Sender<Vec<SyncedFileRecord>>,
 ) -> io::Result<()> {
     let records = Arc::new(records);
     let mut keepers = tokio::task::JoinSet::new();
@@ -59,8 +61,17 @@ pub async fn keep_all(
         let deaths = signal(SignalKind::child())?;
         let lock = WriteLock::default();
         let records = records.clone();
-        let keeper =
-            Keeper { kept, n, files, clock, records, lock, deaths, written: None, is_late: false };
+        let keeper = FileSync {
+            kept,
+            n,
+            files,
+            clock,
+            records,
+            lock,
+            deaths,
+            written: None,
+            is_late: false,
+        };
         keepers.spawn(keeper.keep(handle.clone()));
     }
     while let Some(died) = keepers.join_next().await {
@@ -72,19 +83,19 @@ pub async fn keep_all(
 }
 
 /// Returns the records with which all begin.
-pub fn records(all: &[KeptValue]) -> Vec<KeptRecord> {
+pub fn records(all: &[SyncedFileConfig]) -> Vec<SyncedFileRecord> {
     all.iter()
-        .map(|kept| KeptRecord {
+        .map(|kept| SyncedFileRecord {
             name: kept.name.to_string(),
             file: kept.file.display().to_string(),
             version: None,
-            state: KeptState::Away,
+            state: SyncedFileState::Away,
             problem: None,
         })
         .collect()
 }
 
-impl Keeper {
+impl FileSync {
     async fn keep(mut self, handle: ConfigHandle) {
         let mut watched = self.watched(&handle).await;
         loop {
@@ -94,7 +105,7 @@ impl Keeper {
             tokio::select! {
                 changed = watched.known.changed() => if changed.is_err() {
                     // The thread of the recipes starts over, or this member leaves.
-                    self.told(KeptState::Away, None);
+                    self.told(SyncedFileState::Away, None);
                     sleep(AGAIN).await;
                     watched = self.watched(&handle).await;
                 },
@@ -108,10 +119,11 @@ impl Keeper {
         }
     }
 
-    async fn watched(&self, handle: &ConfigHandle) -> Watched {
+    async fn watched(&self, handle: &ConfigHandle) -> WatchedValue {
         loop {
             let (answer, answered) = oneshot::channel();
-            let asked = handle.requests.send(Request::Watch(self.kept.name.clone(), answer)).await;
+            let asked =
+                handle.requests.send(ConfigRequest::Watch(self.kept.name.clone(), answer)).await;
             if asked.is_ok()
                 && let Ok(Ok(watched)) = answered.await
             {
@@ -122,16 +134,16 @@ impl Keeper {
     }
 
     /// Takes what is known of the value. Returns whether the file is to be written again later.
-    async fn take(&mut self, known: &Known) -> bool {
+    async fn take(&mut self, known: &ValueState) -> bool {
         let name = self.kept.name.clone();
         let Some(reading) = &known.reading else {
-            self.told(KeptState::Away, known.problem.as_deref());
+            self.told(SyncedFileState::Away, known.problem.as_deref());
             return false;
         };
-        let state = if known.is_live { KeptState::Current } else { KeptState::Away };
+        let state = if known.is_live { SyncedFileState::Current } else { SyncedFileState::Away };
         let Some(value) = &reading.value else {
-            let state = if known.is_live { KeptState::Absent } else { state };
-            if self.told(state, known.problem.as_deref()) && state == KeptState::Absent {
+            let state = if known.is_live { SyncedFileState::Absent } else { state };
+            if self.told(state, known.problem.as_deref()) && state == SyncedFileState::Absent {
                 warn!("config {name}: the value does not exist; {} is unchanged", self.path());
             }
             return false;
@@ -140,19 +152,19 @@ impl Keeper {
             && let Err(why) = self.write(reading, value).await
         {
             let why = format!("{}: {why}", self.path());
-            if self.told(KeptState::Unwritten, Some(&why)) {
+            if self.told(SyncedFileState::Unwritten, Some(&why)) {
                 warn!("config {name}: {why}; trying again");
             }
             return true;
         }
-        if self.told(state, known.problem.as_deref()) && state == KeptState::Away {
+        if self.told(state, known.problem.as_deref()) && state == SyncedFileState::Away {
             let version = value.version;
             warn!("config {name}: lost ZooKeeper; {} stays at version {version}", self.path());
         }
         false
     }
 
-    async fn write(&mut self, reading: &Reading, value: &Value) -> Result<(), String> {
+    async fn write(&mut self, reading: &ValueReading, value: &Value) -> Result<(), String> {
         let data = Some(value.data.to_vec());
         file::keep(&self.lock, &self.kept.file, self.kept.mode, data).await?;
         self.written = Some(reading.index);
@@ -200,7 +212,7 @@ impl Keeper {
         }
     }
 
-    async fn post(&self, post: &Post, index: u64, version: i32) -> Result<(), HookError> {
+    async fn post(&self, post: &Webhook, index: u64, version: i32) -> Result<(), HookError> {
         let body = api::json(&ConfigMessage {
             change: CHANGED.to_owned(),
             name: self.kept.name.to_string(),
@@ -231,7 +243,7 @@ impl Keeper {
     }
 
     /// Publishes how it stands. Returns whether the state or the problem is another than before.
-    fn told(&self, state: KeptState, problem: Option<&str>) -> bool {
+    fn told(&self, state: SyncedFileState, problem: Option<&str>) -> bool {
         let mut is_new = false;
         self.record(|record| {
             is_new = record.state != state || record.problem.as_deref() != problem;
@@ -240,7 +252,7 @@ impl Keeper {
         is_new
     }
 
-    fn record(&self, change: impl FnOnce(&mut KeptRecord)) {
+    fn record(&self, change: impl FnOnce(&mut SyncedFileRecord)) {
         self.records.send_modify(|records| {
             if let Some(record) = records.get_mut(self.n) {
                 change(record);

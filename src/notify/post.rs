@@ -1,6 +1,6 @@
 //! Posts a message to the application, signed as Standard Webhooks has it if there is a secret.
 
-use crate::config::{self, Post};
+use crate::config::{self, Webhook};
 use crate::http_client;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -14,12 +14,12 @@ use std::time::{Duration, SystemTime};
 
 /// Posts once. The id is the message's, the same in each attempt; the date is the attempt's.
 pub(super) async fn attempt(
-    post: &Post,
+    post: &Webhook,
     id: &str,
     body: &str,
     date: SystemTime,
 ) -> Result<(), String> {
-    let Post { host, port, path, secret_file, .. } = post;
+    let Webhook { host, port, path, secret_file, .. } = post;
     let mut request = Request::post(path)
         .header(HOST, format!("{host}:{port}"))
         .header(CONTENT_TYPE, "application/json")

@@ -4,9 +4,9 @@ use super::file::{self, WriteLock};
 use super::message::{self, HookNames, Message};
 use super::{HookError, StopReason, command, label, post, process};
 use crate::clock::{Alarm, Clock, KernelTime};
-use crate::config::{Hook, HookAction, Post, WhenUnknown};
+use crate::config::{HookAction, HookConfig, Webhook, WhenUnknown};
 use crate::process::reap;
-use crate::status::{HookRecord, HookRun, Hooks, Snapshot, StatusHandle};
+use crate::status::{HookRecord, Hooks, LastHookRun, Snapshot, StatusHandle};
 use recipes::election::{Change, ChangeKind, Role, View, changes};
 use recipes::{FencingToken, Moment};
 use std::io;
@@ -27,7 +27,7 @@ struct HookRunner {
     names: Arc<HookNames>,
     /// How many files a command may open.
     files: Option<u64>,
-    lists: watch::Receiver<Arc<[Hook]>>,
+    lists: watch::Receiver<Arc<[HookConfig]>>,
     records: watch::Sender<Hooks>,
     watch: SnapshotWatch,
     deaths: Signal,
@@ -39,7 +39,7 @@ struct HookRunner {
 /// The daemon's handle of a runner.
 pub struct HooksHandle {
     /// The hooks that are to run.
-    pub hooks: watch::Sender<Arc<[Hook]>>,
+    pub hooks: watch::Sender<Arc<[HookConfig]>>,
     /// Set to the deadline of all hooks when this member leaves, and thus no longer leads.
     pub leave: watch::Sender<Option<Moment>>,
     /// How the hooks do.
@@ -48,13 +48,13 @@ pub struct HooksHandle {
 
 /// The runner's side of the [`HooksHandle`].
 pub struct HookInputs {
-    lists: watch::Receiver<Arc<[Hook]>>,
+    lists: watch::Receiver<Arc<[HookConfig]>>,
     leaving: watch::Receiver<Option<Moment>>,
     records: watch::Sender<Hooks>,
 }
 
 /// Sets up the channels between the runner of the hooks and the daemon.
-pub fn set_up(hooks: Vec<Hook>) -> (HookInputs, HooksHandle) {
+pub fn set_up(hooks: Vec<HookConfig>) -> (HookInputs, HooksHandle) {
     let (hooks, lists) = watch::channel(Arc::from(hooks));
     let (leave, leaving) = watch::channel(None);
     let (records_in, records) = watch::channel(Hooks::default());
@@ -63,7 +63,7 @@ pub fn set_up(hooks: Vec<Hook>) -> (HookInputs, HooksHandle) {
 
 /// A hook, and what it has written.
 struct HookState {
-    hook: Hook,
+    hook: HookConfig,
     lock: WriteLock,
     /// The view that its file or label has, if it has one and that is known.
     written: Option<View>,
@@ -201,7 +201,7 @@ impl HookRunner {
 
     async fn post(
         &mut self,
-        post: &Post,
+        post: &Webhook,
         message: &Message<'_>,
         term: Option<FencingToken>,
     ) -> Result<(), HookError> {
@@ -367,7 +367,7 @@ impl HookRunner {
             record.spent += took;
             record.running = None;
             let failure = done.as_ref().err().map(HookError::to_string);
-            record.last = Some(HookRun { change, at, took, failure });
+            record.last = Some(LastHookRun { change, at, took, failure });
             record.failing_since = match done {
                 Ok(()) => None,
                 Err(HookError::Failed(_)) => record.failing_since.or(Some(at)),
@@ -379,7 +379,7 @@ impl HookRunner {
 }
 
 impl HookState {
-    fn new(hook: Hook) -> (Self, HookRecord) {
+    fn new(hook: HookConfig) -> (Self, HookRecord) {
         let record = HookRecord {
             what: hook.action.to_string(),
             on: hook.on().map(ChangeKind::name).collect(),
@@ -414,25 +414,25 @@ struct SnapshotWatch {
     leaving: watch::Receiver<Option<Moment>>,
 }
 
-struct Seen {
+struct SeenChange {
     role: Role,
     index: u64,
 }
 
-impl Seen {
+impl SeenChange {
     fn view(&self) -> View {
         View::of(&self.role)
     }
 }
 
 impl SnapshotWatch {
-    fn look(&self) -> Seen {
+    fn look(&self) -> SeenChange {
         let now = self.clock.now();
         // A lease is not renewed once the runner has ended, or the process is about to.
         let is_over = self.snapshot.has_changed().is_err() || self.leaving.borrow().is_some();
         let standing = &self.snapshot.borrow().standing;
         let role = if is_over { Role::Absent } else { standing.at(now) };
-        Seen { role, index: standing.index_at(now) }
+        SeenChange { role, index: standing.index_at(now) }
     }
 
     /// When the lease ends, if this member leads and the view is of that.

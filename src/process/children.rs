@@ -15,7 +15,7 @@ use tokio::signal::unix::Signal as Deaths;
 use tokio::sync::oneshot;
 
 /// The children of this process, by process id.
-struct Known {
+struct ChildRegistry {
     awaited: BTreeMap<i32, oneshot::Sender<WaitStatus>>,
     /// Children that were left to us, and whether they are to be spared: judged when each is first seen, as
     /// later it may have become another program, or hang so that it cannot be looked at.
@@ -24,8 +24,8 @@ struct Known {
 
 /// Children belong to the whole process, so this is a static. A child is started, and waited for, only
 /// while the lock is held: so a process id in here has not been given to another process yet.
-static KNOWN: Mutex<Known> =
-    Mutex::new(Known { awaited: BTreeMap::new(), left_to_us: BTreeMap::new() });
+static KNOWN: Mutex<ChildRegistry> =
+    Mutex::new(ChildRegistry { awaited: BTreeMap::new(), left_to_us: BTreeMap::new() });
 
 /// Limits the wait for a killed child: one that is stuck in the kernel may never end.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -106,7 +106,7 @@ pub fn kill_with_all_left_to_us(child: Pid, sparing_variable: &str) -> io::Resul
     Ok(alive)
 }
 
-impl Known {
+impl ChildRegistry {
     /// Waits for all children that are dead, and passes on the status of those that we started.
     fn collect(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
@@ -178,7 +178,7 @@ impl Child {
     }
 }
 
-fn known() -> MutexGuard<'static, Known> {
+fn known() -> MutexGuard<'static, ChildRegistry> {
     // A panic cannot have left it half changed.
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }

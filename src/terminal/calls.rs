@@ -4,7 +4,7 @@ use super::screen::{PAUSE, Screen};
 use super::sidecar::{ANSWER_TIMEOUT, COMMAND_TIMEOUT, Sidecar, SidecarAnswer};
 use super::text::harmless_json;
 use super::views::HumanView;
-use super::{ClientError, Form, formed, print};
+use super::{ClientError, OutputFormat, formed, print};
 use crate::api::{self, BarrierState, Get, LockQueue, Post, Transfer, Transferred};
 use crate::holdings::HoldingName;
 use hyper::Method;
@@ -20,7 +20,7 @@ pub struct Call {
     pub help: &'static str,
     /// The rest of the help text.
     pub more: Option<&'static str>,
-    show: fn(&SidecarAnswer, &Form) -> Shown,
+    show: fn(&SidecarAnswer, &OutputFormat) -> CallOutput,
 }
 
 pub const QUESTIONS: &[Call] = &[
@@ -97,9 +97,9 @@ impl Call {
         &self,
         sidecar: &Sidecar,
         path: &str,
-        form: &Form,
+        form: &OutputFormat,
     ) -> Result<(), ClientError> {
-        let Shown { text, trouble } = self.asked(sidecar, path, form).await?;
+        let CallOutput { text, trouble } = self.asked(sidecar, path, form).await?;
         print(&text)?;
         trouble.map_or(Ok(()), Err)
     }
@@ -109,13 +109,15 @@ impl Call {
         &self,
         sidecar: &Sidecar,
         path: &str,
-        form: &Form,
+        form: &OutputFormat,
     ) -> Result<(), ClientError> {
         let mut screen = Screen::of(form);
         loop {
             match self.asked(sidecar, path, form).await {
-                Ok(Shown { text, trouble: None }) => screen.show(text)?,
-                Ok(Shown { trouble: Some(trouble), .. }) | Err(trouble) => screen.fail(trouble)?,
+                Ok(CallOutput { text, trouble: None }) => screen.show(text)?,
+                Ok(CallOutput { trouble: Some(trouble), .. }) | Err(trouble) => {
+                    screen.fail(trouble)?
+                }
             }
             sleep(PAUSE).await;
         }
@@ -125,8 +127,8 @@ impl Call {
         &self,
         sidecar: &Sidecar,
         path: &str,
-        form: &Form,
-    ) -> Result<Shown, ClientError> {
+        form: &OutputFormat,
+    ) -> Result<CallOutput, ClientError> {
         let (method, patience) = if self.is_command {
             (Method::POST, COMMAND_TIMEOUT)
         } else {
@@ -142,35 +144,36 @@ pub(super) async fn transfer(
     sidecar: &Sidecar,
     to: Option<String>,
     within: Duration,
-    form: &Form,
+    form: &OutputFormat,
 ) -> Result<(), ClientError> {
     let wanted = Transfer { to, within_ms: within.as_millis().try_into().ok() };
     // Afterwards it waits for as long again to hear of the next leader.
     let patience = 2 * within + COMMAND_TIMEOUT;
     let answer = sidecar.post(api::TRANSFER.path, api::json(&wanted), patience).await?;
-    let Shown { text, trouble } = show::<Transferred>(&answer, form);
+    let CallOutput { text, trouble } = show::<Transferred>(&answer, form);
     print(&text)?;
     trouble.map_or(Ok(()), Err)
 }
 
 /// The text to print, and the error with which the program ends.
-struct Shown {
+struct CallOutput {
     text: String,
     trouble: Option<ClientError>,
 }
 
 /// Returns the answer as it is to be printed. Scripts get the JSON of a refusal as well.
-fn show<T: HumanView>(answer: &SidecarAnswer, form: &Form) -> Shown {
+fn show<T: HumanView>(answer: &SidecarAnswer, form: &OutputFormat) -> CallOutput {
     let body = match answer.body::<T>() {
         Ok(body) => body,
         Err(trouble) => {
-            let is_shown = *form == Form::Scripts && !matches!(trouble, ClientError::Unanswered(_));
+            let is_shown =
+                *form == OutputFormat::Scripts && !matches!(trouble, ClientError::Unanswered(_));
             let json = is_shown.then(|| harmless_json(answer.text().trim()) + "\n");
-            return Shown { text: json.unwrap_or_default(), trouble: Some(trouble) };
+            return CallOutput { text: json.unwrap_or_default(), trouble: Some(trouble) };
         }
     };
     match formed(form, |width| body.view(width), answer.text()) {
-        Ok(text) => Shown { text, trouble: None },
-        Err(trouble) => Shown { text: String::new(), trouble: Some(trouble) },
+        Ok(text) => CallOutput { text, trouble: None },
+        Err(trouble) => CallOutput { text: String::new(), trouble: Some(trouble) },
     }
 }

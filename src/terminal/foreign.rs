@@ -4,7 +4,7 @@ use super::inspect::{age, age_ms};
 use super::table::{Cell, table};
 use super::views::{BAD, ODD, PLAIN};
 use crate::zookeeper::{Election, Znode};
-use recipes::{Family, First};
+use recipes::{First, ForeignClient};
 use serde::Serialize;
 use std::time::SystemTime;
 
@@ -37,10 +37,13 @@ struct ForeignContender<'a> {
 impl<'a> ForeignElection<'a> {
     /// Returns the elections of all clients that have contenders there.
     pub(super) fn all(election: &'a Election, now: SystemTime) -> Vec<Self> {
-        Family::ALL.into_iter().filter_map(|family| Self::of(family, election, now)).collect()
+        ForeignClient::ALL
+            .into_iter()
+            .filter_map(|family| Self::of(family, election, now))
+            .collect()
     }
 
-    fn of(family: Family, election: &'a Election, now: SystemTime) -> Option<Self> {
+    fn of(family: ForeignClient, election: &'a Election, now: SystemTime) -> Option<Self> {
         let Election { znodes, claim, .. } = election;
         let is_its =
             |znode: &&Znode| znode.foreign.as_ref().is_some_and(|queue| queue.family == family);

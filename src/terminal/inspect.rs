@@ -7,12 +7,12 @@ use super::foreign::ForeignElection;
 use super::screen::{PAUSE, Screen};
 use super::table::{Cell, pairs, table};
 use super::views::{BAD, GOOD, ODD, PLAIN, condition, labels, marks};
-use super::{ClientError, Form, Width, formed, print};
+use super::{ClientError, OutputFormat, Width, formed, print};
 use crate::api::{self, Standby};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::zookeeper::{Election, Inspector, MemberData, STRANGER_REMEDY, Znode};
-use recipes::{Family, FencingToken};
+use crate::zookeeper::{Election, Inspector, MemberData, UNKNOWN_ZNODE_REMEDY, Znode};
+use recipes::{FencingToken, ForeignClient};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -30,18 +30,17 @@ struct InspectedElection<'a> {
     /// The id of the member at the head, if its znode has one.
     head: Option<&'a str>,
     /// The claim, with which the leader excludes others; null if none stands.
-    claim: Option<Claim<'a>>,
+    claim: Option<ClaimZnode<'a>>,
     /// The members, in the order of the queue.
-    #[serde(rename = "line")]
     queue: Vec<QueuedMember<'a>>,
     /// The ids that several members have.
-    namesakes: Vec<&'a str>,
+    duplicate_ids: Vec<&'a str>,
     /// Named like a member's, but of no session: members pass over them.
-    impostors: Vec<&'a str>,
+    non_ephemeral: Vec<&'a str>,
     /// Other clients' elections in the same path.
     foreign: Vec<ForeignElection<'a>>,
     /// Neither named like a member's, nor another client's contender.
-    strangers: Vec<&'a str>,
+    unknown_znodes: Vec<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -58,7 +57,7 @@ struct QueuedMember<'a> {
     address: Option<&'a str>,
     labels: BTreeMap<&'a str, &'a str>,
     version: Option<&'a str>,
-    names: Option<Named<'a>>,
+    names: Option<NamedLeader<'a>>,
     /// Null unless only the head is ahead of this member.
     standby: Option<Standby>,
     /// Which client made it, in the queue of another client: by its name, which need not tell.
@@ -74,28 +73,28 @@ struct QueuedMember<'a> {
 
 /// The znode with which the leader excludes others.
 #[derive(Serialize)]
-struct Claim<'a> {
-    /// Null if its data is no member's.
+struct ClaimZnode<'a> {
+    /// Null unless its data was written by a member.
     id: Option<&'a str>,
     /// The fencing token that it was claimed with.
     token: Option<u64>,
     session: Option<String>,
     age_ms: u64,
     /// The place in the queue of the session that holds it.
-    is: Whereabouts,
+    is: QueueLocation,
 }
 
 /// The leader that a member announces.
 #[derive(Serialize)]
-struct Named<'a> {
+struct NamedLeader<'a> {
     id: &'a str,
     token: u64,
-    is: Whereabouts,
+    is: QueueLocation,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Whereabouts {
+enum QueueLocation {
     Head,
     /// In the queue, but not at its head.
     Behind,
@@ -109,11 +108,16 @@ pub(super) struct Inspection<'a> {
     inspector: Inspector,
     patience: Duration,
     clock: Clock,
-    form: Form,
+    form: OutputFormat,
 }
 
 impl<'a> Inspection<'a> {
-    pub(super) fn of(settings: &'a Settings, patience: Duration, clock: Clock, form: Form) -> Self {
+    pub(super) fn of(
+        settings: &'a Settings,
+        patience: Duration,
+        clock: Clock,
+        form: OutputFormat,
+    ) -> Self {
         Self { settings, inspector: Inspector::of(settings), patience, clock, form }
     }
 
@@ -159,7 +163,7 @@ impl<'a> Inspection<'a> {
 impl<'a> InspectedElection<'a> {
     fn of(
         path: &'a str,
-        family: Option<Family>,
+        family: Option<ForeignClient>,
         election: Option<&'a Election>,
         now: SystemTime,
     ) -> Self {
@@ -175,15 +179,15 @@ impl<'a> InspectedElection<'a> {
             znodes.iter().filter(|znode| wanted(znode)).map(|znode| &*znode.name).collect()
         };
         let claim = election.and_then(|election| election.claim.as_ref());
-        let claim = claim.map(|claim| Claim::of(claim, &queue, now));
+        let claim = claim.map(|claim| ClaimZnode::of(claim, &queue, now));
         let mut ids: Vec<_> = members.iter().filter_map(|member| member.id).collect();
         ids.sort_unstable();
-        let mut namesakes: Vec<_> =
+        let mut duplicate_ids: Vec<_> =
             ids.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
-        namesakes.dedup();
+        duplicate_ids.dedup();
         let foreign =
             election.map(|election| ForeignElection::all(election, now)).unwrap_or_default();
-        let own = judged(exists, &members, claim.as_ref(), &namesakes);
+        let own = judged(exists, &members, claim.as_ref(), &duplicate_ids);
         let own = match family {
             Some(family) if !members.is_empty() => {
                 (own.0, format!("{}, by the rule of {family}", own.1))
@@ -197,10 +201,10 @@ impl<'a> InspectedElection<'a> {
             verdict,
             head: members.first().and_then(|member| member.id),
             claim,
-            namesakes,
-            impostors: named(|znode| znode.sequence.is_some() && znode.session.is_none()),
+            duplicate_ids,
+            non_ephemeral: named(|znode| znode.sequence.is_some() && znode.session.is_none()),
             foreign,
-            strangers: named(|znode| znode.sequence.is_none() && znode.foreign.is_none()),
+            unknown_znodes: named(|znode| znode.sequence.is_none() && znode.foreign.is_none()),
             queue: members,
         }
     }
@@ -249,11 +253,14 @@ impl<'a> InspectedElection<'a> {
             text.push('\n');
             text += &ForeignElection::shown(&self.foreign);
         }
-        let impostors =
-            self.impostors.iter().map(|name| (*name, "of no session, passed over: delete it", BAD));
-        let strangers = self.strangers.iter().map(|name| (*name, "a stranger", ODD));
+        let impostors = self
+            .non_ephemeral
+            .iter()
+            .map(|name| (*name, "of no session, passed over: delete it", BAD));
+        let unknown_clients =
+            self.unknown_znodes.iter().map(|name| (*name, "an unknown client", ODD));
         let others: Vec<_> = impostors
-            .chain(strangers)
+            .chain(unknown_clients)
             .map(|(name, is, style)| [Cell::new(name), Cell::new(is).style(style)])
             .collect();
         if !others.is_empty() {
@@ -268,8 +275,8 @@ impl<'a> InspectedElection<'a> {
 fn judged(
     exists: bool,
     members: &[QueuedMember<'_>],
-    claim: Option<&Claim<'_>>,
-    namesakes: &[&str],
+    claim: Option<&ClaimZnode<'_>>,
+    duplicate_ids: &[&str],
 ) -> (bool, String) {
     let Some(head) = members.first() else {
         let why = match exists {
@@ -280,11 +287,12 @@ fn judged(
     };
     let Some(leader) = head.id else {
         let who = format!("{} stands at the head and does not say who it is", head.znode);
-        let why = format!("{who}: {STRANGER_REMEDY}");
+        let why = format!("{who}: {UNKNOWN_ZNODE_REMEDY}");
         return (false, why);
     };
-    if let Some(claim) = claim.filter(|claim| claim.is != Whereabouts::Head) {
-        let whose = claim.id.map_or_else(|| "a stranger's".into(), |id| format!("that of {id}"));
+    if let Some(claim) = claim.filter(|claim| claim.is != QueueLocation::Head) {
+        let whose =
+            claim.id.map_or_else(|| "an unknown client's".into(), |id| format!("that of {id}"));
         let is = claim.is.words();
         return (false, format!("{leader} stands at the head, and the claim is {whose}, {is}"));
     }
@@ -294,11 +302,11 @@ fn judged(
         _ if !head.names_head() => {
             (false, format!("{leader} stands at the head and does not say that it leads"))
         }
-        by if by == all && !namesakes.is_empty() => {
+        by if by == all && !duplicate_ids.is_empty() => {
             let why = format!(
                 "{leader} leads, named by all {all}; but several have the id {}: give each member its own \
                  (member.id), unless one is of an earlier life whose session is yet to end",
-                namesakes.join(", ")
+                duplicate_ids.join(", ")
             );
             (false, why)
         }
@@ -334,7 +342,7 @@ impl<'a> QueuedMember<'a> {
         znode: &'a Znode,
         at: usize,
         tokens: &[FencingToken],
-        family: Option<Family>,
+        family: Option<ForeignClient>,
         now: SystemTime,
     ) -> Option<Self> {
         let sequence = znode.sequence?;
@@ -361,7 +369,7 @@ impl<'a> QueuedMember<'a> {
                 .map(|(k, v)| (&**k, &**v))
                 .collect(),
             version: data.and_then(|data| data.version.as_deref()),
-            names: data.and_then(|data| Named::by(data, tokens)),
+            names: data.and_then(|data| NamedLeader::by(data, tokens)),
             priority: data.map(|data| data.priority).unwrap_or_default().number(),
             unhealthy: state.unhealthy,
             hooks_failing: state.hooks_failing,
@@ -369,16 +377,16 @@ impl<'a> QueuedMember<'a> {
     }
 
     fn names_head(&self) -> bool {
-        self.names.as_ref().is_some_and(|named| named.is == Whereabouts::Head)
+        self.names.as_ref().is_some_and(|named| named.is == QueueLocation::Head)
     }
 
     fn row(&self) -> [Cell; 12] {
         let named = match &self.names {
-            Some(Named { id, is: Whereabouts::Head, .. }) => Cell::new(id),
-            Some(Named { id, is: Whereabouts::Behind, .. }) => {
+            Some(NamedLeader { id, is: QueueLocation::Head, .. }) => Cell::new(id),
+            Some(NamedLeader { id, is: QueueLocation::Behind, .. }) => {
                 Cell::new(&format!("{id} (not the head)")).style(BAD)
             }
-            Some(Named { id, is: Whereabouts::Gone, .. }) => {
+            Some(NamedLeader { id, is: QueueLocation::Gone, .. }) => {
                 Cell::new(&format!("{id} (gone)")).style(BAD)
             }
             None => Cell::new("no leader").style(ODD),
@@ -386,7 +394,7 @@ impl<'a> QueuedMember<'a> {
         let leads = self.names_head() && self.names.as_ref().is_some_and(|n| n.token == self.token);
         let id = match self.id {
             Some(id) => Cell::new(id).style(if leads { GOOD } else { PLAIN }),
-            None => Cell::new("(a stranger)").style(ODD),
+            None => Cell::new("(an unknown client)").style(ODD),
         };
         let labels: BTreeMap<String, String> =
             self.labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -409,20 +417,20 @@ impl<'a> QueuedMember<'a> {
 
 /// Returns which client made a contender of this name, as far as that tells.
 fn made_by(name: &str) -> Option<&'static str> {
-    match Family::of_name(name)?.0 {
-        Family::ZookeeperRecipe => None,
-        _ if Family::is_members(name) => Some("bellwether"),
+    match ForeignClient::of_name(name)?.0 {
+        ForeignClient::ZookeeperRecipe => None,
+        _ if ForeignClient::is_members(name) => Some("bellwether"),
         family => Some(family.name()),
     }
 }
 
-impl<'a> Claim<'a> {
+impl<'a> ClaimZnode<'a> {
     fn of(claim: &'a Znode, queue: &[&Znode], now: SystemTime) -> Self {
         let place = queue.iter().position(|znode| znode.session == claim.session);
         let is = match place.filter(|_| claim.session.is_some()) {
-            Some(0) => Whereabouts::Head,
-            Some(_) => Whereabouts::Behind,
-            None => Whereabouts::Gone,
+            Some(0) => QueueLocation::Head,
+            Some(_) => QueueLocation::Behind,
+            None => QueueLocation::Gone,
         };
         let data = claim.data.as_ref();
         let announcement = data.and_then(|data| data.announcement.as_ref());
@@ -436,17 +444,17 @@ impl<'a> Claim<'a> {
     }
 
     fn shown(&self) -> Cell {
-        let id = self.id.unwrap_or("(a stranger)");
+        let id = self.id.unwrap_or("(an unknown client)");
         let token = self.token.map(|token| format!(", token {token}")).unwrap_or_default();
         let session = self.session.as_deref().unwrap_or("none, so delete it");
-        let style = if self.is == Whereabouts::Head { PLAIN } else { BAD };
+        let style = if self.is == QueueLocation::Head { PLAIN } else { BAD };
         let age = age(self.age_ms);
         let is = self.is.words();
         Cell::new(&format!("{id}{token}, {is}, for {age}, session {session}")).style(style)
     }
 }
 
-impl Whereabouts {
+impl QueueLocation {
     fn words(self) -> &'static str {
         match self {
             Self::Head => "the head",
@@ -465,14 +473,14 @@ pub(super) fn age(ms: u64) -> String {
     humantime::format_duration(Duration::from_secs(ms / 1000)).to_string()
 }
 
-impl<'a> Named<'a> {
+impl<'a> NamedLeader<'a> {
     fn by(data: &'a MemberData, tokens: &[FencingToken]) -> Option<Self> {
         let named = data.announcement.as_ref()?;
         let token = named.ticket.token;
         let is = match tokens.iter().position(|queued| *queued == token) {
-            Some(0) => Whereabouts::Head,
-            Some(_) => Whereabouts::Behind,
-            None => Whereabouts::Gone,
+            Some(0) => QueueLocation::Head,
+            Some(_) => QueueLocation::Behind,
+            None => QueueLocation::Gone,
         };
         Some(Self { id: named.leader.id.as_str(), token: token.0, is })
     }
@@ -490,9 +498,9 @@ mod tests {
     #[test]
     fn an_election_with_several_members_of_one_id_is_not_healthy() {
         let twice = election(&["a", "b", "b", "b"], Some(0));
-        let InspectedElection { healthy, verdict, namesakes, .. } = judged_of(&twice);
+        let InspectedElection { healthy, verdict, duplicate_ids, .. } = judged_of(&twice);
         assert!(!healthy && verdict.contains("several have the id b:"), "{verdict}");
-        assert_eq!(namesakes, ["b"]);
+        assert_eq!(duplicate_ids, ["b"]);
         assert!(judged_of(&election(&["a", "b", "c"], Some(0))).healthy);
     }
 
@@ -518,7 +526,7 @@ mod tests {
     #[test]
     fn other_clients_contenders_are_elections_of_their_own() {
         let foreign = |name: &str, number: i32, id: Option<&str>| {
-            let family = Family::of_name(name).unwrap().0;
+            let family = ForeignClient::of_name(name).unwrap().0;
             let foreign = Some(Foreign { family, number, id: id.map(str::to_owned) });
             let name = name.to_owned();
             Znode { name, sequence: None, data: None, foreign, ..znode(0, "x", "x") }
@@ -533,7 +541,7 @@ mod tests {
         let verdict = "3 elections in one path: a leads, named by all 2; by Curator's LeaderLatch, 10.0.0.7 leads; \
                        ZooKeeper's LeaderElectionSupport fails on the name _c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-0000000007";
         assert_eq!(judged.verdict, verdict);
-        assert!(judged.strangers.is_empty());
+        assert!(judged.unknown_znodes.is_empty());
         let text = strip_str(&judged.shown(Width::Narrow)).to_string();
         let line = |id| text.lines().find(|line| line.starts_with(id)).unwrap_or(&text);
         assert!(line("10.0.0.7").contains("leader"), "{text}");

@@ -28,7 +28,7 @@ pub use crate::shared_config::{Condition, ConfigName};
 pub use calls::{
     BARRIER, BARRIER_NAMES, COMMANDS, CONFIG_NAMES, Call, LOCK_NAMES, LOCK_QUEUE, QUESTIONS,
 };
-pub use guarded::{GuardedCommand, Holder, Patience};
+pub use guarded::{GuardedCommand, HoldingProcess, Patience};
 pub use probe::Probe;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub use shared_config::{ConfigAction, ConfigCommand};
@@ -40,8 +40,8 @@ pub use wait::{WaitFor, Waiting};
 
 /// A subcommand of the client, with its arguments.
 pub enum ClientCommand {
-    Ask { sidecar: Sidecar, question: Query, form: Form },
-    Inspect { settings: Settings, patience: Duration, again: bool, form: Form },
+    Ask { sidecar: Sidecar, question: Query, form: OutputFormat },
+    Inspect { settings: Settings, patience: Duration, again: bool, form: OutputFormat },
     Guarded(GuardedCommand),
     Config(ConfigCommand),
 }
@@ -52,7 +52,7 @@ impl ClientCommand {
         match self {
             Self::Ask { sidecar, .. }
             | Self::Config(ConfigCommand { sidecar, .. })
-            | Self::Guarded(GuardedCommand { holder: Holder::Sidecar(sidecar), .. }) => {
+            | Self::Guarded(GuardedCommand { holder: HoldingProcess::Sidecar(sidecar), .. }) => {
                 sidecar.is_shown_a_token()
             }
             Self::Inspect { .. } | Self::Guarded(_) => {
@@ -65,7 +65,7 @@ impl ClientCommand {
     pub fn settings(&self) -> Option<&Settings> {
         match self {
             Self::Inspect { settings, .. } => Some(settings),
-            Self::Guarded(GuardedCommand { holder: Holder::Itself(config), .. }) => {
+            Self::Guarded(GuardedCommand { holder: HoldingProcess::Itself(config), .. }) => {
                 Some(&config.settings)
             }
             Self::Ask { .. } | Self::Guarded(_) | Self::Config(_) => None,
@@ -115,7 +115,7 @@ pub enum Query {
 
 /// For whom to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum OutputFormat {
     People(Width),
     /// JSON, as it came.
     Scripts,
@@ -219,13 +219,13 @@ fn check_reader() -> Result<(), ClientError> {
 
 /// Returns an answer as it is to be printed.
 fn formed(
-    form: &Form,
+    form: &OutputFormat,
     view: impl FnOnce(Width) -> String,
     json: &str,
 ) -> Result<String, ClientError> {
     match form {
-        Form::People(width) => Ok(view(*width)),
-        Form::Scripts => Ok(text::harmless_json(json.trim()) + "\n"),
+        OutputFormat::People(width) => Ok(view(*width)),
+        OutputFormat::Scripts => Ok(text::harmless_json(json.trim()) + "\n"),
     }
 }
 

@@ -65,11 +65,11 @@ mod tests {
 
     #[test]
     fn failed_checks_are_returned_in_one_line() {
-        let text = "[+]line ok: in the queue\n[-]leader failed: none\nreadyz check failed\n";
+        let text = "[+]queue ok: in the queue\n[-]leader failed: none\nreadyz check failed\n";
         assert_eq!(checks(text, false).unwrap(), "leader failed: none");
         assert_eq!(checks(text, true), None);
-        let text = "[+]line ok: in the queue\n[+]leader ok: a leads\nreadyz check passed\n";
-        assert_eq!(checks(text, true).unwrap(), "line ok: in the queue; leader ok: a leads");
+        let text = "[+]queue ok: in the queue\n[+]leader ok: a leads\nreadyz check passed\n";
+        assert_eq!(checks(text, true).unwrap(), "queue ok: in the queue; leader ok: a leads");
         for nonsense in ["", "ok", "check passed", "<html>"] {
             assert_eq!(checks(nonsense, true), None);
         }

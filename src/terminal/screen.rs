@@ -1,6 +1,6 @@
 //! Prints something again whenever it has changed.
 
-use super::{ClientError, Form, check_reader, print, remark};
+use super::{ClientError, OutputFormat, check_reader, print, remark};
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// The last output and the last note.
 pub(super) struct Screen {
-    before: Before,
+    before: Separator,
     shown: Option<String>,
     remarked: Option<String>,
 }
 
 /// The separator before another text.
 #[derive(Clone, Copy)]
-enum Before {
+enum Separator {
     /// The screen is cleared.
     Clear,
     /// A line is left empty.
@@ -25,11 +25,11 @@ enum Before {
 }
 
 impl Screen {
-    pub(super) fn of(form: &Form) -> Self {
+    pub(super) fn of(form: &OutputFormat) -> Self {
         let before = match form {
-            Form::People(_) if io::stdout().is_terminal() => Before::Clear,
-            Form::People(_) => Before::EmptyLine,
-            Form::Scripts => Before::Nothing,
+            OutputFormat::People(_) if io::stdout().is_terminal() => Separator::Clear,
+            OutputFormat::People(_) => Separator::EmptyLine,
+            OutputFormat::Scripts => Separator::Nothing,
         };
         Self { before, shown: None, remarked: None }
     }
@@ -66,9 +66,9 @@ impl Screen {
             return None;
         }
         let before = match (self.before, &self.shown) {
-            (Before::Clear, _) => "\u{1b}[H\u{1b}[2J",
-            (Before::EmptyLine, Some(_)) => "\n",
-            (Before::EmptyLine, None) | (Before::Nothing, _) => "",
+            (Separator::Clear, _) => "\u{1b}[H\u{1b}[2J",
+            (Separator::EmptyLine, Some(_)) => "\n",
+            (Separator::EmptyLine, None) | (Separator::Nothing, _) => "",
         };
         let printed = format!("{before}{text}");
         self.shown = Some(text);
@@ -86,15 +86,15 @@ mod tests {
             let mut screen = Screen { before, shown: None, remarked: None };
             ["a\n", "a\n", "b\n"].map(|text| screen.next(text.into()).unwrap_or_default())
         };
-        assert_eq!(printed(Before::Nothing), ["a\n", "", "b\n"]);
-        assert_eq!(printed(Before::EmptyLine), ["a\n", "", "\nb\n"]);
-        assert_eq!(printed(Before::Clear), ["\u{1b}[H\u{1b}[2Ja\n", "", "\u{1b}[H\u{1b}[2Jb\n"]);
+        assert_eq!(printed(Separator::Nothing), ["a\n", "", "b\n"]);
+        assert_eq!(printed(Separator::EmptyLine), ["a\n", "", "\nb\n"]);
+        assert_eq!(printed(Separator::Clear), ["\u{1b}[H\u{1b}[2Ja\n", "", "\u{1b}[H\u{1b}[2Jb\n"]);
     }
 
     #[test]
     fn without_an_answer_it_ends_only_where_there_has_been_none() {
         let none = || ClientError::Unanswered("none".into());
-        let mut screen = Screen { before: Before::Nothing, shown: None, remarked: None };
+        let mut screen = Screen { before: Separator::Nothing, shown: None, remarked: None };
         assert!(screen.fail(none()).is_err());
         assert!(screen.fail(ClientError::No("no".into())).is_ok());
         assert!(screen.next("a".into()).is_some());

@@ -1,8 +1,8 @@
 //! Reads, writes and follows values of the shared configuration, byte by byte as they are stored.
 
 use super::sidecar::{COMMAND_TIMEOUT, LONGEST_VALUE, Sidecar, SidecarAnswer, blocking};
-use super::{ClientError, Form, formed, print, remark, text};
-use crate::api::{self, ConfigShown, ConfigWritten};
+use super::{ClientError, OutputFormat, formed, print, remark, text};
+use crate::api::{self, ConfigOutput, ConfigWritten};
 use crate::shared_config::{Condition, ConfigName};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use http_body_util::{BodyExt, Limited};
@@ -30,7 +30,7 @@ pub enum ConfigAction {
     /// Print it; wait for so long for one that is not there.
     Get {
         wait: Option<Duration>,
-        form: Form,
+        form: OutputFormat,
     },
     /// Write this, or what standard input says.
     Put {
@@ -44,12 +44,12 @@ pub enum ConfigAction {
     /// Print it at each change, or run this command.
     Watch {
         command: Vec<OsString>,
-        form: Form,
+        form: OutputFormat,
     },
 }
 
 /// A sidecar's answer about a value.
-struct Told {
+struct ValueAnswer {
     index: u64,
     /// `None` if there is none.
     value: Option<TextlessValue>,
@@ -67,7 +67,7 @@ impl ConfigCommand {
     pub(super) async fn run(&self) -> Result<(), ClientError> {
         match &self.action {
             ConfigAction::Get { wait: None, form } => {
-                let Told { value, why, index } = self.ask(None).await?;
+                let ValueAnswer { value, why, index } = self.ask(None).await?;
                 let value = value.ok_or_else(|| ClientError::No(text::visible(&why)))?;
                 print_value(form, index, &value)
             }
@@ -131,7 +131,7 @@ impl ConfigCommand {
     }
 
     /// Asks for the value, or for what comes after this index.
-    async fn ask(&self, seen: Option<u64>) -> Result<Told, ClientError> {
+    async fn ask(&self, seen: Option<u64>) -> Result<ValueAnswer, ClientError> {
         let (path, patience) = blocking(&self.path(), seen);
         let asked = format!("{}{path}", self.sidecar.name());
         let told = async {
@@ -142,7 +142,7 @@ impl ConfigCommand {
                     Err(ClientError::No(why)) if answer.status() == StatusCode::NOT_FOUND => {
                         // Without an index, the shared configuration is switched off.
                         let index = answer.index().ok_or_else(|| ClientError::No(why.clone()))?;
-                        Ok(Told { index, value: None, why })
+                        Ok(ValueAnswer { index, value: None, why })
                     }
                     Err(error) => Err(error),
                     Ok(_) => Err(answer.nonsense("it says neither yes nor no")),
@@ -156,7 +156,7 @@ impl ConfigCommand {
             let body = Limited::new(body, LONGEST_VALUE).collect().await;
             let data = body.map_err(|error| ClientError::nonsense(&asked, &error.to_string()))?;
             let value = Some(TextlessValue { data: data.to_bytes(), version });
-            Ok(Told { index, value, why: String::new() })
+            Ok(ValueAnswer { index, value, why: String::new() })
         };
         let late = || ClientError::nonsense(&asked, &format!("no answer within {patience:?}"));
         timeout(patience, told).await.unwrap_or_else(|_| Err(late()))
@@ -171,7 +171,7 @@ impl ConfigCommand {
             ClientError::nonsense(&self.sidecar.name(), &why)
         };
         let last = timeout(CLOSE_TIMEOUT, self.ask(None)).await.unwrap_or_else(|_| Err(late()));
-        let Told { value, index, .. } = last?;
+        let ValueAnswer { value, index, .. } = last?;
         let value = value.ok_or_else(|| {
             ClientError::No(format!("{} is not there within {wait:?}", self.name))
         })?;
@@ -192,7 +192,7 @@ impl ConfigCommand {
     }
 
     /// Returns what is news since this index, over as many lives of the sidecar as it takes.
-    async fn next(&self, seen: Option<u64>, is_troubled: &mut bool) -> Told {
+    async fn next(&self, seen: Option<u64>, is_troubled: &mut bool) -> ValueAnswer {
         loop {
             match self.ask(seen).await {
                 Ok(told) if Some(told.index) == seen => {}
@@ -212,7 +212,7 @@ impl ConfigCommand {
         }
     }
 
-    async fn watch(&self, command: &[OsString], form: &Form) -> Result<(), ClientError> {
+    async fn watch(&self, command: &[OsString], form: &OutputFormat) -> Result<(), ClientError> {
         // Do not wait for a sidecar that cannot be asked at all.
         let mut told = self.ask(None).await?;
         let mut is_troubled = false;
@@ -221,7 +221,7 @@ impl ConfigCommand {
                 None => remark(&format!("{} is not there; waiting", self.name)),
                 Some(value) if command.is_empty() => {
                     print_value(form, told.index, value)?;
-                    if matches!(form, Form::People(_)) && !value.data.ends_with(b"\n") {
+                    if matches!(form, OutputFormat::People(_)) && !value.data.ends_with(b"\n") {
                         print_bytes(b"\n")?;
                     }
                 }
@@ -273,13 +273,13 @@ fn print_bytes(data: &[u8]) -> Result<(), ClientError> {
 }
 
 /// Prints a value as it is stored, or its version and index beside it.
-fn print_value(form: &Form, index: u64, value: &TextlessValue) -> Result<(), ClientError> {
-    if let Form::People(_) = form {
+fn print_value(form: &OutputFormat, index: u64, value: &TextlessValue) -> Result<(), ClientError> {
+    if let OutputFormat::People(_) = form {
         return print_bytes(&value.data);
     }
     let text = str::from_utf8(&value.data).ok().map(str::to_owned);
     let base64 = text.is_none().then(|| BASE64_STANDARD.encode(&value.data));
     let version = value.version.parse().ok();
-    let shown = ConfigShown { version, index: Some(index), text, base64 };
+    let shown = ConfigOutput { version, index: Some(index), text, base64 };
     print(&formed(form, |_| String::new(), &api::json(&shown))?)
 }

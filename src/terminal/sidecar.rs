@@ -38,11 +38,11 @@ const PORT: u16 = 4040;
 
 /// The address of a sidecar, and the credentials for it.
 pub struct Sidecar {
-    place: Address,
+    place: SidecarAddress,
     token: Option<Token>,
 }
 
-enum Address {
+enum SidecarAddress {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
@@ -87,7 +87,7 @@ impl Sidecar {
         };
         if let Some(path) = url.strip_prefix("unix:") {
             return if path.starts_with('/') {
-                Ok(Self::new(Address::Unix(path.into())))
+                Ok(Self::new(SidecarAddress::Unix(path.into())))
             } else {
                 wrong()
             };
@@ -116,14 +116,14 @@ impl Sidecar {
             return wrong();
         }
         let port = uri.port_u16().unwrap_or(if with_scheme == url { 80 } else { PORT });
-        Ok(Self::new(Address::Tcp { host: host.to_owned(), port }))
+        Ok(Self::new(SidecarAddress::Tcp { host: host.to_owned(), port }))
     }
 
     /// The one that is served there, asked from the same machine.
     pub fn that_listens(listen: &Listen) -> Self {
         let address = match listen {
             Listen::Tcp(address) => address,
-            Listen::Unix(path) => return Self::new(Address::Unix(path.clone())),
+            Listen::Unix(path) => return Self::new(SidecarAddress::Unix(path.clone())),
         };
         let ip = match address.ip() {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -134,7 +134,7 @@ impl Sidecar {
             IpAddr::V4(ip) => ip.to_string(),
             IpAddr::V6(ip) => format!("[{ip}]"),
         };
-        Self::new(Address::Tcp { host, port: address.port() })
+        Self::new(SidecarAddress::Tcp { host, port: address.port() })
     }
 
     pub(super) fn is_shown_a_token(&self) -> bool {
@@ -146,7 +146,7 @@ impl Sidecar {
         Self { token, ..self }
     }
 
-    fn new(place: Address) -> Self {
+    fn new(place: SidecarAddress) -> Self {
         Self { place, token: None }
     }
 
@@ -274,23 +274,23 @@ impl Sidecar {
 
     async fn connect(&self) -> io::Result<HttpConnection> {
         match &self.place {
-            Address::Unix(path) => HttpConnection::to_socket(path).await,
-            Address::Tcp { host, port } => HttpConnection::to_port(host, *port).await,
+            SidecarAddress::Unix(path) => HttpConnection::to_socket(path).await,
+            SidecarAddress::Tcp { host, port } => HttpConnection::to_port(host, *port).await,
         }
     }
 
     /// For people.
     pub(super) fn name(&self) -> String {
         match &self.place {
-            Address::Tcp { host, port } => format!("http://{host}:{port}"),
-            Address::Unix(path) => format!("unix:{}", path.display()),
+            SidecarAddress::Tcp { host, port } => format!("http://{host}:{port}"),
+            SidecarAddress::Unix(path) => format!("unix:{}", path.display()),
         }
     }
 
     fn host(&self) -> String {
         match &self.place {
-            Address::Tcp { host, port } => format!("{host}:{port}"),
-            Address::Unix(_) => "localhost".into(),
+            SidecarAddress::Tcp { host, port } => format!("{host}:{port}"),
+            SidecarAddress::Unix(_) => "localhost".into(),
         }
     }
 }
@@ -411,7 +411,7 @@ impl SidecarAnswer {
             return Err(no_refusal());
         }
         let told = visible(&format!("{title}: {}", in_words_of_commands(kind, detail)));
-        let is_unread = kind.ends_with("-unread") || UNREACHED.contains(&kind);
+        let is_unread = kind.ends_with("-unavailable") || UNREACHED.contains(&kind);
         Err(if is_unread { ClientError::Unread(told) } else { ClientError::No(told) })
     }
 
@@ -533,10 +533,10 @@ mod tests {
             (code, why.unwrap_or_default())
         };
         for kind in [
-            "config-unread",
-            "locks-unread",
-            "barriers-unread",
-            "line-unread",
+            "config-unavailable",
+            "locks-unavailable",
+            "barriers-unavailable",
+            "queue-unavailable",
             "not-written",
             "unconfirmed",
         ] {
@@ -546,7 +546,7 @@ mod tests {
                 "{kind}"
             );
         }
-        for (status, kind) in [(503, "no-leader"), (409, "not-leader"), (503, "order-pending")] {
+        for (status, kind) in [(503, "no-leader"), (409, "not-leader"), (503, "command-pending")] {
             assert_eq!(told(status, kind, "d"), (1, "t: d".into()), "{kind}");
         }
         for (status, kind, word) in [

@@ -4,10 +4,10 @@ use super::Width;
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use crate::api::{
-    Application, BarrierMember, BarrierNames, BarrierRole, BarrierState, ConfigNames, Done, Event,
-    History, Hook, HookRun, KeptConfig, KeptConfigState, Leader, LeaderState, LockMode, LockNames,
-    LockPlace, LockQueue, LockState, Member, Members, OwnBarrier, OwnLock, OwnProblem, Restart,
-    Role, Standby, Status, Term, Transferred,
+    Application, BarrierMember, BarrierNames, BarrierRole, BarrierState, ConfigNames, Done,
+    History, Hook, HookRun, Leader, LeaderEvent, LeaderState, LockMode, LockNames, LockPlace,
+    LockQueue, LockState, Members, OwnBarrier, OwnLock, OwnProblem, QueueMember, Restart, Role,
+    Standby, Status, SyncedFile, SyncedFileStatus, Term, Transferred,
 };
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
@@ -138,14 +138,14 @@ impl HumanView for Status {
             let shown = format!("{barrier}, of {size}: {is}{token}");
             rows.push(("barrier", Cell::new(&shown).style(style)));
         }
-        for KeptConfig { name, file, version, state, problem } in &self.config {
+        for SyncedFile { name, file, version, state, problem } in &self.config {
             let version = version.map(|version| format!(", version {version}")).unwrap_or_default();
             let (is, style) = match state {
-                KeptConfigState::Current => ("current", GOOD),
-                KeptConfigState::Away => ("as it was: ZooKeeper is away", BAD),
-                KeptConfigState::Absent => ("unchanged: the value does not exist", BAD),
-                KeptConfigState::Unwritten => ("not written", BAD),
-                KeptConfigState::Unknown => ("kept", PLAIN),
+                SyncedFileStatus::Current => ("current", GOOD),
+                SyncedFileStatus::Away => ("as it was: ZooKeeper is away", BAD),
+                SyncedFileStatus::Absent => ("unchanged: the value does not exist", BAD),
+                SyncedFileStatus::Unwritten => ("not written", BAD),
+                SyncedFileStatus::Unknown => ("kept", PLAIN),
             };
             let why = problem.as_ref().map(|problem| format!(": {problem}")).unwrap_or_default();
             let told = format!("{name} in {file}: {is}{version}{why}");
@@ -160,8 +160,8 @@ impl HumanView for Status {
 impl HumanView for Members {
     fn view(&self, width: Width) -> String {
         let leader = self.members.iter().find(|member| member.is_leader);
-        let row = |member: &Member| {
-            let Member { is_leader, is_self, .. } = *member;
+        let row = |member: &QueueMember| {
+            let QueueMember { is_leader, is_self, .. } = *member;
             let style = if is_leader { GOOD } else { PLAIN };
             let agrees = leader.is_some_and(|leader| member.names == leader.id);
             [
@@ -297,8 +297,8 @@ fn mode(place: &LockPlace) -> String {
 }
 
 /// One line for one event.
-pub(super) fn event(name: &str, event: &Event) -> String {
-    let Event { state, at, cause, change, .. } = event;
+pub(super) fn event(name: &str, event: &LeaderEvent) -> String {
+    let LeaderEvent { state, at, cause, change, .. } = event;
     let style = match name {
         "became-leader" => GOOD,
         "lost-leadership" | "leader-lost" => ODD,
@@ -417,7 +417,7 @@ mod tests {
     fn the_status_has_each_problem_once() {
         let problem =
             |kind: &str| json!({"kind": kind, "problem": format!("<{kind}>"), "since": "T"});
-        let kinds = ["paused", "unhealthy", "foreign", "no-leader", "namesake", "hook", "new"];
+        let kinds = ["paused", "unhealthy", "foreign", "no-leader", "duplicate-id", "hook", "new"];
         let mut problems: Vec<_> = kinds.iter().map(|kind| problem(kind)).collect();
         problems
             .push(json!({"kind": "hook", "problem": "hook run notify: 1 of 2 runs", "since": "H"}));
@@ -433,7 +433,7 @@ mod tests {
                        "last": {"change": "became-leader", "at": "T", "took_ms": 1, "failure": "exit code 7"}}],
             "clock": {"boot_id": null, "time_namespace": null},
         }));
-        for shown in ["<zookeeper>", "<foreign>", "<no-leader>", "<namesake>", "<new>"] {
+        for shown in ["<zookeeper>", "<foreign>", "<no-leader>", "<duplicate-id>", "<new>"] {
             assert_eq!(told.matches(shown).count(), 1, "{shown} in {told}");
         }
         assert!(!told.contains("<paused>") && told.contains("resume` (since T)"), "{told}");

@@ -1,7 +1,7 @@
 //! Waits until there is a leader, over as many lives of the sidecar as it takes.
 
 use super::sidecar::{Sidecar, SidecarAnswer, blocking};
-use super::{ClientError, Form, formed, print, remark, views};
+use super::{ClientError, OutputFormat, formed, print, remark, views};
 use crate::api::{LEADER, LeaderState};
 use hyper::Method;
 use std::ffi::{OsStr, OsString};
@@ -33,7 +33,7 @@ pub(super) async fn wait(
     sidecar: &Sidecar,
     waiting: &Waiting,
     command: &[OsString],
-    form: &Form,
+    form: &OutputFormat,
 ) -> Result<(), ClientError> {
     let mut last = "it has not been asked yet".to_owned();
     let until = until_leads(sidecar, waiting, &mut last);
@@ -93,7 +93,7 @@ async fn until_leads(
                 Some(leader) => (views::sentence(leader, false), Some(state.index)),
                 None => ("no member leads".to_owned(), Some(state.index)),
             },
-            // A new index is a change; the same one means that no more clients may wait at that sidecar.
+            // A new index is a change; the same one means that the sidecar accepts no further waiting clients.
             Ok(Err((why, index))) => (why, index.filter(|index| seen != Some(*index))),
             Err(trouble) => {
                 let why = trouble.told().1.unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Follows the events of a sidecar, one line each, over as many streams as it takes.
 
 use super::sidecar::{ANSWER_TIMEOUT, SILENCE, Sidecar};
-use super::{ClientError, Form, check_reader, formed, print, remark, views};
+use super::{ClientError, OutputFormat, check_reader, formed, print, remark, views};
 use crate::api::{self, EVENTS};
 use crate::clock::Clock;
 use http_body_util::BodyExt;
@@ -15,7 +15,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_EVENT: usize = 1024 * 1024;
 
 /// Ends only if no stream could be opened in the first place, or the output is closed.
-pub(super) async fn watch(sidecar: &Sidecar, clock: Clock, form: &Form) -> Result<(), ClientError> {
+pub(super) async fn watch(
+    sidecar: &Sidecar,
+    clock: Clock,
+    form: &OutputFormat,
+) -> Result<(), ClientError> {
     let mut seen = None;
     let mut stream = open(sidecar, None).await?;
     loop {
@@ -54,7 +58,7 @@ async fn open(sidecar: &Sidecar, seen: Option<&str>) -> Result<Incoming, ClientE
             Ok(response.into_body())
         }
         StatusCode::SERVICE_UNAVAILABLE => {
-            Err(ClientError::No(format!("{whom}: it serves no more streams at the moment")))
+            Err(ClientError::No(format!("{whom}: it accepts no further streams at the moment")))
         }
         other => Err(nonsense(&format!("it says {other} and no events"))),
     }
@@ -64,7 +68,7 @@ async fn open(sidecar: &Sidecar, seen: Option<&str>) -> Result<Incoming, ClientE
 async fn follow(
     stream: &mut Incoming,
     seen: &mut Option<String>,
-    form: &Form,
+    form: &OutputFormat,
 ) -> Result<String, ClientError> {
     let mut reader = EventReader::default();
     loop {
@@ -77,7 +81,7 @@ async fn follow(
         check_reader()?;
         let Some(bytes) = frame.data_ref() else { continue };
         for ReceivedEvent { name, id, data } in reader.read(bytes) {
-            match serde_json::from_str::<api::Event>(&data) {
+            match serde_json::from_str::<api::LeaderEvent>(&data) {
                 Ok(event) => {
                     let view = |_| views::event(&name, &event);
                     match formed(form, view, &named(&name, &data)) {

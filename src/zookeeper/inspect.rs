@@ -1,7 +1,8 @@
 //! Reads an election from outside: joins nothing, and writes nothing.
 
 use super::client::{
-    Connection, Credentials, Failure, LeftServers, Opened, connect, diagnose, in_words, is_verdict,
+    Connection, Credentials, Failure, LeftServers, OpenedConnection, connect, diagnose, in_words,
+    is_verdict,
 };
 use super::election::{MemberData, contender, decode};
 use super::queue::{claim_path, foreign_name, owner, refusal, sync, token};
@@ -10,7 +11,7 @@ use crate::config::security::{Login, Scheme};
 use crate::config::{Settings, Zookeeper};
 use crate::znode_names::ZnodeNames;
 use ::zookeeper::{Error, Stat};
-use recipes::{Family, FencingToken, Sequence, SessionId, Ticket};
+use recipes::{FencingToken, ForeignClient, Sequence, SessionId, Ticket};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
@@ -45,7 +46,7 @@ pub struct Znode {
 /// Another client's contender.
 #[derive(Clone, Debug)]
 pub struct Foreign {
-    pub family: Family,
+    pub family: ForeignClient,
     pub number: i32,
     /// How it names itself.
     pub id: Option<String>,
@@ -63,7 +64,7 @@ pub struct Election {
 /// Reads an election, as often as it is asked to, over one connection as long as that lasts.
 pub struct Inspector {
     settings: Settings,
-    opened: Option<Opened>,
+    opened: Option<OpenedConnection>,
 }
 
 impl Inspector {
@@ -105,7 +106,7 @@ impl Inspector {
     }
 }
 
-async fn close(opened: Opened) {
+async fn close(opened: OpenedConnection) {
     // With the last client dropped, the library closes the session and says so.
     drop(opened.connection);
     let _left_to_expire = timeout(CLOSE_LIMIT, opened.ended).await;
@@ -113,7 +114,7 @@ async fn close(opened: Opened) {
 
 /// Connects, and says why the servers refuse rather than what the library makes of it. A refused login
 /// may show only as a closed connection, so there are a few attempts.
-async fn connect_or_explain(settings: &Zookeeper) -> Result<Opened, String> {
+async fn connect_or_explain(settings: &Zookeeper) -> Result<OpenedConnection, String> {
     let credentials = Credentials::of(settings);
     let none_left = LeftServers::none(Clock::system());
     let mut unexplained = String::new();
@@ -231,7 +232,7 @@ async fn name_foreign(
     }
     for (foreign, asked) in asked {
         match connection.request(asked).await {
-            Ok((data, _)) => foreign.id = Family::id(&data),
+            Ok((data, _)) => foreign.id = ForeignClient::id(&data),
             // The znode has gone in the meantime, or its client's ACL protects the data.
             Err(Error::NoNode | Error::NoAuth) => {}
             Err(error) => return Err(error),

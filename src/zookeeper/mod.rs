@@ -31,13 +31,13 @@ mod runner;
 mod shared_config;
 
 /// The advice about a znode at the head of the queue that does not belong to a member.
-pub const STRANGER_REMEDY: &str =
+pub const UNKNOWN_ZNODE_REMEDY: &str =
     "find that client (`cons` at the servers' client port), or delete the znode";
 
-pub use client::{Former, OpenedSessionFile, SessionFile, check};
+pub use client::{OpenedSessionFile, SavedSession, SessionFile, check};
 pub use election::MemberData;
 #[cfg(any(test, fuzzing))]
 pub(crate) use election::{decode, encode};
 pub use holdings::{HoldingsSettings, run_holdings};
 pub use inspect::{Election, Foreign, Inspector, Znode};
-pub use runner::{Kept, run};
+pub use runner::{ResumeState, run};

@@ -36,7 +36,7 @@ pub(crate) enum Fault {
     LeaderStoppedForThreeSessions,
     LeaderFrozenAmidRequests,
     LeaderKilledAmidATransfer,
-    HeirKilledAmidATransfer,
+    TargetKilledAmidATransfer,
     LeaderTerminated,
     LeaderResigned,
     LeadershipTransferred,
@@ -157,7 +157,7 @@ impl Fault {
         Self::LeaderStoppedForThreeSessions,
         Self::LeaderFrozenAmidRequests,
         Self::LeaderKilledAmidATransfer,
-        Self::HeirKilledAmidATransfer,
+        Self::TargetKilledAmidATransfer,
         Self::LeaderTerminated,
     ];
 
@@ -172,7 +172,7 @@ impl Fault {
         Self::AllMembersRestartedOneByOne,
     ];
 
-    pub(crate) const BY_STRANGERS: &[Self] =
+    pub(crate) const BY_UNKNOWN_CLIENTS: &[Self] =
         &[Self::LeadersZnodeDeleted, Self::ElectionDeleted, Self::LeadersSessionExpired];
 
     pub(crate) const OF_A_LOG: &[Self] =
@@ -212,7 +212,7 @@ impl Fault {
         Self::LeaderStoppedForThreeSessions,
         Self::LeaderFrozenAmidRequests,
         Self::LeaderKilledAmidATransfer,
-        Self::HeirKilledAmidATransfer,
+        Self::TargetKilledAmidATransfer,
         Self::LeaderTerminated,
         Self::LeaderResigned,
         Self::LeadershipTransferred,
@@ -254,7 +254,7 @@ impl Fault {
             | Self::LeaderStoppedForASession
             | Self::LeaderStoppedForThreeSessions
             | Self::LeaderKilledAmidATransfer
-            | Self::HeirKilledAmidATransfer
+            | Self::TargetKilledAmidATransfer
             | Self::LeaderTerminated => Kind::Process,
             Self::LeaderFrozenAmidRequests => Kind::Freeze,
             Self::SidecarOfACommandKilled | Self::SidecarOfACommandStopped => {
@@ -300,7 +300,7 @@ impl Fault {
     /// Whether it can strike only while the servers answer: another client's force, and what begins with a look at the queue.
     fn asks_zookeeper(self) -> bool {
         self.kind() == Kind::Force
-            || matches!(self, Self::LeaderKilledAmidATransfer | Self::HeirKilledAmidATransfer)
+            || matches!(self, Self::LeaderKilledAmidATransfer | Self::TargetKilledAmidATransfer)
     }
 
     pub(crate) fn needs_a_command(self) -> bool {
@@ -327,7 +327,7 @@ impl Fault {
         match self {
             Self::AllServersKilled
             | Self::LeadersServerRestarted
-            | Self::HeirKilledAmidATransfer
+            | Self::TargetKilledAmidATransfer
             | Self::LeaderTerminated
             | Self::LeaderResigned
             | Self::LeadershipTransferred
@@ -449,9 +449,9 @@ impl Fault {
             Self::LeaderKilledAmidATransfer => {
                 let _or_none = testbed.transfer(roles.leader, testbed.last(), Some(roles.leader));
             }
-            Self::HeirKilledAmidATransfer => {
-                let heir = testbed.last();
-                let _or_none = testbed.transfer(roles.leader, heir, Some(heir));
+            Self::TargetKilledAmidATransfer => {
+                let target = testbed.last();
+                let _or_none = testbed.transfer(roles.leader, target, Some(target));
             }
             Self::LeaderPaused => testbed.pause(roles.leader),
             Self::LeaderDrainedAndTerminated => {
@@ -462,7 +462,7 @@ impl Fault {
                 testbed.restart_one_by_one().expect("after each restart all is well");
             }
             Self::LeadersZnodeDeleted => {
-                let queue = testbed.observer.line("/election", "leader_");
+                let queue = testbed.observer.queue("/election", "leader_");
                 if let Some(head) = queue.first() {
                     testbed.observer.delete(&format!("/election/{}", head.name));
                 }
@@ -472,25 +472,25 @@ impl Fault {
                 testbed.observer.make_path("/election");
             }
             Self::LeadersSessionExpired => {
-                let queue = testbed.observer.line("/election", "leader_");
+                let queue = testbed.observer.queue("/election", "leader_");
                 if let Some(head) = queue.first() {
                     let server = &testbed.servers.all()[roles.head_server];
                     expire(server, head.stat.ephemeral_owner);
                 }
             }
             Self::FollowerServerLosesTheLeadersZnode => {
-                let queue = testbed.observer.line("/election", "leader_");
+                let queue = testbed.observer.queue("/election", "leader_");
                 let path = queue.first().map(|head| format!("/election/{}", head.name));
                 let path = path.expect("one leads");
                 testbed.lose(roles, |one| one.kind == CREATE && one.names(&path));
             }
             // A member that joins at that server afterwards waits for the dead leader.
             Self::FollowerServerLosesTheEndOfTheLeader => {
-                let queue = testbed.observer.line("/election", "leader_");
+                let queue = testbed.observer.queue("/election", "leader_");
                 let dead = queue.first().expect("one leads").clone();
                 testbed.members[roles.leader].kill();
                 eventually("its session ends", || {
-                    let queue = testbed.observer.line("/election", "leader_");
+                    let queue = testbed.observer.queue("/election", "leader_");
                     let stands = queue.iter().any(|znode| znode.name == dead.name);
                     if stands { Err(format!("{queue:?}")) } else { Ok(()) }
                 });
@@ -553,7 +553,7 @@ pub(crate) fn suffer(testbed: &mut Testbed, faults: &[Fault], linger: Duration) 
     let (yeses, late_yeses) = testbed.requests.take().map(|it| it.end(&stints)).unwrap_or_default();
     let cuts_short = |fault: &Fault| {
         let transfers =
-            matches!(fault, Fault::LeaderKilledAmidATransfer | Fault::HeirKilledAmidATransfer);
+            matches!(fault, Fault::LeaderKilledAmidATransfer | Fault::TargetKilledAmidATransfer);
         Fault::ORDERLY.contains(fault) || fault.kind() == Kind::Force || transfers
     };
     let mut too_soon = led_before_a_deadline(&stints);

@@ -127,7 +127,7 @@ impl Server {
     }
 
     fn launch(&mut self) {
-        let settings = dev_server::Settings {
+        let settings = dev_server::ServerSettings {
             listen: self.socket.into(),
             tick: self.settings.tick,
             min_session_timeout: Some(self.settings.min_session_timeout),
@@ -135,7 +135,7 @@ impl Server {
             max_connections_per_address: 0,
             extended_types: false,
             container_check_interval: self.settings.container_check,
-            ..dev_server::Settings::default()
+            ..dev_server::ServerSettings::default()
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let (start, started) = mpsc::channel();

@@ -48,7 +48,7 @@ fn a_follower_whose_predecessor_has_its_id_says_so_and_stays_ready() {
     let problem = eventually("it is seen that no earlier life is that old", || {
         let problems = members[2].status()["problems"].clone();
         let found =
-            problems.as_array().and_then(|all| all.iter().find(|it| it["kind"] == "namesake"));
+            problems.as_array().and_then(|all| all.iter().find(|it| it["kind"] == "duplicate-id"));
         found.cloned().ok_or_else(|| problems.to_string())
     });
     let token = members[1].status()["token"].clone();
@@ -99,7 +99,7 @@ fn the_tail_dies_and_no_member_acts() {
     settled_without(&before[2], [&first, &second], &observer);
 
     throughout("no member acts for one session timeout", SHORT_SESSION, || {
-        let queue = observer.line("/election", "leader_");
+        let queue = observer.queue("/election", "leader_");
         let indexes = [&first, &second].map(index);
         if queue == before[..2] && indexes == indexes_before {
             Ok(())
@@ -118,7 +118,7 @@ fn while_nothing_happens_nothing_is_written_and_the_leader_stays() {
     let (leader, before) = at_rest(&members, &observer);
 
     throughout("all stays as it is for three session timeouts", 3 * SHORT_SESSION, || {
-        let (queue, named) = (observer.line("/election", "leader_"), agreed(&members));
+        let (queue, named) = (observer.queue("/election", "leader_"), agreed(&members));
         let leads = members[0].get("/is-leader").status == 200;
         let same = queue == before && named == leader && leads;
         if same { Ok(()) } else { Err(format!("{named:?} in {queue:?}, it leads: {leads}")) }
@@ -132,7 +132,7 @@ fn at_rest<'a>(
 ) -> (Named, Vec<Znode>) {
     let (leader, _) = settled(members, observer);
     let queue = eventually("the standby has said that it is ready", || {
-        let queue = observer.line("/election", "leader_");
+        let queue = observer.queue("/election", "leader_");
         let is_ready = queue.get(1).is_some_and(|standby| standby.json()["standby_ready"] == true);
         if is_ready { Ok(queue) } else { Err(format!("{queue:?}")) }
     });
@@ -167,7 +167,7 @@ fn leader_and_successor_die_together() {
     first.kill();
     second.kill();
     eventually("both znodes are gone", || {
-        let queue = observer.line("/election", "leader_");
+        let queue = observer.queue("/election", "leader_");
         if queue.len() == 2 { Ok(()) } else { Err(format!("{queue:?}")) }
     });
     let (new, _) = settled([&third, &fourth], &observer);
@@ -178,7 +178,7 @@ fn leader_and_successor_die_together() {
 }
 
 #[test]
-fn a_joiner_behind_a_silent_stranger_knows_the_leader_at_once() {
+fn a_joiner_behind_a_silent_unknown_client_knows_the_leader_at_once() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers);
@@ -190,7 +190,7 @@ fn a_joiner_behind_a_silent_stranger_knows_the_leader_at_once() {
     let [joiner] = started_in_order(&setup, ["d"]);
 
     assert_eq!(Named::read(&leader_of(&joiner)["leader"]), Some(leader));
-    eventually("the joiner waits behind the stranger", || has_role(&joiner, "follower"));
+    eventually("the joiner waits behind the unknown client", || has_role(&joiner, "follower"));
 }
 
 #[test]

@@ -287,7 +287,7 @@ fn the_next_in_the_queue_runs_it_when_it_has_ended_here() {
     assert_eq!(first.wait().0.code(), Some(5));
     assert_eq!(second.wait().0.code(), Some(5));
     assert_eq!(diary.text("said"), "a /election\nb /election\n");
-    assert!(observer.line("/election", "leader_").is_empty());
+    assert!(observer.queue("/election", "leader_").is_empty());
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn t06_a_member_that_gives_up_leadership_while_cut_off_leaves_the_queue_before_i
     servers.first().start();
 
     let queue = eventually("it is in the queue again", || {
-        let queue = observer.line("/election", "leader_");
+        let queue = observer.queue("/election", "leader_");
         let again = queue.iter().any(|znode| id(znode) == "a" && znode.name != before[0].name);
         if again { Ok(queue) } else { Err(format!("{queue:?}")) }
     });

@@ -245,7 +245,7 @@ fn contenders_of_go_zookeeper_and_curators_leader_selector_are_one_queue() {
     });
     let refused = member.post("/transfer");
     assert_eq!(refused.status, 409, "{refused:?}");
-    assert!(refused.json()["type"].as_str().unwrap_or_default().ends_with("among-foreign"));
+    assert!(refused.json()["type"].as_str().unwrap_or_default().ends_with("foreign-contenders"));
     observer.delete(&format!("/app/{GO}0000000000"));
     eventually("it leads", || has_role(&member, "leader"));
     // A ready standby leads before its claim is written.
@@ -305,7 +305,7 @@ fn inspect_shows_another_clients_queue_by_its_rule() {
     let inspected = inspect_with(&servers, &arguments);
     let verdict = "host%201 leads, named by all 2, by the rule of Curator's LeaderLatch";
     assert_eq!((&inspected["healthy"], &inspected["verdict"]), (&json!(true), &json!(verdict)));
-    let made: Vec<_> = inspected["line"].as_array().expect("a list").iter().collect();
+    let made: Vec<_> = inspected["queue"].as_array().expect("a list").iter().collect();
     let made: Vec<_> = made.iter().map(|it| (&it["id"], &it["made_by"])).collect();
     assert_eq!(
         made,

@@ -56,7 +56,7 @@ pub(crate) fn look_settled(
     observer: &Observer,
 ) -> Result<(Named, Vec<Znode>), String> {
     let leader = look_agreed(members)?;
-    let queue = observer.line("/election", "leader_");
+    let queue = observer.queue("/election", "leader_");
     let agrees = |znode: &Znode| znode.told_leader().as_ref() == Some(&leader.znode);
     if queue.len() != members.len() || queue[0].name != leader.znode || !queue.iter().all(agrees) {
         return Err(format!("{leader:?} in {queue:?}"));

@@ -146,12 +146,12 @@ fn no_bytes_in_any_znode_unseat_the_leader_or_seat_a_second() {
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers);
     let [mut first, second, third] = started_in_order(&setup, ["a", "b", "c"]);
-    // A stranger's znode in the queue, and one that only looks like a member's.
+    // An unknown znode in the queue, and one that only looks like a member's.
     observer.create("/election/leader_", b"", CreateMode::EphemeralSequential);
     observer.create("/election/leader_0000000000x", b"", CreateMode::Persistent);
     let [behind] = started_in_order(&setup, ["d"]);
     let leader = agreed([&first, &second, &third, &behind]);
-    let queue = observer.line("/election", "leader_");
+    let queue = observer.queue("/election", "leader_");
     assert_eq!(queue.len(), 5);
     let mut paths: Vec<String> =
         queue.iter().map(|znode| format!("/election/{}", znode.name)).collect();

@@ -196,7 +196,7 @@ fn while_no_leader_is_known_the_answers_are_problems() {
     }
     let unready = member.get("/readyz");
     assert_eq!((unready.status, unready.header("retry-after")), (503, "1"));
-    assert!(unready.body.starts_with("[-]line failed: not in the queue"), "{}", unready.body);
+    assert!(unready.body.starts_with("[-]queue failed: not in the queue"), "{}", unready.body);
     assert!(unready.body.ends_with("readyz check failed\n"), "{}", unready.body);
     let (live, told) = (member.get("/livez"), member.get("/livez?verbose"));
     assert_eq!((live.status, &*live.body), (200, "ok"));
@@ -256,7 +256,7 @@ fn the_queue_in_order() {
     agreed([&first, &second, &third]);
 
     // A claim takes a number of the sequence too.
-    let line = observer.line("/election", "leader_");
+    let line = observer.queue("/election", "leader_");
     let created = |znode: &str| {
         let created = line.iter().find(|it| it.name == znode).map(|it| it.stat.ctime);
         let since_epoch =

@@ -23,25 +23,26 @@ pub(crate) const WRONG_PASSWORD: &str = "staple-horse-battery";
 #[test]
 fn a_client_of_another_identity_can_read_and_nothing_else() {
     let servers = Servers::standalone();
-    let stranger = Observer::of(&servers);
+    let unknown_client = Observer::of(&servers);
     let home = TempDir::new().unwrap();
     let setup = with_digest(Setup::of(&servers), home.path(), "app");
     let [first, second] = started_in_order(&setup, ["a", "b"]);
-    let (leader, queue) = settled([&first, &second], &stranger);
+    let (leader, queue) = settled([&first, &second], &unknown_client);
 
     let theirs = format!("/election/{}", queue[0].name);
-    let deleted = stranger.ask(async |it| it.delete(&theirs, None).await);
+    let deleted = unknown_client.ask(async |it| it.delete(&theirs, None).await);
     assert!(matches!(deleted, Err(Error::NoAuth)), "{deleted:?}");
     for path in [&*theirs, "/election"] {
         let refused = [
-            stranger.ask(async |it| it.set_data(path, b"{}", None).await.map(drop)),
-            stranger.ask(async |it| it.set_acl(path, &Acls::anyone_all(), None).await.map(drop)),
+            unknown_client.ask(async |it| it.set_data(path, b"{}", None).await.map(drop)),
+            unknown_client
+                .ask(async |it| it.set_acl(path, &Acls::anyone_all(), None).await.map(drop)),
         ];
         assert!(refused.iter().all(|it| matches!(it, Err(Error::NoAuth))), "{path}: {refused:?}");
     }
     let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let created =
-        stranger.ask(async |it| it.create("/election/leader_", b"", &mode).await.map(drop));
+        unknown_client.ask(async |it| it.create("/election/leader_", b"", &mode).await.map(drop));
     assert!(matches!(created, Err(Error::NoAuth)), "{created:?}");
     assert_eq!(agreed([&first, &second]), leader);
     assert!(!first.log().contains("anyone who reaches"), "{}", first.log());
@@ -73,12 +74,12 @@ fn a_client_of_another_identity_can_read_and_nothing_else() {
 #[test]
 fn the_creator_alone_can_read_if_it_is_to_be_so() {
     let servers = Servers::standalone();
-    let stranger = Observer::of(&servers);
+    let unknown_client = Observer::of(&servers);
     let home = TempDir::new().unwrap();
     let setup = with_digest(Setup::of(&servers), home.path(), "app").option("--acl", "creator");
     let members = started_in_order(&setup, ["a", "b"]);
     agreed(&members);
-    let read = stranger.ask(async |it| it.list_children("/election").await);
+    let read = unknown_client.ask(async |it| it.list_children("/election").await);
     assert!(matches!(read, Err(Error::NoAuth)), "{read:?}");
 
     let login = home.path().join("app").display().to_string();
@@ -97,14 +98,14 @@ fn the_creator_alone_can_read_if_it_is_to_be_so() {
 #[test]
 fn a_path_where_anyone_may_delete_is_warned_of_unless_it_is_meant_to_be_open() {
     let servers = Servers::standalone();
-    let stranger = Observer::of(&servers);
+    let unknown_client = Observer::of(&servers);
     let home = TempDir::new().unwrap();
     let warning = "anyone who reaches ZooKeeper may delete members' znodes";
     let warnings = |member: &Member| {
         let log = member.log();
         log.lines().filter(|line| line.contains("WARN") && line.contains(warning)).count()
     };
-    stranger.make_path("/election");
+    unknown_client.make_path("/election");
 
     let [open] = started_in_order(&Setup::of(&servers).option("--acl", "open"), ["a"]);
     let others = started_in_order(&Setup::of(&servers), ["b"]);
@@ -127,8 +128,8 @@ fn a_path_where_anyone_may_delete_is_warned_of_unless_it_is_meant_to_be_open() {
     });
 
     // The warning is true: another client can delete the leader's znode.
-    let (leader, queue) = settled([&open, &others[0], &closed[0]], &stranger);
-    stranger.delete(&format!("/election/{}", queue[0].name));
+    let (leader, queue) = settled([&open, &others[0], &closed[0]], &unknown_client);
+    unknown_client.delete(&format!("/election/{}", queue[0].name));
     assert_eq!(agreed_after(&leader, [&open, &others[0], &closed[0]]).id, "b");
 }
 

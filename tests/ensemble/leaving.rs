@@ -48,7 +48,7 @@ fn a_follower_that_leaves_takes_its_znode_along() {
     second.signal("TERM");
     leaves_well(&mut second);
 
-    let queue = observer.line("/election", "leader_");
+    let queue = observer.queue("/election", "leader_");
     assert_eq!(queue.iter().map(|znode| &znode.name).collect::<Vec<_>>(), [&leader.znode]);
     assert_eq!(agreed([&first]), leader);
 }

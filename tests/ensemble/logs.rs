@@ -38,7 +38,7 @@ fn a_program_reads_what_happened_and_who_leads() {
         ] {
             assert_eq!(became[field], value, "{field}: {became}");
         }
-        let joined = one(member, "ticket-drawn");
+        let joined = one(member, "joined");
         assert_eq!((&joined["znode"], joined.get("leader")), (&Value::from(&*own.znode), None));
         for line in lines(member) {
             let known = ["timestamp", "level", "message", "target"].into_iter().chain(FIELDS);
@@ -57,7 +57,7 @@ fn a_program_reads_what_happened_and_who_leads() {
     let follows = one(&second, "leader-changed");
     assert_eq!((&follows["leader"], &follows["token"]), (&"a".into(), &before.token.into()));
     assert_eq!(follows["role"], "follower");
-    for event in ["line-read", "predecessor-read", "predecessor-gone", "committed"] {
+    for event in ["queue-read", "predecessor-read", "predecessor-gone", "committed"] {
         assert!(lines(&second).iter().any(|line| line["event"] == event), "{event}");
     }
 }
@@ -72,7 +72,7 @@ fn people_read_it_in_the_words_of_the_scenarios() {
     let after = agreed_after(&before, [&second]);
     for (member, said) in [
         (&first, format!(": became leader: «a leads, token {}»\n", before.token)),
-        (&first, format!(": leads no more, token {}\n", before.token)),
+        (&first, format!(": no longer leads, token {}\n", before.token)),
         (&second, format!(": follows: «a leads, token {}»\n", before.token)),
         (&second, format!(": became leader: «b leads, token {}»\n", after.token)),
     ] {

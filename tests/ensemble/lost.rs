@@ -67,7 +67,7 @@ impl Ensemble {
     }
 
     fn members(&self) -> Vec<Znode> {
-        self.observer.line("/election", "leader_")
+        self.observer.queue("/election", "leader_")
     }
 
     /// A leader is killed, its session ends, and one server loses the end.

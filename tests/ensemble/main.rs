@@ -58,9 +58,9 @@ mod service;
 mod silence;
 mod soak;
 mod standby;
-mod strangers;
 mod terminal;
 mod transfer;
+mod unknown_clients;
 mod wakeups;
 mod webhook;
 

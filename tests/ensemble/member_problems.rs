@@ -35,7 +35,7 @@ fn any_member_shows_what_is_wrong_with_each_of_them_and_nothing_is_written_while
     }
 
     let data = || {
-        let line = observer.line("/election", "leader_");
+        let line = observer.queue("/election", "leader_");
         line.into_iter().map(|znode| (znode.stat.version, znode.data)).collect::<Vec<_>>()
     };
     let before = data();

@@ -40,7 +40,7 @@ fn metrics_say_of_each_member_what_its_status_says() {
     assert_eq!([&a, &b, &c].map(leads), [1.0, 0.0, 0.0]);
     for (member, place) in [(&a, 1.0), (&b, 2.0), (&c, 3.0)] {
         let scrape = Scrape::of(member);
-        assert_eq!(scrape.of_us("line_position", ""), place, "{}", member.id);
+        assert_eq!(scrape.of_us("queue_position", ""), place, "{}", member.id);
         assert_eq!(scrape.of_us("leader_token", ""), first.token as f64);
         assert_eq!(scrape.of_us("leader_changes_total", ""), 0.0, "the first is no change");
         assert_eq!(scrape.of_us("session_state", r#"state="connected""#), 1.0);
@@ -50,7 +50,11 @@ fn metrics_say_of_each_member_what_its_status_says() {
         assert!(scrape.of_us("session_age_seconds", "") > 0.0, "{}", scrape.text);
         assert!(scrape.of_us("session_age_seconds", "") <= uptime, "{}", scrape.text);
         assert!(scrape.of_us("leaderless_seconds_total", "") > 0.0, "it was not born a follower");
-        assert_eq!(scrape.of_us("news_age_seconds_count", ""), 0.0, "no leader came after it");
+        assert_eq!(
+            scrape.of_us("announcement_lag_seconds_count", ""),
+            0.0,
+            "no leader came after it"
+        );
     }
     let before = Scrape::of(&b).of_us("leaderless_seconds_total", "");
     eventually("the leader renews, and the standby, each its own lease", || {
@@ -77,21 +81,21 @@ fn metrics_say_of_each_member_what_its_status_says() {
         assert_eq!(scrape.of_us("leader_token", ""), second.token as f64);
         assert_eq!(scrape.of_us("leader_changes_total", ""), 1.0, "{}", member.id);
         // No member ahead of c has told it that one of them is gone.
-        assert!(scrape.of_us("line_position", "") >= place, "{}: {}", member.id, scrape.text);
+        assert!(scrape.of_us("queue_position", "") >= place, "{}: {}", member.id, scrape.text);
     }
     assert_eq!(Scrape::of(&a).of_us("sessions_total", ""), 2.0);
     let after = Scrape::of(&b).of_us("leaderless_seconds_total", "");
     assert_eq!(after, before, "it led at the notification: it knew of a leader at any moment");
     let measured = eventually("c has measured how long the announcement took", || {
         let scrape = Scrape::of(&c);
-        let count = scrape.of_us("news_age_seconds_count", "");
+        let count = scrape.of_us("announcement_lag_seconds_count", "");
         if count == 1.0 { Ok(scrape) } else { Err(scrape.text) }
     });
-    let age = measured.of_us("news_age_seconds_sum", "");
+    let age = measured.of_us("announcement_lag_seconds_sum", "");
     let uptime = a.status()["uptime_ms"].as_u64().unwrap() as f64 / 1000.0;
     assert!(age < uptime, "{age} s");
     throughout("one announcement is measured once", Duration::from_secs(2), || {
-        let count = Scrape::of(&c).of_us("news_age_seconds_count", "");
+        let count = Scrape::of(&c).of_us("announcement_lag_seconds_count", "");
         if count == 1.0 { Ok(()) } else { Err(format!("{count}")) }
     });
 
@@ -101,7 +105,7 @@ fn metrics_say_of_each_member_what_its_status_says() {
     assert_eq!(scrape.of_us("role", r#"role="absent""#), 1.0);
     assert_eq!(scrape.of_us("session_state", r#"state="none""#), 1.0);
     assert_eq!(scrape.of_us("session_timeout_seconds", ""), 10.0, "granted last");
-    for zero in ["line_position", "leader_token", "session_age_seconds"] {
+    for zero in ["queue_position", "leader_token", "session_age_seconds"] {
         assert_eq!(scrape.of_us(zero, ""), 0.0, "{zero}");
     }
 }

@@ -331,7 +331,7 @@ impl Mixed {
     }
 
     fn queue(&self) -> Vec<Znode> {
-        self.observer.line("/election", "leader_")
+        self.observer.queue("/election", "leader_")
     }
 
     /// Waits until the member behind the leader would lead at the notification.

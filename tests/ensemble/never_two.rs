@@ -42,10 +42,10 @@ fn never_two_at_once_while_sidecars_are_restarted_with_their_session() {
 
 /// No lease covers force: two commands may run for as long as the first may take to end. Then all goes on.
 #[test]
-fn a_strangers_force_costs_no_more_than_the_time_to_end() {
+fn an_unknown_clients_force_costs_no_more_than_the_time_to_end() {
     let diary = Diary::new();
     let mut testbed = Testbed::set(3, |_, setup| diary.kept_by(setup, STUBBORN));
-    for fault in Fault::BY_STRANGERS {
+    for fault in Fault::BY_UNKNOWN_CLIENTS {
         let before = diary.runs().len();
         suffer(&mut testbed, &[*fault], Duration::ZERO).result.expect("all is well afterwards");
         diary.next_run(before);

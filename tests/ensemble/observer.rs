@@ -53,7 +53,7 @@ impl Observer {
     }
 
     /// Returns the queue: the members' znodes in order, which are ephemeral and named with the prefix and ten digits.
-    pub(crate) fn line(&self, election: &str, prefix: &str) -> Vec<Znode> {
+    pub(crate) fn queue(&self, election: &str, prefix: &str) -> Vec<Znode> {
         let mut names = self.read(async |client| match client.list_children(election).await {
             Err(Error::NoNode) => Ok(Vec::new()),
             names => names,

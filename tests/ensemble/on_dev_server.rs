@@ -34,9 +34,9 @@ mod races;
 mod service;
 mod silence;
 mod standby;
-mod strangers;
 mod terminal;
 mod transfer;
+mod unknown_clients;
 mod wakeups;
 
 // What they are made of.

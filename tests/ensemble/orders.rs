@@ -47,7 +47,7 @@ fn a_paused_member_stays_out_of_the_queue_until_it_is_told_to_resume() {
 
     let paused = first.post("/pause");
     assert_eq!((paused.status, &paused.json()["role"]), (200, &json!("absent")));
-    assert_eq!(observer.line("/election", "leader_").len(), 1, "gone when the answer comes");
+    assert_eq!(observer.queue("/election", "leader_").len(), 1, "gone when the answer comes");
     agreed_after(&before, [&second]);
     let status = first.status();
     assert_eq!((&status["paused"], &status["role"]), (&json!(true), &json!("absent")));
@@ -137,7 +137,7 @@ fn a_follower_that_moves_keeps_its_place() {
 
     assert_eq!(amend(&second, &json!({"labels": {"zone": "b"}})).status, 200);
 
-    let says = |member: usize| observer.line("/election", "leader_")[member].json();
+    let says = |member: usize| observer.queue("/election", "leader_")[member].json();
     eventually("its znode says so", || {
         let said = says(1);
         let well = said["labels"] == json!({"zone": "b"}) && said["leader"]["id"] == "a";
@@ -148,7 +148,7 @@ fn a_follower_that_moves_keeps_its_place() {
     second.post("/pause");
     second.post("/resume");
     eventually("its next znode says so", || {
-        let queue = observer.line("/election", "leader_");
+        let queue = observer.queue("/election", "leader_");
         let said = queue.last().expect("a queue").json();
         if said["id"] == "b" && said["labels"]["zone"] == "b" {
             Ok(())
@@ -220,5 +220,5 @@ fn amend(member: &Member, patch: &Value) -> Answer {
 }
 
 fn names(observer: &Observer) -> Vec<String> {
-    observer.line("/election", "leader_").into_iter().map(|znode| znode.name).collect()
+    observer.queue("/election", "leader_").into_iter().map(|znode| znode.name).collect()
 }

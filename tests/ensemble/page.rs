@@ -226,8 +226,8 @@ fn what_others_write_stays_text_and_a_long_queue_is_shown() {
         "version": "<script>document.title='owned'</script>",
     });
     let wide = json!({"format": 1, "id": "W".repeat(253), "labels": {}, "leader": null});
-    let stranger = json!({"id": ["<script>document.title='owned'</script>"]});
-    for data in [&deaf, &wide, &stranger] {
+    let unknown_client = json!({"id": ["<script>document.title='owned'</script>"]});
+    for data in [&deaf, &wide, &unknown_client] {
         let mode = CreateMode::EphemeralSequential;
         observer.create("/election/leader_", data.to_string().as_bytes(), mode);
     }
@@ -238,7 +238,8 @@ fn what_others_write_stays_text_and_a_long_queue_is_shown() {
     page.says("#id", follower);
     page.says("#heard", "5 in the queue; the announcement has reached 2");
     let id = |data: &Value| data["id"].as_str().unwrap().to_owned();
-    let ids = [leader.to_owned(), follower.to_owned(), id(&deaf), id(&wide), "a stranger".into()];
+    let ids =
+        [leader.to_owned(), follower.to_owned(), id(&deaf), id(&wide), "an unknown client".into()];
     assert_eq!(page.texts(".card .id"), ids.map(Value::from));
     eventually("those that have not heard for a while are pointed out", || {
         let seen = page.texts(".deaf .id");

@@ -37,8 +37,8 @@ fn leaders_hand_over_in_order_by_notification() {
 }
 
 #[test]
-fn strangers_use_force() {
-    all_goes_well_in_spite_of(Fault::BY_STRANGERS);
+fn unknown_clients_use_force() {
+    all_goes_well_in_spite_of(Fault::BY_UNKNOWN_CLIENTS);
 }
 
 #[test]

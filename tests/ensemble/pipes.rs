@@ -145,7 +145,7 @@ pub(crate) fn stands_alone(member: &Member, observer: &Observer) -> Znode {
 }
 
 pub(crate) fn only_znode(observer: &Observer) -> Result<Znode, String> {
-    let queue = observer.line("/election", "leader_");
+    let queue = observer.queue("/election", "leader_");
     if let [only] = &queue[..] { Ok(only.clone()) } else { Err(format!("{queue:?}")) }
 }
 

@@ -17,7 +17,7 @@ fn a_deep_path_that_is_absent() {
     let members = started_in_order(&setup, ["a", "b"]);
 
     let leader = agreed(&members);
-    let queue = observer.line(path, "leader_");
+    let queue = observer.queue(path, "leader_");
     assert_eq!((queue.len(), &*leader.id, &leader.znode), (2, "a", &queue[0].name));
     assert_eq!(members[0].status()["election"], path);
 }
@@ -33,7 +33,7 @@ fn other_prefixes() {
         let [mut first, second, third] = started_in_order(&setup, ["a", "b", "c"]);
         let old = agreed([&first, &second, &third]);
         assert_eq!(old.znode, format!("{prefix}0000000000"));
-        let queue = observer.line(&path, prefix);
+        let queue = observer.queue(&path, prefix);
         assert_eq!(queue.len(), 3);
 
         first.signal("TERM");
@@ -66,7 +66,7 @@ fn elects_below(chroot: &str, servers: &Servers, observer: &Observer) {
     let members = started_in_order(&setup, ["a", "b"]);
 
     let leader = agreed(&members);
-    let queue = observer.line(&format!("{chroot}/election"), "leader_");
+    let queue = observer.queue(&format!("{chroot}/election"), "leader_");
     assert_eq!((queue.len(), &*leader.id, leader.token), (2, "a", queue[0].token()));
     assert_eq!(members[0].status()["election"], "/election", "as it was configured");
 }

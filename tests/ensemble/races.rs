@@ -21,7 +21,7 @@ fn t08_the_path_is_removed_while_a_member_is_away() {
 
     members[0].signal("STOP");
     eventually("its session has ended", || {
-        let queue = observer.line("/election", "leader_");
+        let queue = observer.queue("/election", "leader_");
         if queue.is_empty() { Ok(()) } else { Err(format!("{queue:?}")) }
     });
     observer.delete("/election");
@@ -79,7 +79,7 @@ fn t20_a_member_whose_session_ends_while_it_waits_is_back_in_the_queue_at_once()
     expire(servers.first(), before[1].stat.ephemeral_owner);
     let expired = Instant::now();
     eventually("it is at the tail", || {
-        let queue = observer.line("/election", "leader_");
+        let queue = observer.queue("/election", "leader_");
         if queue.iter().map(id).eq(["a", "c", "b"]) { Ok(()) } else { Err(format!("{queue:?}")) }
     });
 

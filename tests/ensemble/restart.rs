@@ -69,7 +69,7 @@ fn a_leader_that_is_killed_leads_on_under_the_same_token() {
         assert!(restart["down_for_ms"].as_u64().is_some_and(|ms| ms < 10_000), "{restart}");
     }
     assert!(median(away) < goal);
-    assert_eq!(observer.line("/election", "leader_").len(), 2);
+    assert_eq!(observer.queue("/election", "leader_").len(), 2);
     let history = leader.get("/history").json();
     assert!(history["terms"][0]["down_for_ms"].is_u64(), "{history}");
     let page = leader.get("/metrics").body;
@@ -113,7 +113,7 @@ fn a_standby_and_a_follower_that_are_killed_keep_their_places() {
     let mut members = members.map(|[member]| member);
     let before = agreed(&members);
     let line = || -> Vec<_> {
-        observer.line("/election", "leader_").into_iter().map(|znode| znode.name).collect()
+        observer.queue("/election", "leader_").into_iter().map(|znode| znode.name).collect()
     };
     let places = line();
     for n in [1, 2] {
@@ -141,7 +141,7 @@ fn a_member_whose_session_or_znode_is_gone_joins_as_new() {
     let before = agreed([&first]);
     first.kill();
     eventually("its session has expired", || {
-        match observer.line("/election", "leader_").is_empty() {
+        match observer.queue("/election", "leader_").is_empty() {
             true => Ok(()),
             false => Err("its znode stands".to_owned()),
         }

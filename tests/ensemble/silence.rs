@@ -70,7 +70,7 @@ fn a_member_whose_session_is_expired_by_force_joins_again_with_a_larger_token() 
     // Force is what no lease covers: until it is notified the old leader claims to lead. The token decides.
     expire(servers.first(), before[0].stat.ephemeral_owner);
     eventually("the expired member is at the tail", || {
-        let queue = observer.line("/election", "leader_");
+        let queue = observer.queue("/election", "leader_");
         let ids: Vec<_> = queue.iter().map(|znode| znode.json()["id"].clone()).collect();
         if ids == ["b", "c", "a"] { Ok(()) } else { Err(format!("{ids:?}")) }
     });

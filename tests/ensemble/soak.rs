@@ -173,7 +173,7 @@ impl Soak {
         say("  after faults, if still counted", &by_way(others));
         say("samples taken", &testbed.sampler.samples().to_string());
         say("overlaps", &innocent);
-        say("overlaps after a stranger's force", &forced);
+        say("overlaps after an unknown client's force", &forced);
         say("tokens that fell", &fallen.len().to_string());
         if let Some(witness) = &self.witness {
             let terms: BTreeSet<u64> = witness.writers.iter().map(|(token, _)| *token).collect();

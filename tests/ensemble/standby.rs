@@ -60,7 +60,7 @@ fn only_the_leader_and_the_standby_write() {
 
     assert!((2..=renewed[0]).contains(&renewed[1]), "{renewed:?}");
     assert_eq!(renewed[2..], [0, 0, 0], "{renewed:?}");
-    assert_eq!(observer.line("/election", "leader_").len(), 5);
+    assert_eq!(observer.queue("/election", "leader_").len(), 5);
 }
 
 fn become_ready(member: &Member) {

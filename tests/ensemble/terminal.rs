@@ -112,7 +112,7 @@ fn a_no_is_not_the_same_as_no_answer() {
     assert!(yes(&ask(&member, &["status"])).contains("problem"));
 
     let closed = format!("http://127.0.0.1:{}", free_ports::<1>()[0]);
-    let stranger = stranger();
+    let unknown_client = unknown_client();
     for question in [
         &["leader"][..],
         &["status"],
@@ -124,7 +124,7 @@ fn a_no_is_not_the_same_as_no_answer() {
         &["probe", "ready"],
         &["probe", "live"],
     ] {
-        for url in [&*closed, &stranger, "unix:/does/not/exist"] {
+        for url in [&*closed, &unknown_client, "unix:/does/not/exist"] {
             let said = run(&[question, &["--url", url]].concat(), &[]);
             assert_eq!((said.code, said.err.lines().count()), (SILENT, 1), "{question:?} {said:?}");
             assert_eq!(said.out, "");
@@ -405,7 +405,7 @@ fn an_election_is_inspected_without_joining_it() {
     let (code, told) = report(&[]);
     assert_eq!((code, &told["healthy"], &told["head"]), (YES, &json!(true), &json!("a")));
     assert_eq!(told["verdict"], "a leads, named by all 2");
-    for (place, znode) in told["line"].as_array().expect("a line").iter().zip(&queue) {
+    for (place, znode) in told["queue"].as_array().expect("a line").iter().zip(&queue) {
         assert_eq!(place["znode"], znode.name);
         assert_eq!(place["token"], znode.token());
         assert_eq!(place["session"], format!("{:#x}", znode.stat.ephemeral_owner));
@@ -414,12 +414,12 @@ fn an_election_is_inspected_without_joining_it() {
         assert_eq!(place["labels"]["zone"], HOSTILE);
         assert_eq!(place["version"], env!("CARGO_PKG_VERSION"));
     }
-    assert_eq!(told["line"].as_array().map(Vec::len), Some(2));
+    assert_eq!(told["queue"].as_array().map(Vec::len), Some(2));
     let claim = &told["claim"];
     assert_eq!((&claim["id"], &claim["is"]), (&json!("a"), &json!("head")), "{claim}");
     assert_eq!(
         (&claim["token"], &claim["session"]),
-        (&json!(leader.token), &told["line"][0]["session"])
+        (&json!(leader.token), &told["queue"][0]["session"])
     );
     let shown = yes(&inspect(&["-o", "wide"]));
     assert!(shown.contains(r"zone=\u{1b}[31mred") && shown.contains("a leads"), "{shown}");
@@ -428,8 +428,8 @@ fn an_election_is_inspected_without_joining_it() {
     observer.create("/election/foo\u{202e}", b"{}", CreateMode::Persistent);
     observer.create("/election/leader_0000000009", b"", CreateMode::Persistent);
     let (code, told) = report(&[]);
-    assert_eq!((code, &told["strangers"]), (YES, &json!(["foo\u{202e}"])));
-    assert_eq!(told["impostors"], json!(["leader_0000000009"]));
+    assert_eq!((code, &told["unknown_znodes"]), (YES, &json!(["foo\u{202e}"])));
+    assert_eq!(told["non_ephemeral"], json!(["leader_0000000009"]));
     let shown = yes(&inspect(&[]));
     assert!(shown.contains(r"foo\u{202e}") && shown.contains("delete it"), "{shown}");
 
@@ -445,11 +445,11 @@ fn an_election_is_inspected_without_joining_it() {
     observer.create("/election/leader_", b"silence", sequential);
     let (code, told) = report(&[]);
     assert_eq!((code, &told["verdict"]), (NO, &json!("a leads, named by 2 of 5")));
-    assert_eq!(told["line"][2]["names"], json!({"id": "x", "token": 1, "is": "gone"}));
-    assert_eq!(told["line"][3]["names"]["is"], "behind");
-    assert_eq!((&told["line"][4]["id"], &told["line"][4]["names"]), (&Value::Null, &Value::Null));
+    assert_eq!(told["queue"][2]["names"], json!({"id": "x", "token": 1, "is": "gone"}));
+    assert_eq!(told["queue"][3]["names"]["is"], "behind");
+    assert_eq!((&told["queue"][4]["id"], &told["queue"][4]["names"]), (&Value::Null, &Value::Null));
     let shown = inspect(&[]).out;
-    for words in ["x (gone)", "b (not the head)", "(a stranger)", "no leader"] {
+    for words in ["x (gone)", "b (not the head)", "(an unknown client)", "no leader"] {
         assert!(shown.contains(words), "{words} in {shown}");
     }
     assert_eq!(children(), before + 5, "but for those that were put there, nothing has changed");
@@ -619,7 +619,7 @@ fn directory_with(text: &str) -> tempfile::TempDir {
 }
 
 /// Starts an HTTP server that is no sidecar and answers everything with a page; returns its URL.
-fn stranger() -> String {
+fn unknown_client() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("a bound address"));
     thread::spawn(move || {

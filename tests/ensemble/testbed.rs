@@ -181,10 +181,10 @@ impl Testbed {
             return Ok(());
         }
         within(LIMIT, || {
-            let queue = self.observer.line("/election", "leader_");
+            let queue = self.observer.queue("/election", "leader_");
             let next = queue.get(1).ok_or("no member is next")?.json();
             let next = self.members.iter().find(|member| next["id"] == *member.id);
-            next.ok_or("a stranger is next")?.is_ready_standby()
+            next.ok_or("an unknown client is next")?.is_ready_standby()
         })
     }
 
@@ -209,7 +209,7 @@ impl Testbed {
 
     /// Returns the member at the tail of the queue.
     pub(crate) fn last(&self) -> usize {
-        let queue = self.observer.line("/election", "leader_");
+        let queue = self.observer.queue("/election", "leader_");
         let last = queue.last().expect("all are in the queue").json();
         self.members.iter().position(|it| last["id"] == *it.id).expect("it is one of them")
     }
@@ -218,10 +218,10 @@ impl Testbed {
     pub(crate) fn transfer(
         &mut self,
         leader: usize,
-        heir: usize,
+        target: usize,
         killed: Option<usize>,
     ) -> Result<Answer, String> {
-        let body = json!({"to": self.members[heir].id, "within_ms": 5000}).to_string();
+        let body = json!({"to": self.members[target].id, "within_ms": 5000}).to_string();
         let headers = [("x-bellwether", "1"), ("content-type", "application/json")];
         let members = &self.members;
         let answer = thread::scope(|scope| {
@@ -241,16 +241,16 @@ impl Testbed {
 
     /// Gives this member a higher priority until the leader has handed over to it. Where another has led for less than the
     /// wait, that is a while.
-    pub(crate) fn preempt(&self, leader: usize, heir: usize) {
+    pub(crate) fn preempt(&self, leader: usize, target: usize) {
         let headers = [("x-bellwether", "1"), ("content-type", "application/json")];
         let patch = |priority: &str| {
             let body = format!("{{\"priority\": {priority}}}");
-            let patched = self.members[heir].send("PATCH", "/member", &headers, &body);
+            let patched = self.members[target].send("PATCH", "/member", &headers, &body);
             assert_eq!(patched.status, 200, "{patched:?}");
         };
         patch("90");
-        if heir != leader {
-            eventually("the leader has handed over", || has_role(&self.members[heir], "leader"));
+        if target != leader {
+            eventually("the leader has handed over", || has_role(&self.members[target], "leader"));
         }
         patch("null");
     }

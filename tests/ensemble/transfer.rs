@@ -100,10 +100,10 @@ fn a_transfer_that_comes_to_nothing_says_why_and_the_leader_leads_on() {
         refusal["detail"].to_string()
     };
     assert!(refused(&second, json!({"to": "c"}), "not-leader").contains("a leads"));
-    refused(&first, json!({"to": "a"}), "leads-already");
+    refused(&first, json!({"to": "a"}), "already-leader");
     refused(&first, json!({"to": "z"}), "no-such-member");
     third.signal("STOP");
-    refused(&first, json!({"to": "c", "within_ms": 2000}), "heir-not-ready");
+    refused(&first, json!({"to": "c", "within_ms": 2000}), "target-not-ready");
     third.signal("CONT");
     assert_eq!(agreed([&first, &second, &third]), before);
     assert_eq!(second.post("/pause").status, 200);
@@ -127,9 +127,9 @@ fn a_transfer_that_comes_to_nothing_says_why_and_the_leader_leads_on() {
 }
 
 /// The upgraded member that is to lead is there before the leader is restarted.
-/// The heir of the later one is rejoining behind the heir of the first, for which it made way.
+/// The target of the later one is rejoining behind the target of the first, for which it made way.
 #[test]
-fn of_two_transfers_at_once_the_later_one_has_its_heir_lead() {
+fn of_two_transfers_at_once_the_later_one_has_its_target_lead() {
     let servers = Servers::standalone();
     let [first, second, third] = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
     agreed([&first, &second, &third]);
@@ -149,7 +149,7 @@ fn of_two_transfers_at_once_the_later_one_has_its_heir_lead() {
         let later = to("b");
         let earlier = earlier.join().expect("it is answered");
         problem(&earlier, 409);
-        assert!(earlier.body.contains("another-heir"), "{earlier:?}");
+        assert!(earlier.body.contains("another-target"), "{earlier:?}");
         third.signal("CONT");
         let later = later.join().expect("it is answered");
         assert_eq!((later.status, &later.json()["leader"]["id"]), (200, &json!("b")), "{later:?}");

@@ -44,7 +44,7 @@ impl Witness {
         self.diary.kept_by(setup, WRITERS).option("--on-exit", "restart")
     }
 
-    /// Returns what was found to live beside the next leader since the last look. After a stranger's force, it waits until
+    /// Returns what was found to live beside the next leader since the last look. After an unknown client's force, it waits until
     /// all is well again.
     pub(crate) fn look(&mut self, outcome: &Outcome, stints: &[Stint]) -> Vec<String> {
         let mut found = vec![];

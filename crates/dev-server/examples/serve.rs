@@ -2,12 +2,12 @@
 
 #![allow(clippy::print_stdout, reason = "it says where it listens")]
 
-use bellwether_dev_server::{DevServer, Settings};
+use bellwether_dev_server::{DevServer, ServerSettings};
 use std::net::SocketAddr;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut settings = Settings::default();
+    let mut settings = ServerSettings::default();
     if let Some(listen) = std::env::args().nth(1) {
         settings.listen = listen.parse::<SocketAddr>().map_err(|error| {
             format!("where to listen, {listen:?}: {error}; give an IP and a port")

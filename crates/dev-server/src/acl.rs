@@ -35,7 +35,7 @@ pub(crate) struct Id {
 
 /// One entry of a list: what one id may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Acl {
+pub(crate) struct AclEntry {
     pub(crate) perms: i32,
     pub(crate) id: Id,
 }
@@ -64,13 +64,13 @@ impl Id {
 }
 
 /// The list of a znode that all may do all with.
-pub(crate) fn open() -> Arc<[Acl]> {
-    Arc::new([Acl { perms: ALL, id: Id::new(WORLD, ANYONE) }])
+pub(crate) fn open() -> Arc<[AclEntry]> {
+    Arc::new([AclEntry { perms: ALL, id: Id::new(WORLD, ANYONE) }])
 }
 
 /// The list of a znode that all may read.
-pub(crate) fn read_only() -> Arc<[Acl]> {
-    Arc::new([Acl { perms: READ, id: Id::new(WORLD, ANYONE) }])
+pub(crate) fn read_only() -> Arc<[AclEntry]> {
+    Arc::new([AclEntry { perms: READ, id: Id::new(WORLD, ANYONE) }])
 }
 
 /// Adds what an `addauth` proves to the ids of a connection, unless it proves nothing.
@@ -102,7 +102,7 @@ fn digest(credentials: &[u8]) -> String {
 
 /// The list that a znode gets when a client asks for `raw`, by `PrepRequestProcessor.fixupACL`: each entry once, "auth"
 /// replaced by the ids of the caller.
-pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[Acl]>, ErrorCode> {
+pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[AclEntry]>, ErrorCode> {
     let raw = raw.unwrap_or_default();
     let mut fixed = Vec::new();
     let mut seen = HashSet::new();
@@ -118,7 +118,7 @@ pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[Acl]
         if scheme == AUTH {
             let before = fixed.len();
             let proven = caller.iter().filter(|id| id.scheme == DIGEST);
-            fixed.extend(proven.map(|id| Acl { perms: *perms, id: id.clone() }));
+            fixed.extend(proven.map(|id| AclEntry { perms: *perms, id: id.clone() }));
             if fixed.len() == before {
                 return Err(ErrorCode::InvalidAcl);
             }
@@ -140,13 +140,13 @@ pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[Acl]
         if !valid {
             return Err(ErrorCode::InvalidAcl);
         }
-        fixed.push(Acl { perms: *perms, id });
+        fixed.push(AclEntry { perms: *perms, id });
     }
     if fixed.is_empty() { Err(ErrorCode::InvalidAcl) } else { Ok(fixed.into()) }
 }
 
 /// Refuses a caller that no entry of the list gives any of the permissions.
-pub(crate) fn check(list: &[Acl], permissions: i32, caller: &[Id]) -> Result<(), ErrorCode> {
+pub(crate) fn check(list: &[AclEntry], permissions: i32, caller: &[Id]) -> Result<(), ErrorCode> {
     let is_allowed = list.is_empty()
         || list.iter().any(|entry| {
             entry.perms & permissions != 0
@@ -156,11 +156,11 @@ pub(crate) fn check(list: &[Acl], permissions: i32, caller: &[Id]) -> Result<(),
 }
 
 /// The list as it is shown to callers that may not change it: without the digests.
-pub(crate) fn masked(list: &[Acl]) -> Vec<Acl> {
+pub(crate) fn masked(list: &[AclEntry]) -> Vec<AclEntry> {
     list.iter()
         .map(|entry| match entry.id.id.split_once(':') {
             Some((user, _)) if entry.id.scheme == DIGEST => {
-                Acl { perms: entry.perms, id: Id::new(DIGEST, &format!("{user}:x")) }
+                AclEntry { perms: entry.perms, id: Id::new(DIGEST, &format!("{user}:x")) }
             }
             _ => entry.clone(),
         })
@@ -235,7 +235,7 @@ mod tests {
         RawAcl { perms: ALL, scheme: Some(scheme.to_owned()), id: Some(id.to_owned()) }
     }
 
-    fn fix(entries: Vec<RawAcl>, caller: &[Id]) -> Result<Vec<Acl>, ErrorCode> {
+    fn fix(entries: Vec<RawAcl>, caller: &[Id]) -> Result<Vec<AclEntry>, ErrorCode> {
         fixed(Some(entries), caller).map(|list| list.to_vec())
     }
 
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn digests_are_hidden() {
-        let list = [Acl { perms: READ, id: Id::new(DIGEST, "u:hash") }];
+        let list = [AclEntry { perms: READ, id: Id::new(DIGEST, "u:hash") }];
         assert_eq!(masked(&list)[0].id.id, "u:x");
     }
 

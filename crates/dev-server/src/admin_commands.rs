@@ -1,8 +1,8 @@
 //! The four-letter words, each answered as by a standalone server that allows them all.
 
 use crate::acl::host_address;
-use crate::shared::Shared;
-use crate::state::{Connection, Now, State};
+use crate::shared::ServerHandle;
+use crate::state::{ClientConnection, Now, ServerState};
 use crate::watches::ConnectionId;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -57,7 +57,12 @@ impl AdminCommand {
 }
 
 /// Returns the answer to a four-letter word.
-pub(crate) fn answer(word: AdminCommand, state: &State, now: Now, server: &Shared) -> String {
+pub(crate) fn answer(
+    word: AdminCommand,
+    state: &ServerState,
+    now: Now,
+    server: &ServerHandle,
+) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _written = match word {
@@ -82,7 +87,7 @@ pub(crate) fn answer(word: AdminCommand, state: &State, now: Now, server: &Share
     text
 }
 
-fn conf(text: &mut String, state: &State, server: &Shared) -> std::fmt::Result {
+fn conf(text: &mut String, state: &ServerState, server: &ServerHandle) -> std::fmt::Result {
     writeln!(text, "clientPort={}", server.address.port())?;
     writeln!(text, "secureClientPort=-1")?;
     writeln!(text, "dataDir=")?;
@@ -97,7 +102,7 @@ fn conf(text: &mut String, state: &State, server: &Shared) -> std::fmt::Result {
     writeln!(text, "serverId=0")
 }
 
-fn srvr(text: &mut String, state: &State, with_clients: bool) -> std::fmt::Result {
+fn srvr(text: &mut String, state: &ServerState, with_clients: bool) -> std::fmt::Result {
     writeln!(text, "Zookeeper version: {VERSION}")?;
     if with_clients {
         writeln!(text, "Clients:")?;
@@ -117,11 +122,11 @@ fn srvr(text: &mut String, state: &State, with_clients: bool) -> std::fmt::Resul
     writeln!(text, "Node count: {}", state.tree.count())
 }
 
-fn cons(text: &mut String, state: &State, now: Now) -> std::fmt::Result {
+fn cons(text: &mut String, state: &ServerState, now: Now) -> std::fmt::Result {
     for connection in state.connections.values() {
         brief(text, connection)?;
         if connection.session != 0 {
-            let Connection { session, established_ms, timeout_ms, last, .. } = connection;
+            let ClientConnection { session, established_ms, timeout_ms, last, .. } = connection;
             write!(text, ",sid={session:#x},lop={},est={established_ms}", last.name)?;
             write!(text, ",to={timeout_ms}")?;
             if last.xid >= 0 {
@@ -136,7 +141,7 @@ fn cons(text: &mut String, state: &State, now: Now) -> std::fmt::Result {
 }
 
 /// Writes the beginning of a connection's line, without the closing bracket.
-fn brief(text: &mut String, connection: &Connection) -> std::fmt::Result {
+fn brief(text: &mut String, connection: &ClientConnection) -> std::fmt::Result {
     // The operations that Java waits for: none, for a connection that has only sent a four-letter word.
     let interest = i32::from(connection.session != 0);
     let traffic = connection.traffic;
@@ -144,7 +149,7 @@ fn brief(text: &mut String, connection: &Connection) -> std::fmt::Result {
     write!(text, ",recved={},sent={}", traffic.received, traffic.sent)
 }
 
-fn mntr(text: &mut String, state: &State, now: Now) -> std::fmt::Result {
+fn mntr(text: &mut String, state: &ServerState, now: Now) -> std::fmt::Result {
     let ephemerals: usize = state.tree.ephemerals().map(|(_, paths)| paths.len()).sum();
     let watches = state.data_watches.count() + state.child_watches.count();
     writeln!(text, "zk_version\t{VERSION}")?;
@@ -165,7 +170,7 @@ fn mntr(text: &mut String, state: &State, now: Now) -> std::fmt::Result {
     writeln!(text, "zk_local_sessions\t0")
 }
 
-fn dump(text: &mut String, state: &State, now: Now) -> std::fmt::Result {
+fn dump(text: &mut String, state: &ServerState, now: Now) -> std::fmt::Result {
     let started_ms = now.wall_ms.saturating_sub_unsigned(now.elapsed_ms);
 
     writeln!(text, "SessionTracker dump:")?;
@@ -201,7 +206,7 @@ fn dump(text: &mut String, state: &State, now: Now) -> std::fmt::Result {
 }
 
 /// As in the real server, only the watches on data and existence.
-fn wchs(text: &mut String, state: &State) -> std::fmt::Result {
+fn wchs(text: &mut String, state: &ServerState) -> std::fmt::Result {
     let watches = &state.data_watches;
     let connections = watches.by_connection().len();
     let paths = watches.by_path().len();
@@ -209,7 +214,7 @@ fn wchs(text: &mut String, state: &State) -> std::fmt::Result {
     writeln!(text, "Total watches:{}", watches.count())
 }
 
-fn wchc(text: &mut String, state: &State) -> std::fmt::Result {
+fn wchc(text: &mut String, state: &ServerState) -> std::fmt::Result {
     for (connection, paths) in state.data_watches.by_connection() {
         writeln!(text, "{:#x}", session(state, *connection))?;
         for path in paths {
@@ -219,7 +224,7 @@ fn wchc(text: &mut String, state: &State) -> std::fmt::Result {
     writeln!(text)
 }
 
-fn wchp(text: &mut String, state: &State) -> std::fmt::Result {
+fn wchp(text: &mut String, state: &ServerState) -> std::fmt::Result {
     for (path, connections) in state.data_watches.by_path() {
         writeln!(text, "{path}")?;
         let sessions: BTreeSet<i64> =
@@ -231,7 +236,7 @@ fn wchp(text: &mut String, state: &State) -> std::fmt::Result {
     writeln!(text)
 }
 
-fn session(state: &State, connection: ConnectionId) -> i64 {
+fn session(state: &ServerState, connection: ConnectionId) -> i64 {
     state.connections.get(&connection).map_or(0, |connection| connection.session)
 }
 

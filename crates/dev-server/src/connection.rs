@@ -2,7 +2,7 @@
 
 use crate::admin_commands::AdminCommand;
 use crate::outbox::Outbox;
-use crate::shared::Shared;
+use crate::shared::ServerHandle;
 use crate::watches::ConnectionId;
 use std::io;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ enum Incoming {
 /// Serves a connection until it is closed. The stream may be any that is like TCP's.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
     stream: S,
-    shared: Arc<Shared>,
+    shared: Arc<ServerHandle>,
     id: ConnectionId,
     outbox: Arc<Outbox>,
 ) {
@@ -54,7 +54,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
 /// Handles frame after frame, each to its end before the next, until the connection is to be closed.
 async fn receive(
     reader: &mut (impl AsyncRead + Unpin),
-    shared: &Shared,
+    shared: &ServerHandle,
     id: ConnectionId,
     outbox: &Outbox,
 ) {

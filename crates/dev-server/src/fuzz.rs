@@ -1,6 +1,6 @@
 //! Anything that a client may send, for the fuzz target and for a test.
 
-use crate::state::{Limits, Now, Output, State};
+use crate::state::{Now, Output, ServerLimits, ServerState};
 use crate::watches::ConnectionId;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -11,13 +11,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 ///
 /// The server sends a frame whose length is not what it says.
 pub fn feed(bytes: &[u8]) {
-    let limits = Limits {
+    let limits = ServerLimits {
         tick_ms: 2000,
         min_timeout_ms: 4000,
         max_timeout_ms: 40_000,
         extended_types: true,
     };
-    let mut state = State::new(limits, [7; 16], 1);
+    let mut state = ServerState::new(limits, [7; 16], 1);
     let mut rest = bytes;
     let mut connection = None;
     let mut count = 0;

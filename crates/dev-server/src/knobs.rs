@@ -1,6 +1,6 @@
 //! The faults that tests may inject into a server.
 
-use crate::shared::Shared;
+use crate::shared::ServerHandle;
 use crate::watches::ConnectionId;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use std::time::Duration;
 /// A handle with which a test injects faults. Each method takes effect at once.
 #[derive(Clone, Debug)]
 pub struct Knobs {
-    shared: Arc<Shared>,
+    shared: Arc<ServerHandle>,
 }
 
 impl Knobs {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<ServerHandle>) -> Self {
         Self { shared }
     }
 

@@ -4,11 +4,11 @@
 //! results, stats, the order of errors and of events, is the real one's. Its state is in memory only.
 //!
 //! ```
-//! use bellwether_dev_server::{DevServer, Settings};
+//! use bellwether_dev_server::{DevServer, ServerSettings};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
-//! let server = DevServer::start(Settings::default()).await?;
+//! let server = DevServer::start(ServerSettings::default()).await?;
 //! println!("connect to {}", server.address());
 //! server.stop().await;
 //! # Ok(())
@@ -33,7 +33,7 @@
 //! - There is one server: no ensemble, no read-only mode, no reconfig (refused as in a real one where it is not enabled).
 //! - No quotas; no SASL (a token is answered as by a real server without it); no super user; no other providers of
 //!   authentication.
-//! - TLS is rustls' and not Java's, and there is one port, with it or without ([`Settings::tls`]): what Java's own takes of
+//! - TLS is rustls' and not Java's, and there is one port, with it or without ([`ServerSettings::tls`]): what Java's own takes of
 //!   protocols and certificates, and how it refuses others, has to be tried on a real server. A certificate of a client's is
 //!   checked as the given configuration says, and is not an identity for ACLs.
 //! - A frame whose body cannot be decoded is answered with MarshallingError, as by the real one, and then the connection
@@ -41,7 +41,7 @@
 //! - A `check` outside of a multi is refused with Unimplemented. ZooKeeper 3.8.0 takes it, and destroys its log with it.
 //! - A createTTL whose flags say nothing of a TTL is refused with BadArguments; the real server ends. deleteContainer and
 //!   createSession, which are not for clients, are unknown operations.
-//! - Znodes with a TTL are on by default: [`Settings::extended_types`].
+//! - Znodes with a TTL are on by default: [`ServerSettings::extended_types`].
 //! - Requests are handled one after the other. A real server decides on a request while earlier ones are still on their
 //!   way. That shows at the end of a sequence counter, where pipelined creates are given numbers below zero, and behind a
 //!   pipelined setACL, where the old list may still count, or createContainer with the flags of an ephemeral znode, which
@@ -94,4 +94,4 @@ mod wire;
 pub use fuzz::feed;
 pub use knobs::Knobs;
 pub use server::DevServer;
-pub use settings::Settings;
+pub use settings::ServerSettings;

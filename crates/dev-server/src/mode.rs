@@ -2,7 +2,7 @@
 
 /// How a znode is created, by the flags of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum CreateMode {
     Persistent,
     Ephemeral,
     PersistentSequential,
@@ -12,7 +12,7 @@ pub(crate) enum Mode {
     PersistentSequentialWithTtl,
 }
 
-impl Mode {
+impl CreateMode {
     pub(crate) fn from_flags(flags: i32) -> Option<Self> {
         Some(match flags {
             0 => Self::Persistent,

@@ -17,22 +17,22 @@ const OVERFULL: usize = 16 << 20;
 /// The frames that wait for one connection, and whether it is to be closed.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    queue: Mutex<Queue>,
+    queue: Mutex<FrameQueue>,
     filled: Notify,
     emptied: Notify,
     dropped: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct FrameQueue {
     /// Each with the moment before which it is not sent.
     frames: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
-    end: End,
+    end: OutboxEnd,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum End {
+enum OutboxEnd {
     #[default]
     Open,
     /// Nothing more comes.
@@ -46,7 +46,7 @@ impl Outbox {
     #[must_use]
     pub(crate) fn push(&self, due: Instant, frame: Vec<u8>) -> bool {
         let mut queue = self.queue();
-        if queue.end != End::Open {
+        if queue.end != OutboxEnd::Open {
             return true;
         }
         let fits = queue.bytes < OVERFULL;
@@ -66,8 +66,8 @@ impl Outbox {
     /// Lets the connection be closed once all was sent.
     pub(crate) fn finish(&self) {
         let mut queue = self.queue();
-        if queue.end == End::Open {
-            queue.end = End::Finished;
+        if queue.end == OutboxEnd::Open {
+            queue.end = OutboxEnd::Finished;
         }
         drop(queue);
         self.filled.notify_one();
@@ -77,7 +77,7 @@ impl Outbox {
     /// Lets the connection be closed now.
     pub(crate) fn drop_all(&self) {
         let mut queue = self.queue();
-        queue.end = End::Dropped;
+        queue.end = OutboxEnd::Dropped;
         queue.frames.clear();
         queue.bytes = 0;
         drop(queue);
@@ -91,7 +91,7 @@ impl Outbox {
                 let mut queue = self.queue();
                 let frame = queue.frames.pop_front();
                 queue.bytes -= frame.as_ref().map_or(0, |(_, frame)| frame.len());
-                (frame, queue.end == End::Open)
+                (frame, queue.end == OutboxEnd::Open)
             };
             if frame.is_some() {
                 self.emptied.notify_one();
@@ -109,7 +109,7 @@ impl Outbox {
         loop {
             let (bytes, open) = {
                 let queue = self.queue();
-                (queue.bytes, queue.end == End::Open)
+                (queue.bytes, queue.end == OutboxEnd::Open)
             };
             if !open {
                 return false;
@@ -126,7 +126,7 @@ impl Outbox {
         self.dropped.notified().await;
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, FrameQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,19 +4,19 @@
 //! operations before in the same transaction will have changed; so a multi is decided as a whole before it touches
 //! anything.
 
-use crate::acl::{self, Acl, Id};
+use crate::acl::{self, AclEntry, Id};
 use crate::error::ErrorCode;
-use crate::mode::Mode;
+use crate::mode::CreateMode;
 use crate::path;
 use crate::stat::{NodeMeta, Owner};
 use crate::tree::{NewNode, Tree};
-use crate::wire::request::{Create, CreateKind, RawAcl, Write};
+use crate::wire::request::{Create, CreateKind, RawAcl, WriteRequest};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The caller of an operation: its session, its identities, and what the server allows.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller {
+pub(crate) struct Requester {
     pub(crate) session: i64,
     pub(crate) ids: Vec<Id>,
     /// Whether znodes with a TTL may be created.
@@ -25,7 +25,7 @@ pub(crate) struct Caller {
 
 /// One change of the tree that nothing speaks against.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum TreeChange {
     Create(CreateKind, NewNode),
     Delete(String),
     SetData {
@@ -35,7 +35,7 @@ pub(crate) enum Change {
     },
     SetAcl {
         path: String,
-        acl: Arc<[Acl]>,
+        acl: Arc<[AclEntry]>,
         version: i32,
     },
     /// A check changes nothing.
@@ -46,7 +46,7 @@ pub(crate) enum Change {
 #[derive(Debug)]
 pub(crate) struct Preparation<'a> {
     tree: &'a Tree,
-    caller: &'a Caller,
+    caller: &'a Requester,
     zxid: i64,
     time_ms: i64,
     /// The znodes that the transaction changes, as they will be; none where it deletes one.
@@ -58,28 +58,28 @@ pub(crate) struct Preparation<'a> {
 struct Record {
     meta: NodeMeta,
     children: i32,
-    acl: Arc<[Acl]>,
+    acl: Arc<[AclEntry]>,
 }
 
 impl<'a> Preparation<'a> {
-    pub(crate) fn new(tree: &'a Tree, caller: &'a Caller, zxid: i64, time_ms: i64) -> Self {
+    pub(crate) fn new(tree: &'a Tree, caller: &'a Requester, zxid: i64, time_ms: i64) -> Self {
         Self { tree, caller, zxid, time_ms, outstanding: HashMap::new() }
     }
 
     /// Decides on one operation.
-    pub(crate) fn prepare(&mut self, write: Write) -> Result<Change, ErrorCode> {
+    pub(crate) fn prepare(&mut self, write: WriteRequest) -> Result<TreeChange, ErrorCode> {
         match write {
-            Write::Create(create) => self.create(create),
-            Write::Delete { path, version } => self.delete(path, version),
-            Write::SetData { path, data, version } => self.set_data(path, data, version),
-            Write::SetAcl { path, acl, version } => self.set_acl(path, acl, version),
-            Write::Check { path, version } => self.check(path, version),
+            WriteRequest::Create(create) => self.create(create),
+            WriteRequest::Delete { path, version } => self.delete(path, version),
+            WriteRequest::SetData { path, data, version } => self.set_data(path, data, version),
+            WriteRequest::SetAcl { path, acl, version } => self.set_acl(path, acl, version),
+            WriteRequest::Check { path, version } => self.check(path, version),
         }
     }
 
-    fn create(&mut self, create: Create) -> Result<Change, ErrorCode> {
+    fn create(&mut self, create: Create) -> Result<TreeChange, ErrorCode> {
         let Create { kind, path, data, acl, flags, ttl_ms } = create;
-        let mode = Mode::from_flags(flags).ok_or(ErrorCode::BadArguments)?;
+        let mode = CreateMode::from_flags(flags).ok_or(ErrorCode::BadArguments)?;
         if mode.has_ttl() {
             if !self.caller.extended_types {
                 return Err(ErrorCode::Unimplemented);
@@ -126,10 +126,10 @@ impl<'a> Preparation<'a> {
         let meta = NodeMeta::new(self.zxid, self.time_ms, owner);
         self.outstanding
             .insert(path.clone(), Some(Record { meta, children: 0, acl: Arc::clone(&acl) }));
-        Ok(Change::Create(kind, NewNode { path, data, acl, owner, parent_creations }))
+        Ok(TreeChange::Create(kind, NewNode { path, data, acl, owner, parent_creations }))
     }
 
-    fn delete(&mut self, path: Option<String>, version: i32) -> Result<Change, ErrorCode> {
+    fn delete(&mut self, path: Option<String>, version: i32) -> Result<TreeChange, ErrorCode> {
         let path = path.ok_or(ErrorCode::Marshalling)?;
         let parent_path = path::parent_of_old(&path)?.to_owned();
         let parent = self.record(&parent_path)?;
@@ -148,7 +148,7 @@ impl<'a> Preparation<'a> {
             }),
         );
         self.outstanding.insert(path.clone(), None);
-        Ok(Change::Delete(path))
+        Ok(TreeChange::Delete(path))
     }
 
     fn set_data(
@@ -156,7 +156,7 @@ impl<'a> Preparation<'a> {
         path: Option<String>,
         data: Option<Vec<u8>>,
         version: i32,
-    ) -> Result<Change, ErrorCode> {
+    ) -> Result<TreeChange, ErrorCode> {
         let path = validated(path)?;
         let mut node = self.record(&path)?;
         acl::check(&node.acl, acl::WRITE, &self.caller.ids)?;
@@ -165,7 +165,7 @@ impl<'a> Preparation<'a> {
         node.meta.mzxid = self.zxid;
         node.meta.mtime_ms = self.time_ms;
         self.outstanding.insert(path.clone(), Some(node));
-        Ok(Change::SetData { path, data, version })
+        Ok(TreeChange::SetData { path, data, version })
     }
 
     fn set_acl(
@@ -173,21 +173,21 @@ impl<'a> Preparation<'a> {
         path: Option<String>,
         acl: Option<Vec<RawAcl>>,
         version: i32,
-    ) -> Result<Change, ErrorCode> {
+    ) -> Result<TreeChange, ErrorCode> {
         let path = validated(path)?;
         let acl = acl::fixed(acl, &self.caller.ids)?;
         let node = self.record(&path)?;
         acl::check(&node.acl, acl::ADMIN, &self.caller.ids)?;
         let version = next_version(node.meta.aversion, version)?;
-        Ok(Change::SetAcl { path, acl, version })
+        Ok(TreeChange::SetAcl { path, acl, version })
     }
 
-    fn check(&self, path: Option<String>, version: i32) -> Result<Change, ErrorCode> {
+    fn check(&self, path: Option<String>, version: i32) -> Result<TreeChange, ErrorCode> {
         let path = validated(path)?;
         let node = self.record(&path)?;
         acl::check(&node.acl, acl::READ, &self.caller.ids)?;
         next_version(node.meta.version, version)?;
-        Ok(Change::Nothing)
+        Ok(TreeChange::Nothing)
     }
 
     fn record(&self, path: &str) -> Result<Record, ErrorCode> {

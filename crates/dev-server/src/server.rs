@@ -3,8 +3,8 @@
 use crate::connection;
 use crate::knobs::Knobs;
 use crate::outbox::Outbox;
-use crate::settings::Settings;
-use crate::shared::Shared;
+use crate::settings::ServerSettings;
+use crate::shared::ServerHandle;
 use crate::watches::ConnectionId;
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Its state is in memory only.
 #[derive(Debug)]
 pub struct DevServer {
-    shared: Arc<Shared>,
+    shared: Arc<ServerHandle>,
     tasks: JoinSet<()>,
 }
 
@@ -39,10 +39,10 @@ impl DevServer {
     /// # Errors
     ///
     /// Fails if it cannot listen on the configured address.
-    pub async fn start(settings: Settings) -> io::Result<Self> {
+    pub async fn start(settings: ServerSettings) -> io::Result<Self> {
         let listener = TcpListener::bind(settings.listen).await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared::new(settings, address));
+        let shared = Arc::new(ServerHandle::new(settings, address));
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&shared)));
         tasks.spawn(expire_sessions(Arc::clone(&shared)));
@@ -67,7 +67,7 @@ impl DevServer {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, shared: Arc<ServerHandle>) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -98,7 +98,12 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Serves a connection until it is closed, by TLS where that is set.
-async fn serve(stream: TcpStream, shared: Arc<Shared>, id: ConnectionId, outbox: Arc<Outbox>) {
+async fn serve(
+    stream: TcpStream,
+    shared: Arc<ServerHandle>,
+    id: ConnectionId,
+    outbox: Arc<Outbox>,
+) {
     let Some(tls) = shared.settings.tls.clone() else {
         return connection::serve(stream, shared, id, outbox).await;
     };
@@ -115,7 +120,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, id: ConnectionId, outbox:
     }
 }
 
-async fn expire_sessions(shared: Arc<Shared>) {
+async fn expire_sessions(shared: Arc<ServerHandle>) {
     loop {
         let next_ms = shared.with_state(|state, now| state.sessions.next_check_ms(now.elapsed_ms));
         sleep_until(shared.until(next_ms)).await;
@@ -125,7 +130,7 @@ async fn expire_sessions(shared: Arc<Shared>) {
     }
 }
 
-async fn delete_outlived(shared: Arc<Shared>) {
+async fn delete_outlived(shared: Arc<ServerHandle>) {
     let every = shared.settings.container_check_interval;
     // Bounds within which a timer can be set.
     let mut interval = interval(every.clamp(Duration::from_millis(1), A_YEAR));

@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// milliseconds since the server started.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    by_id: BTreeMap<i64, Session>,
+    by_id: BTreeMap<i64, SessionEntry>,
     buckets: BTreeMap<u64, BTreeSet<i64>>,
     tick_ms: u64,
     next_id: i64,
 }
 
 #[derive(Debug)]
-struct Session {
+struct SessionEntry {
     expires_ms: u64,
     connection: Option<ConnectionId>,
 }
@@ -38,7 +38,7 @@ impl Sessions {
         let id = self.next_id;
         self.next_id += 1;
         let expires_ms = self.rounded_up(now_ms + timeout_ms);
-        self.by_id.insert(id, Session { expires_ms, connection: None });
+        self.by_id.insert(id, SessionEntry { expires_ms, connection: None });
         self.buckets.entry(expires_ms).or_default().insert(id);
         id
     }

@@ -1,6 +1,6 @@
 //! The settings of a server.
 
-use crate::state::Limits;
+use crate::state::ServerLimits;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 /// The settings of a server, by default those of ZooKeeper 3.8 on a free port of this machine.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ServerSettings {
     /// The address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
     /// `tickTime`: sessions expire at its multiples. Taken as at least 1 ms and at most a day.
@@ -29,7 +29,7 @@ pub struct Settings {
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-impl Default for Settings {
+impl Default for ServerSettings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -45,12 +45,12 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    pub(crate) fn limits(&self) -> Limits {
+impl ServerSettings {
+    pub(crate) fn limits(&self) -> ServerLimits {
         let tick = self.tick.clamp(Duration::from_millis(1), Duration::from_secs(24 * 3600));
         let min = self.min_session_timeout.unwrap_or(tick * 2);
         let max = self.max_session_timeout.unwrap_or(tick * 20);
-        Limits {
+        ServerLimits {
             tick_ms: u64::try_from(tick.as_millis()).unwrap_or(1),
             min_timeout_ms: timeout_ms(min),
             max_timeout_ms: timeout_ms(max),
@@ -69,11 +69,12 @@ mod tests {
 
     #[test]
     fn timeouts_are_two_to_twenty_ticks() {
-        let limits = Settings::default().limits();
+        let limits = ServerSettings::default().limits();
         assert_eq!((limits.min_timeout_ms, limits.max_timeout_ms), (4000, 40_000));
         let tick = Duration::from_millis(500);
         let min_session_timeout = Some(Duration::from_millis(300));
-        let limits = Settings { tick, min_session_timeout, ..Settings::default() }.limits();
+        let limits =
+            ServerSettings { tick, min_session_timeout, ..ServerSettings::default() }.limits();
         assert_eq!((limits.min_timeout_ms, limits.max_timeout_ms), (300, 10_000));
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::admin_commands::{self, AdminCommand};
 use crate::outbox::Outbox;
-use crate::settings::Settings;
-use crate::state::{Now, Output, Refused, State};
+use crate::settings::ServerSettings;
+use crate::state::{ConnectRefusal, Now, Output, ServerState};
 use crate::watches::ConnectionId;
 use crate::wire::Malformed;
 use std::collections::HashMap;
@@ -17,8 +17,8 @@ use tracing::warn;
 
 /// One server, as its tasks and the knobs see it.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) settings: Settings,
+pub(crate) struct ServerHandle {
+    pub(crate) settings: ServerSettings,
     pub(crate) address: SocketAddr,
     started: Instant,
     delay_ms: AtomicU64,
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
 /// The data behind the lock: the state, and how its outputs reach their connections.
 #[derive(Debug)]
 struct Hosted {
-    state: State,
+    state: ServerState,
     outboxes: HashMap<ConnectionId, Outlet>,
     /// How many connections were ever admitted: the id of the last one.
     admitted: u64,
@@ -42,9 +42,9 @@ struct Outlet {
     outbox: Arc<Outbox>,
 }
 
-impl Shared {
-    pub(crate) fn new(settings: Settings, address: SocketAddr) -> Self {
-        let state = State::new(settings.limits(), secret(), wall_ms());
+impl ServerHandle {
+    pub(crate) fn new(settings: ServerSettings, address: SocketAddr) -> Self {
+        let state = ServerState::new(settings.limits(), secret(), wall_ms());
         Self {
             settings,
             address,
@@ -81,7 +81,7 @@ impl Shared {
         hosted.state.disconnect(id);
     }
 
-    pub(crate) fn connect(&self, from: ConnectionId, frame: &[u8]) -> Result<(), Refused> {
+    pub(crate) fn connect(&self, from: ConnectionId, frame: &[u8]) -> Result<(), ConnectRefusal> {
         self.with_state(|state, now| state.connect(now, from, frame))
     }
 
@@ -104,7 +104,7 @@ impl Shared {
     }
 
     /// Calls `with` on the state, and puts the frames and closings that follow into the outboxes of their connections.
-    pub(crate) fn with_state<R>(&self, with: impl FnOnce(&mut State, Now) -> R) -> R {
+    pub(crate) fn with_state<R>(&self, with: impl FnOnce(&mut ServerState, Now) -> R) -> R {
         let mut hosted = self.hosted();
         // Read under the lock, so that no later transaction has an earlier time.
         let result = with(&mut hosted.state, self.now());

@@ -2,7 +2,7 @@
 //!
 //! Nothing is refused here: what may be done is decided before, by [`Preparation`](crate::prepare::Preparation).
 
-use crate::acl::{self, Acl};
+use crate::acl::{self, AclEntry};
 use crate::java::JavaSet;
 use crate::stat::{NodeMeta, Owner, Stat};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,17 +18,17 @@ const DEFAULT_BUCKETS: usize = 16;
 pub(crate) struct Node {
     /// Null is something else than empty, as in the real server.
     pub(crate) data: Option<Vec<u8>>,
-    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) acl: Arc<[AclEntry]>,
     pub(crate) meta: NodeMeta,
     children: JavaSet,
 }
 
 impl Node {
-    fn new(data: Option<Vec<u8>>, acl: Arc<[Acl]>, meta: NodeMeta) -> Self {
+    fn new(data: Option<Vec<u8>>, acl: Arc<[AclEntry]>, meta: NodeMeta) -> Self {
         Self { data, acl, meta, children: JavaSet::with_buckets(CHILDREN_BUCKETS) }
     }
 
-    fn with_children(acl: Arc<[Acl]>, names: &[&str]) -> Self {
+    fn with_children(acl: Arc<[AclEntry]>, names: &[&str]) -> Self {
         let mut node = Self::new(Some(Vec::new()), acl, NodeMeta::default());
         for name in names {
             node.children.insert(name);
@@ -55,7 +55,7 @@ impl Node {
 pub(crate) struct NewNode {
     pub(crate) path: String,
     pub(crate) data: Option<Vec<u8>>,
-    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) acl: Arc<[AclEntry]>,
     pub(crate) owner: Owner,
     /// How many children its parent will have had with it.
     pub(crate) parent_creations: i32,
@@ -168,7 +168,12 @@ impl Tree {
         Some(node.stat())
     }
 
-    pub(crate) fn set_acl(&mut self, path: &str, acl: Arc<[Acl]>, version: i32) -> Option<Stat> {
+    pub(crate) fn set_acl(
+        &mut self,
+        path: &str,
+        acl: Arc<[AclEntry]>,
+        version: i32,
+    ) -> Option<Stat> {
         let node = self.nodes.get_mut(key(path))?;
         node.acl = acl;
         node.meta.aversion = version;

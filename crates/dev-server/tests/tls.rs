@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use bellwether_dev_server::{DevServer, Settings};
+use bellwether_dev_server::{DevServer, ServerSettings};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use std::io;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ async fn server() -> (DevServer, CertificateDer<'static>) {
         .with_no_client_auth()
         .with_single_cert(vec![cert.der().clone()], key)
         .unwrap();
-    let settings = Settings { tls: Some(Arc::new(config)), ..Settings::default() };
+    let settings = ServerSettings { tls: Some(Arc::new(config)), ..ServerSettings::default() };
     (DevServer::start(settings).await.unwrap(), cert.der().clone())
 }
 

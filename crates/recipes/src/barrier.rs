@@ -14,11 +14,11 @@
 //! is made. One that names another is refused, and not counted.
 //!
 //! A member is inside only while its session's lease runs, so that its znode stands and keeps the others from being told
-//! that it has left. What a server shows that is gone keeps none for ever: a quorum is asked. But at a server that lost the
+//! that it has left. What a server shows that is gone keeps nobody waiting forever: a quorum is asked. But at a server that lost the
 //! transaction which made a znode, and where znodes are deleted by force, one may be told so while another is inside.
 
-use crate::holding::{End, Loss, Status, Want, Wanted};
-use crate::session::Session;
+use crate::holding::{Effect, End, HoldingSpec, HoldingState, Loss};
+use crate::session::LeasedSession;
 use crate::{Moment, Queue, Sequence, Ticket};
 use std::num::NonZeroU32;
 
@@ -58,7 +58,7 @@ pub struct Reading {
 
 /// A member's znode in the path of a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Entry {
+pub struct BarrierEntry {
     pub sequence: Sequence,
     /// `None` for another ZooKeeper client.
     pub size: Option<NonZeroU32>,
@@ -78,7 +78,7 @@ pub fn prefix(size: NonZeroU32) -> String {
     format!("size-{size}-")
 }
 
-impl Entry {
+impl BarrierEntry {
     /// Reads an entry from a znode's name, of which any will do that ends in `-` and a number. Returns `None` for others.
     pub fn of_name(name: &str) -> Option<Self> {
         let (begins, _) = name.rsplit_once('-')?;
@@ -90,11 +90,11 @@ impl Entry {
 
 impl Reading {
     /// Judges who is counted of those that stand there.
-    pub fn of(round: Round, mut entries: Vec<Entry>, ready: Option<Ready>) -> Self {
+    pub fn of(round: Round, mut entries: Vec<BarrierEntry>, ready: Option<Ready>) -> Self {
         entries.sort_unstable_by_key(|entry| entry.sequence);
         let of_ready = ready.and_then(|ready| ready.size);
         let size = of_ready.or_else(|| entries.iter().find_map(|entry| entry.size));
-        let agree = |entry: &&Entry| entry.size.is_none() || entry.size == size;
+        let agree = |entry: &&BarrierEntry| entry.size.is_none() || entry.size == size;
         let members = entries.iter().filter(agree).map(|entry| entry.sequence).collect();
         Self { round, size, members, ready: ready.map(|ready| ready.last) }
     }
@@ -121,7 +121,7 @@ pub enum Action {
     Leave(Ticket),
 }
 
-type Wants = Vec<Want<Action>>;
+type Wants = Vec<Effect<Action>>;
 
 /// One member of a barrier, or on the way there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -158,7 +158,7 @@ enum Stage {
         inside: Inside,
         watched: Option<Sequence>,
     },
-    /// The same, and there is no session to read by.
+    /// The same, without a session to read by.
     OutsideNoSession(Inside),
     /// Its end was told, and its znode is not deleted yet. `None` while it is being created.
     Withdrawing(Option<Ticket>),
@@ -211,7 +211,7 @@ impl Barrier {
             }
             Stage::Inside { .. } => {
                 self.stage = Stage::Over;
-                vec![Want::Ended(End::Lost(Loss::SessionEnded))]
+                vec![Effect::Ended(End::Lost(Loss::SessionEnded))]
             }
             Stage::Leaving { inside, .. }
             | Stage::Outside { inside, .. }
@@ -231,18 +231,18 @@ impl Barrier {
         match self.stage {
             Stage::NoSession => {
                 self.stage = Stage::Over;
-                vec![Want::Ended(End::Released)]
+                vec![Effect::Ended(End::Released)]
             }
             Stage::Joining => {
                 self.stage = Stage::Withdrawing(None);
-                vec![Want::Ended(End::Released)]
+                vec![Effect::Ended(End::Released)]
             }
             Stage::Waiting { ticket, .. } | Stage::Open { ticket, .. } => {
                 self.withdraw(ticket, End::Released)
             }
             Stage::Inside { ticket, inside } => {
                 self.stage = Stage::Leaving { ticket, inside };
-                vec![Want::Do(Action::Leave(ticket))]
+                vec![Effect::Do(Action::Leave(ticket))]
             }
             Stage::Leaving { .. }
             | Stage::Outside { .. }
@@ -253,7 +253,7 @@ impl Barrier {
     }
 
     /// Ends it where its lease ran out inside.
-    pub(crate) fn lapse(&mut self, session: &Session, now: Moment) -> Wants {
+    pub(crate) fn lapse(&mut self, session: &LeasedSession, now: Moment) -> Wants {
         match self.stage {
             Stage::Inside { ticket, .. } if session.lease_left(now).is_none() => {
                 self.withdraw(ticket, End::Lost(Loss::LeaseRanOut))
@@ -272,14 +272,14 @@ impl Barrier {
     }
 
     /// A quorum committed a write of this session.
-    pub(crate) fn on_committed(&mut self, session: &Session, now: Moment) -> Wants {
+    pub(crate) fn on_committed(&mut self, session: &LeasedSession, now: Moment) -> Wants {
         if let Stage::Open { ticket, inside } = self.stage {
             self.enter(session, now, ticket, inside);
         }
         vec![]
     }
 
-    pub(crate) fn step(&mut self, session: &mut Session, now: Moment, event: Event) -> Wants {
+    pub(crate) fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Wants {
         match event {
             Event::Joined { ticket, .. } => self.on_joined(ticket),
             Event::TicketLost(ticket) => self.on_ticket_lost(ticket),
@@ -289,7 +289,7 @@ impl Barrier {
                     if *watched == Some(gone) =>
                 {
                     *watched = None;
-                    vec![Want::Do(Action::Read)]
+                    vec![Effect::Do(Action::Read)]
                 }
                 Stage::NoSession
                 | Stage::Joining
@@ -303,7 +303,7 @@ impl Barrier {
                 | Stage::Over => vec![],
             },
             Event::Changed => match self.stage {
-                Stage::Waiting { .. } | Stage::Outside { .. } => vec![Want::Do(Action::Read)],
+                Stage::Waiting { .. } | Stage::Outside { .. } => vec![Effect::Do(Action::Read)],
                 Stage::NoSession
                 | Stage::Joining
                 | Stage::Open { .. }
@@ -358,34 +358,36 @@ impl Barrier {
         }
     }
 
-    pub(crate) fn status(&self, session: Option<&Session>, now: Moment) -> Status {
+    pub(crate) fn status(&self, session: Option<&LeasedSession>, now: Moment) -> HoldingState {
         match self.stage {
-            Stage::NoSession | Stage::Joining => Status::Gathering { present: None },
-            Stage::Waiting { present, .. } => Status::Gathering { present },
-            Stage::Open { .. } => Status::Gathering { present: Some(self.size.get() as usize) },
+            Stage::NoSession | Stage::Joining => HoldingState::Gathering { present: None },
+            Stage::Waiting { present, .. } => HoldingState::Gathering { present },
+            Stage::Open { .. } => {
+                HoldingState::Gathering { present: Some(self.size.get() as usize) }
+            }
             Stage::Inside { ticket: Ticket { token, .. }, .. } => {
                 let left = session.and_then(|session| session.lease_left(now));
-                left.map_or(Status::Ended, |left| Status::Held { token, left })
+                left.map_or(HoldingState::Ended, |left| HoldingState::Held { token, left })
             }
             Stage::Leaving { .. } | Stage::Outside { .. } | Stage::OutsideNoSession(_) => {
-                Status::Leaving
+                HoldingState::Leaving
             }
-            Stage::Withdrawing(_) | Stage::Over => Status::Ended,
+            Stage::Withdrawing(_) | Stage::Over => HoldingState::Ended,
         }
     }
 
     fn join(&mut self) -> Wants {
         self.stage = Stage::Joining;
-        vec![Want::Do(Action::Join(self.size))]
+        vec![Effect::Do(Action::Join(self.size))]
     }
 
     fn withdraw(&mut self, ticket: Ticket, end: End) -> Wants {
         self.stage = Stage::Withdrawing(Some(ticket));
-        vec![Want::Ended(end), Want::Do(Action::Leave(ticket))]
+        vec![Effect::Ended(end), Effect::Do(Action::Leave(ticket))]
     }
 
     /// Goes inside by the lease that there is, if there is enough of it.
-    fn enter(&mut self, session: &Session, now: Moment, ticket: Ticket, inside: Inside) {
+    fn enter(&mut self, session: &LeasedSession, now: Moment, ticket: Ticket, inside: Inside) {
         self.stage = match session.has_enough_lease(now) {
             true => Stage::Inside { ticket, inside },
             false => Stage::Open { ticket, inside },
@@ -395,19 +397,19 @@ impl Barrier {
     /// Looks from outside whether all have left.
     fn look(&mut self, inside: Inside) -> Wants {
         self.stage = Stage::Outside { inside, watched: None };
-        vec![Want::Do(Action::Read)]
+        vec![Effect::Do(Action::Read)]
     }
 
     fn on_joined(&mut self, ticket: Ticket) -> Wants {
         match self.stage {
             Stage::Joining => {
                 self.stage = Stage::Waiting { ticket, present: None, watched: None };
-                vec![Want::Do(Action::Read)]
+                vec![Effect::Do(Action::Read)]
             }
             // The member gave up while it joined.
             Stage::Withdrawing(None) => {
                 self.stage = Stage::Withdrawing(Some(ticket));
-                vec![Want::Do(Action::Leave(ticket))]
+                vec![Effect::Do(Action::Leave(ticket))]
             }
             Stage::NoSession
             | Stage::Waiting { .. }
@@ -428,9 +430,9 @@ impl Barrier {
             }
             Stage::Inside { ticket, .. } if ticket == lost => {
                 self.stage = Stage::Over;
-                vec![Want::Ended(End::Lost(Loss::Deleted))]
+                vec![Effect::Ended(End::Lost(Loss::Deleted))]
             }
-            // A znode that is to be deleted is told to be, however it went.
+            // A znode that should go is deleted, whatever ended the membership.
             Stage::NoSession
             | Stage::Joining
             | Stage::Waiting { .. }
@@ -462,7 +464,7 @@ impl Barrier {
         }
     }
 
-    fn on_read(&mut self, session: &Session, now: Moment, reading: &Reading) -> Wants {
+    fn on_read(&mut self, session: &LeasedSession, now: Moment, reading: &Reading) -> Wants {
         match self.stage {
             Stage::Waiting { ticket, watched, .. } => {
                 self.on_read_in_front(session, now, reading, ticket, watched)
@@ -481,7 +483,7 @@ impl Barrier {
 
     fn on_read_in_front(
         &mut self,
-        session: &Session,
+        session: &LeasedSession,
         now: Moment,
         reading: &Reading,
         ticket: Ticket,
@@ -490,7 +492,7 @@ impl Barrier {
         let own = ticket.sequence;
         let round = reading.round;
         if let Some(found) = reading.size.filter(|size| *size != self.size) {
-            return self.withdraw(ticket, End::Refused { found: Wanted::Barrier(found) });
+            return self.withdraw(ticket, End::Refused { found: HoldingSpec::Barrier(found) });
         }
         if !reading.members.iter().any(|member| member == own) {
             return self.join();
@@ -505,7 +507,7 @@ impl Barrier {
             // Others are inside, or have died there. The first of those that wait sees to the end of their round.
             Some(last) => {
                 if (Inside { round, last }).nearest(reading).is_none() {
-                    wants.push(Want::Do(Action::EndRound(round)));
+                    wants.push(Effect::Do(Action::EndRound(round)));
                 }
                 reading.members.iter().filter(|member| *member < own).last()
             }
@@ -513,13 +515,13 @@ impl Barrier {
                 if present >= Some(self.size.get() as usize) {
                     let size = self.size;
                     let members = reading.members.clone();
-                    wants.push(Want::Do(Action::MakeReady { round, size, members }));
+                    wants.push(Effect::Do(Action::MakeReady { round, size, members }));
                 }
                 None
             }
         };
         let unwatched = watch.filter(|_| watch != watched);
-        wants.extend(unwatched.map(|sequence| Want::Do(Action::Watch(sequence))));
+        wants.extend(unwatched.map(|sequence| Effect::Do(Action::Watch(sequence))));
         self.stage = Stage::Waiting { ticket, present, watched: watch };
         wants
     }
@@ -534,15 +536,15 @@ impl Barrier {
             Some(nearest) => {
                 self.stage = Stage::Outside { inside, watched: Some(nearest) };
                 let unwatched = Some(nearest).filter(|_| watched != Some(nearest));
-                unwatched.map(|sequence| Want::Do(Action::Watch(sequence))).into_iter().collect()
+                unwatched.map(|sequence| Effect::Do(Action::Watch(sequence))).into_iter().collect()
             }
             // So that the barrier can be used again at once by one that hears of it.
             None if reading.round == inside.round && reading.ready.is_some() => {
-                vec![Want::Do(Action::EndRound(inside.round))]
+                vec![Effect::Do(Action::EndRound(inside.round))]
             }
             None => {
                 self.stage = Stage::Over;
-                vec![Want::Ended(End::AllLeft)]
+                vec![Effect::Ended(End::AllLeft)]
             }
         }
     }
@@ -560,24 +562,28 @@ mod tests {
     const THREE: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
     #[test]
-    fn a_name_says_the_size_and_strangers_may_say_none() {
-        let own = Entry::of_name(&sequence(7).name(&prefix(THREE)));
-        assert_eq!(own, Some(Entry { sequence: sequence(7), size: Some(THREE) }));
+    fn a_name_says_the_size_and_unknown_clients_may_say_none() {
+        let own = BarrierEntry::of_name(&sequence(7).name(&prefix(THREE)));
+        assert_eq!(own, Some(BarrierEntry { sequence: sequence(7), size: Some(THREE) }));
         for (name, size) in [("p-0000000007", None), ("size-2-0000000007", Some(TWO))] {
-            assert_eq!(Entry::of_name(name), Some(Entry { sequence: sequence(7), size }), "{name}");
+            assert_eq!(
+                BarrierEntry::of_name(name),
+                Some(BarrierEntry { sequence: sequence(7), size }),
+                "{name}"
+            );
         }
-        for stranger in
+        for unknown_client in
             ["ready", "0000000007", "p-7", "5e0d61f04d7d4f1f9b3c0000000007", "p-00000000071"]
         {
-            assert_eq!(Entry::of_name(stranger), None, "{stranger}");
+            assert_eq!(BarrierEntry::of_name(unknown_client), None, "{unknown_client}");
         }
-        let none = Entry::of_name("size-0-0000000007");
-        assert_eq!(none, Some(Entry { sequence: sequence(7), size: None }));
+        let none = BarrierEntry::of_name("size-0-0000000007");
+        assert_eq!(none, Some(BarrierEntry { sequence: sequence(7), size: None }));
     }
 
     #[test]
     fn the_first_that_names_a_size_says_who_is_counted_unless_the_barrier_is_open() {
-        let entry = |number, size| Entry { sequence: sequence(number), size };
+        let entry = |number, size| BarrierEntry { sequence: sequence(number), size };
         let entries = || {
             vec![entry(4, Some(TWO)), entry(2, Some(THREE)), entry(1, None), entry(5, Some(THREE))]
         };
@@ -590,7 +596,7 @@ mod tests {
         let expected = Reading { round, size: Some(TWO), members: members(&[1, 4]), ready };
         let open = Some(Ready { last: sequence(4), size: Some(TWO) });
         assert_eq!(Reading::of(round, entries(), open), expected);
-        let strangers = Some(Ready { last: sequence(4), size: None });
-        assert_eq!(Reading::of(round, entries(), strangers).size, Some(THREE));
+        let unknown_clients = Some(Ready { last: sequence(4), size: None });
+        assert_eq!(Reading::of(round, entries(), unknown_clients).size, Some(THREE));
     }
 }

@@ -4,18 +4,18 @@
 //! they differ in what holding means to a client: to lead, to own a lock.
 
 use crate::queue::{Head, Predecessors, Queue, QueuePlace};
-use crate::session::{Duty, Session};
+use crate::session::{Duty, LeasedSession};
 use crate::{FencingToken, Moment, Sequence, Ticket};
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
     ticket: Ticket,
-    place: Place,
+    place: ContenderState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Place {
+enum ContenderState {
     /// The queue is being read. What was known of it before still bounds what it can be now.
     Locating(Option<Predecessors>),
     Behind(Predecessors),
@@ -26,12 +26,12 @@ enum Place {
     /// First as far as was read, but a quorum refused the claim: another holds, and is not seen from here.
     Refused,
     /// First, and the session's lease ran when it began.
-    Holding(Way),
+    Holding(AcquiredBy),
 }
 
 /// By what a member began to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum AcquiredBy {
     /// The standby held at the notification that the head was gone, by its session's lease.
     Notification,
     /// A quorum acknowledged its claim; or, of a lock, none was ahead when it joined, and its session had a lease.
@@ -40,11 +40,11 @@ pub enum Way {
 
 /// The owner of the claim that kept another from being committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Holder {
+pub enum ClaimOwner {
     /// The contender with this ticket: its session lives, and it has not withdrawn its claim.
     Contender(Ticket),
     /// The claim was created by a client that is not a contender.
-    Stranger,
+    Unknown,
     /// No other claim: the claim znode of this contender's own acknowledged claim is gone.
     Gone,
 }
@@ -109,7 +109,7 @@ pub(crate) enum AfterCommit {
 impl Contender {
     /// Enters the queue with this ticket.
     pub(crate) fn joined(ticket: Ticket) -> Self {
-        Self { ticket, place: Place::Locating(None) }
+        Self { ticket, place: ContenderState::Locating(None) }
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
@@ -119,32 +119,36 @@ impl Contender {
     /// Returns the members ahead, while they are known.
     pub(crate) fn predecessors(&self) -> Option<&Predecessors> {
         match &self.place {
-            Place::Behind(predecessors) => Some(predecessors),
-            Place::Locating(_) | Place::Claiming { .. } | Place::Refused | Place::Holding(_) => {
-                None
-            }
+            ContenderState::Behind(predecessors) => Some(predecessors),
+            ContenderState::Locating(_)
+            | ContenderState::Claiming { .. }
+            | ContenderState::Refused
+            | ContenderState::Holding(_) => None,
         }
     }
 
     pub(crate) fn is_first(&self) -> bool {
-        matches!(self.place, Place::Claiming { .. } | Place::Holding(_))
+        matches!(self.place, ContenderState::Claiming { .. } | ContenderState::Holding(_))
     }
 
     /// How it began to hold, if it has.
-    pub(crate) fn way(&self) -> Option<Way> {
+    pub(crate) fn way(&self) -> Option<AcquiredBy> {
         match self.place {
-            Place::Holding(way) => Some(way),
-            Place::Locating(_) | Place::Behind(_) | Place::Claiming { .. } | Place::Refused => None,
+            ContenderState::Holding(way) => Some(way),
+            ContenderState::Locating(_)
+            | ContenderState::Behind(_)
+            | ContenderState::Claiming { .. }
+            | ContenderState::Refused => None,
         }
     }
 
     /// Whether its claim was refused, and it does not know yet which member is ahead.
     pub(crate) fn is_refused(&self) -> bool {
-        self.place == Place::Refused
+        self.place == ContenderState::Refused
     }
 
     /// Returns for how long it holds yet, if it does.
-    pub(crate) fn holds(&self, session: &Session, now: Moment) -> Option<Duration> {
+    pub(crate) fn holds(&self, session: &LeasedSession, now: Moment) -> Option<Duration> {
         self.way().and_then(|_| session.lease_left(now))
     }
 
@@ -156,10 +160,12 @@ impl Contender {
     /// Returns the purpose of heartbeats; `None` while none are sent.
     pub(crate) fn duty(&self) -> Option<Duty> {
         match &self.place {
-            Place::Locating(_) => None,
-            Place::Behind(_) if self.is_standby() => Some(Duty::StandBy),
-            Place::Behind(_) => Some(Duty::Wait),
-            Place::Claiming { .. } | Place::Refused | Place::Holding(_) => Some(Duty::Hold),
+            ContenderState::Locating(_) => None,
+            ContenderState::Behind(_) if self.is_standby() => Some(Duty::StandBy),
+            ContenderState::Behind(_) => Some(Duty::Wait),
+            ContenderState::Claiming { .. }
+            | ContenderState::Refused
+            | ContenderState::Holding(_) => Some(Duty::Hold),
         }
     }
 
@@ -172,15 +178,17 @@ impl Contender {
 
     /// Forgets the queue: the server that showed it did not show all of it. It is to be read again.
     pub(crate) fn forget_queue(&mut self) {
-        self.place = Place::Locating(None);
+        self.place = ContenderState::Locating(None);
     }
 
     pub(crate) fn on_queue_read(&mut self, queue: Queue) -> Located {
         let (known, watched) = match &self.place {
-            Place::Locating(known) => (known.as_ref(), None),
-            Place::Behind(known) => (Some(known), Some(known.predecessor)),
-            Place::Refused => (None, None),
-            Place::Claiming { .. } | Place::Holding(_) => return Located::Ignored,
+            ContenderState::Locating(known) => (known.as_ref(), None),
+            ContenderState::Behind(known) => (Some(known), Some(known.predecessor)),
+            ContenderState::Refused => (None, None),
+            ContenderState::Claiming { .. } | ContenderState::Holding(_) => {
+                return Located::Ignored;
+            }
         };
         // A number smaller than the head's was not given by ZooKeeper after the head's: it was made by hand.
         let queue = match known {
@@ -197,7 +205,7 @@ impl Contender {
                 let known_predecessor =
                     known.filter(|known| watch.is_none() && known.predecessor == predecessor);
                 let known_head = known.filter(|known| known.head == Head::Stands(head));
-                self.place = Place::Behind(Predecessors {
+                self.place = ContenderState::Behind(Predecessors {
                     predecessor,
                     predecessor_token: known_predecessor.and_then(|known| known.predecessor_token),
                     queue,
@@ -211,7 +219,7 @@ impl Contender {
 
     /// Notes whose znode it is that is watched. Returns whether it is the predecessor's.
     pub(crate) fn on_predecessor_read(&mut self, read: Ticket) -> bool {
-        let Place::Behind(ahead) = &mut self.place else { return false };
+        let ContenderState::Behind(ahead) = &mut self.place else { return false };
         if ahead.predecessor != read.sequence {
             return false;
         }
@@ -230,15 +238,15 @@ impl Contender {
         &mut self,
         gone: Sequence,
         token: Option<FencingToken>,
-        session: &mut Session,
+        session: &mut LeasedSession,
         now: Moment,
     ) -> AfterPredecessor {
-        let Place::Behind(ahead) = &self.place else { return AfterPredecessor::Ignored };
+        let ContenderState::Behind(ahead) = &self.place else { return AfterPredecessor::Ignored };
         if ahead.predecessor != gone {
             return AfterPredecessor::Ignored;
         }
         if ahead.head.sequence() != gone {
-            self.place = Place::Locating(Some(ahead.clone()));
+            self.place = ContenderState::Locating(Some(ahead.clone()));
             return AfterPredecessor::ReadQueue;
         }
         // Compared by token, since a re-created path has the same numbers again. A larger token than our own belongs to
@@ -247,7 +255,7 @@ impl Contender {
         let is_older = token.is_some_and(|token| token < self.ticket.token);
         if is_known && is_older && session.has_enough_lease(now) {
             session.heartbeat_sent(now);
-            self.place = Place::Holding(Way::Notification);
+            self.place = ContenderState::Holding(AcquiredBy::Notification);
             AfterPredecessor::Hold
         } else {
             self.claim(session, now);
@@ -257,7 +265,7 @@ impl Contender {
 
     /// Notes which znode the head's is. Returns whether that is the head as it is known here.
     pub(crate) fn on_head_read(&mut self, head: Ticket) -> bool {
-        let Place::Behind(ahead) = &mut self.place else { return false };
+        let ContenderState::Behind(ahead) = &mut self.place else { return false };
         if ahead.head != Head::Stands(head.sequence) {
             return false;
         }
@@ -267,7 +275,7 @@ impl Contender {
 
     pub(crate) fn on_head_gone(&mut self, gone: Sequence) -> AfterHead {
         let own = self.ticket.sequence;
-        let Place::Behind(ahead) = &mut self.place else { return AfterHead::Ignored };
+        let ContenderState::Behind(ahead) = &mut self.place else { return AfterHead::Ignored };
         if ahead.head != Head::Stands(gone) {
             return AfterHead::Ignored;
         }
@@ -286,17 +294,17 @@ impl Contender {
     }
 
     /// Begins to claim: the quorum write that says so is sent at this moment.
-    pub(crate) fn claim(&mut self, session: &mut Session, now: Moment) {
+    pub(crate) fn claim(&mut self, session: &mut LeasedSession, now: Moment) {
         session.heartbeat_sent(now);
-        self.place = Place::Claiming { sent_at: now };
+        self.place = ContenderState::Claiming { sent_at: now };
     }
 
     /// Begins to hold by the lease that its session has, if there is enough of it: the queue showed none ahead, and never
     /// grows at its head.
-    pub(crate) fn hold_by_lease(&mut self, session: &Session, now: Moment) -> bool {
+    pub(crate) fn hold_by_lease(&mut self, session: &LeasedSession, now: Moment) -> bool {
         let holds = session.has_enough_lease(now);
         if holds {
-            self.place = Place::Holding(Way::Claim);
+            self.place = ContenderState::Holding(AcquiredBy::Claim);
         }
         holds
     }
@@ -304,26 +312,26 @@ impl Contender {
     /// A quorum committed a write to the own znode that was sent at this moment.
     pub(crate) fn on_committed(
         &mut self,
-        session: &mut Session,
+        session: &mut LeasedSession,
         sent_at: Moment,
         now: Moment,
     ) -> AfterCommit {
         match self.place {
-            Place::Holding(_) if session.lease_left(now).is_none() => AfterCommit::RanOut,
+            ContenderState::Holding(_) if session.lease_left(now).is_none() => AfterCommit::RanOut,
             // Only the claim and later writes prove that the znode says what was claimed.
-            Place::Claiming { sent_at: claimed_at } if sent_at >= claimed_at => {
+            ContenderState::Claiming { sent_at: claimed_at } if sent_at >= claimed_at => {
                 session.committed(sent_at, now);
                 if session.lease_left(now).is_none() {
                     return AfterCommit::Unchanged;
                 }
-                self.place = Place::Holding(Way::Claim);
+                self.place = ContenderState::Holding(AcquiredBy::Claim);
                 AfterCommit::Unchanged
             }
-            Place::Locating(_)
-            | Place::Behind(_)
-            | Place::Claiming { .. }
-            | Place::Refused
-            | Place::Holding(_) => {
+            ContenderState::Locating(_)
+            | ContenderState::Behind(_)
+            | ContenderState::Claiming { .. }
+            | ContenderState::Refused
+            | ContenderState::Holding(_) => {
                 session.committed(sent_at, now);
                 AfterCommit::Unchanged
             }
@@ -331,32 +339,35 @@ impl Contender {
     }
 
     /// A quorum refused the claim that was sent at this moment, or a renewal of it: so the server that showed this
-    /// contender as the first is wrong, or a stranger used force.
+    /// contender as the first is wrong, or an unknown client used force.
     ///
     /// That the servers answered is worth no lease: nothing was committed.
     pub(crate) fn on_claim_refused(
         &mut self,
-        holder: Holder,
-        session: &mut Session,
+        holder: ClaimOwner,
+        session: &mut LeasedSession,
         sent_at: Moment,
         now: Moment,
     ) -> AfterRefusal {
         session.answered(sent_at, now);
         match self.place {
-            Place::Claiming { sent_at: claimed_at } if claimed_at <= sent_at => {}
-            Place::Holding(_) => {}
-            Place::Locating(_) | Place::Behind(_) | Place::Claiming { .. } | Place::Refused => {
+            ContenderState::Claiming { sent_at: claimed_at } if claimed_at <= sent_at => {}
+            ContenderState::Holding(_) => {}
+            ContenderState::Locating(_)
+            | ContenderState::Behind(_)
+            | ContenderState::Claiming { .. }
+            | ContenderState::Refused => {
                 return AfterRefusal::Ignored;
             }
         }
         // Compared by token, since a re-created path has the same numbers again.
         let is_ahead = match holder {
-            Holder::Contender(holder) => holder.token < self.ticket.token,
-            Holder::Stranger => true,
-            Holder::Gone => false,
+            ClaimOwner::Contender(holder) => holder.token < self.ticket.token,
+            ClaimOwner::Unknown => true,
+            ClaimOwner::Gone => false,
         };
         if is_ahead {
-            self.place = Place::Refused;
+            self.place = ContenderState::Refused;
             AfterRefusal::Wait
         } else {
             AfterRefusal::Leave

@@ -13,7 +13,7 @@ const LONGEST_ID: usize = 253;
 
 /// A client that elects by ephemeral sequential znodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
+pub enum ForeignClient {
     /// `_c_<uuid>-latch-<10 digits>`
     CuratorLatch,
     /// `_c_<uuid>-lock-<10 digits>`, also of `InterProcessMutex` and of Spring Integration
@@ -41,7 +41,7 @@ pub enum First<'a> {
     None,
 }
 
-impl Family {
+impl ForeignClient {
     pub const ALL: [Self; 7] = [
         Self::CuratorLatch,
         Self::CuratorSelector,
@@ -125,9 +125,9 @@ impl Family {
         let mut first: Option<&str> = None;
         for name in names {
             match self.reads(name) {
-                Reading::Ignores => continue,
-                Reading::Fails => return First::Fails(name),
-                Reading::Ranks => {}
+                NameMeaning::Ignores => continue,
+                NameMeaning::Fails => return First::Fails(name),
+                NameMeaning::Ranks => {}
             }
             if first.is_none_or(|known| self.order(name, known) == Ordering::Less) {
                 first = Some(name);
@@ -136,16 +136,16 @@ impl Family {
         first.map_or(First::None, First::Znode)
     }
 
-    fn reads(self, name: &str) -> Reading {
-        let or = |ranks: bool, otherwise| if ranks { Reading::Ranks } else { otherwise };
+    fn reads(self, name: &str) -> NameMeaning {
+        let or = |ranks: bool, otherwise| if ranks { NameMeaning::Ranks } else { otherwise };
         match self {
             // Names of other clients are ranked by the whole name.
-            Self::CuratorLatch | Self::CuratorSelector => Reading::Ranks,
-            Self::Kazoo => or(kazoos_number(name).is_some(), Reading::Ignores),
-            Self::ZookeeperRecipe => or(recipes_number(name).is_some(), Reading::Fails),
-            Self::DocumentedRecipe => or(documented_number(name).is_some(), Reading::Ignores),
-            Self::GoZookeeper => or(gos_number(name).is_some(), Reading::Fails),
-            Self::Bellwether => or(own_number(name).is_some(), Reading::Ignores),
+            Self::CuratorLatch | Self::CuratorSelector => NameMeaning::Ranks,
+            Self::Kazoo => or(kazoos_number(name).is_some(), NameMeaning::Ignores),
+            Self::ZookeeperRecipe => or(recipes_number(name).is_some(), NameMeaning::Fails),
+            Self::DocumentedRecipe => or(documented_number(name).is_some(), NameMeaning::Ignores),
+            Self::GoZookeeper => or(gos_number(name).is_some(), NameMeaning::Fails),
+            Self::Bellwether => or(own_number(name).is_some(), NameMeaning::Ignores),
         }
     }
 
@@ -197,14 +197,14 @@ fn hex_of(session: SessionId) -> String {
 }
 
 /// The meaning of a name for a client.
-enum Reading {
+enum NameMeaning {
     Ranks,
     Ignores,
     Fails,
 }
 
 /// Names the client to operators.
-impl fmt::Display for Family {
+impl fmt::Display for ForeignClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::CuratorLatch => "Curator's LeaderLatch",
@@ -270,8 +270,8 @@ fn documented_number(name: &str) -> Option<i32> {
 }
 
 fn own_number(name: &str) -> Option<i32> {
-    Family::of_name(name)
-        .filter(|(family, _)| *family == Family::Bellwether)
+    ForeignClient::of_name(name)
+        .filter(|(family, _)| *family == ForeignClient::Bellwether)
         .map(|(_, number)| number)
 }
 
@@ -288,22 +288,22 @@ mod tests {
     const UUID: &str = "6f1d2c3e-8a7b-4c5d-9e0f-112233445566";
     const HEX: &str = "6f1d2c3e8a7b4c5d9e0f112233445566";
 
-    fn name(family: Family, number: &str) -> String {
+    fn name(family: ForeignClient, number: &str) -> String {
         match family {
-            Family::CuratorLatch => format!("_c_{UUID}-latch-{number}"),
-            Family::CuratorSelector => format!("_c_{UUID}-lock-{number}"),
-            Family::Kazoo => format!("{HEX}__lock__{number}"),
-            Family::ZookeeperRecipe => format!("n_{number}"),
-            Family::DocumentedRecipe => format!("{UUID}-n_{number}"),
-            Family::GoZookeeper => format!("_c_{HEX}-lock-{number}"),
-            Family::Bellwether => format!("leader_{number}"),
+            ForeignClient::CuratorLatch => format!("_c_{UUID}-latch-{number}"),
+            ForeignClient::CuratorSelector => format!("_c_{UUID}-lock-{number}"),
+            ForeignClient::Kazoo => format!("{HEX}__lock__{number}"),
+            ForeignClient::ZookeeperRecipe => format!("n_{number}"),
+            ForeignClient::DocumentedRecipe => format!("{UUID}-n_{number}"),
+            ForeignClient::GoZookeeper => format!("_c_{HEX}-lock-{number}"),
+            ForeignClient::Bellwether => format!("leader_{number}"),
         }
     }
 
     #[test]
     fn each_client_is_told_by_the_names_that_it_gives() {
-        for family in Family::ALL {
-            let told = |number| Family::of_name(&name(family, number));
+        for family in ForeignClient::ALL {
+            let told = |number| ForeignClient::of_name(&name(family, number));
             assert_eq!(told("0000000007"), Some((family, 7)), "{family}");
             assert_eq!(told("2147483647"), Some((family, i32::MAX)), "{family}");
             assert_eq!(told("-2147483648"), Some((family, i32::MIN)), "{family}");
@@ -312,10 +312,10 @@ mod tests {
             }
         }
         assert_eq!(
-            Family::of_name(&format!("{HEX}-n_0000000001")),
-            Some((Family::DocumentedRecipe, 1))
+            ForeignClient::of_name(&format!("{HEX}-n_0000000001")),
+            Some((ForeignClient::DocumentedRecipe, 1))
         );
-        for stranger in [
+        for unknown_client in [
             "other_0000000000",
             "claim-leader_",
             "0000000000",
@@ -331,27 +331,27 @@ mod tests {
             "é000000000",
             "",
         ] {
-            assert_eq!(Family::of_name(stranger), None, "{stranger}");
+            assert_eq!(ForeignClient::of_name(unknown_client), None, "{unknown_client}");
         }
     }
 
     #[test]
     fn an_id_is_one_line_of_text_whatever_was_written() {
-        assert_eq!(Family::id(b" 10.0.0.7\n").as_deref(), Some("10.0.0.7"));
-        assert_eq!(Family::id("Zürich 1".as_bytes()).as_deref(), Some("Zürich 1"));
+        assert_eq!(ForeignClient::id(b" 10.0.0.7\n").as_deref(), Some("10.0.0.7"));
+        assert_eq!(ForeignClient::id("Zürich 1".as_bytes()).as_deref(), Some("Zürich 1"));
         assert_eq!(
-            Family::id(b"a\nb\x1b[2J\xff").as_deref(),
+            ForeignClient::id(b"a\nb\x1b[2J\xff").as_deref(),
             Some("a\u{fffd}b\u{fffd}[2J\u{fffd}")
         );
-        assert_eq!(Family::id(&[b'x'; 900]).map(|id| id.len()), Some(LONGEST_ID));
+        assert_eq!(ForeignClient::id(&[b'x'; 900]).map(|id| id.len()), Some(LONGEST_ID));
         for nothing in [&b""[..], b" \n"] {
-            assert_eq!(Family::id(nothing), None);
+            assert_eq!(ForeignClient::id(nothing), None);
         }
     }
 
     #[test]
     fn each_clients_first_is_its_lowest_number() {
-        for family in Family::ALL {
+        for family in ForeignClient::ALL {
             let names = ["0000000012", "0000000003", "0000000040"].map(|n| name(family, n));
             let first = family.first(names.iter().map(|it| &**it));
             assert_eq!(first, First::Znode(&names[1]), "{family}");
@@ -362,33 +362,34 @@ mod tests {
     #[test]
     fn a_sessions_names_are_the_clients_and_tell_that_a_member_made_them() {
         let session = SessionId(0x0123_4567_89ab_cdef);
-        for family in Family::ALL {
+        for family in ForeignClient::ALL {
             let name = format!("{}0000000007", family.start(session));
-            assert_eq!(Family::of_name(&name), Some((family, 7)), "{name}");
+            assert_eq!(ForeignClient::of_name(&name), Some((family, 7)), "{name}");
             assert_eq!(family.place(&name), Sequence::new(7), "{name}");
-            let tells = ![Family::ZookeeperRecipe, Family::Bellwether].contains(&family);
-            assert_eq!(Family::is_members(&name), tells, "{name}");
+            let tells =
+                ![ForeignClient::ZookeeperRecipe, ForeignClient::Bellwether].contains(&family);
+            assert_eq!(ForeignClient::is_members(&name), tells, "{name}");
             let others = [SessionId(0x0123_4567_89ab_cdee), SessionId(-1), SessionId(0)];
             let is_anothers = |other| family.start(other) != family.start(session);
             assert!(others.into_iter().all(|other| is_anothers(other) == tells), "{name}");
         }
-        let latch = Family::CuratorLatch.start(session);
+        let latch = ForeignClient::CuratorLatch.start(session);
         assert_eq!(latch, "_c_01234567-89ab-8cde-8f62-656c6c776574-latch-");
-        assert_eq!(Family::Kazoo.start(session), "0123456789ab8cde8f62656c6c776574__lock__");
-        for family in Family::ALL {
-            assert!(!Family::is_members(&name(family, "0000000001")), "{family}");
+        assert_eq!(ForeignClient::Kazoo.start(session), "0123456789ab8cde8f62656c6c776574__lock__");
+        for family in ForeignClient::ALL {
+            assert!(!ForeignClient::is_members(&name(family, "0000000001")), "{family}");
         }
-        assert!(!Family::is_members(""));
+        assert!(!ForeignClient::is_members(""));
     }
 
     #[test]
     fn a_queue_has_all_that_its_client_ranks_by_the_same_number() {
-        for family in Family::ALL {
-            let counted: Vec<_> = Family::ALL
+        for family in ForeignClient::ALL {
+            let counted: Vec<_> = ForeignClient::ALL
                 .into_iter()
                 .filter(|other| family.place(&name(*other, "0000000012")).is_some())
                 .collect();
-            let numbers = [Family::CuratorSelector, Family::GoZookeeper];
+            let numbers = [ForeignClient::CuratorSelector, ForeignClient::GoZookeeper];
             let expected = if numbers.contains(&family) { numbers.to_vec() } else { vec![family] };
             assert_eq!(counted, expected, "{family}");
             assert_eq!(family.place(&name(family, "-2147483648")), None, "{family}");
@@ -398,8 +399,8 @@ mod tests {
     /// Each as the clients' sources have it, and as it was seen with them.
     #[test]
     fn a_path_shared_by_two_clients_has_two_leaders_or_one_that_fails() {
-        use Family::{CuratorLatch, CuratorSelector, GoZookeeper, Kazoo, ZookeeperRecipe};
-        let lead = |one: Family, other: Family| {
+        use ForeignClient::{CuratorLatch, CuratorSelector, GoZookeeper, Kazoo, ZookeeperRecipe};
+        let lead = |one: ForeignClient, other: ForeignClient| {
             let [first, second] = [name(one, "0000000000"), name(other, "0000000001")];
             [one, other].map(|family| match family.first([&*first, &*second]) {
                 First::Znode(it) if it == name(family, &it[it.len() - 10..]) => "leads",
@@ -428,21 +429,23 @@ mod tests {
     /// By the first digits of a random name.
     #[test]
     fn curator_places_kazoos_names_anywhere() {
-        let own = name(Family::CuratorSelector, "1000000000");
+        let own = name(ForeignClient::CuratorSelector, "1000000000");
         let below = format!("00{}__lock__0000000009", &HEX[2..]);
         let above = format!("ff{}__lock__0000000000", &HEX[2..]);
-        let first = |other| Family::CuratorSelector.first([&*own, other]);
+        let first = |other| ForeignClient::CuratorSelector.first([&*own, other]);
         assert_eq!(first(&below), First::Znode(&below));
         assert_eq!(first(&above), First::Znode(&own));
     }
 
     #[test]
     fn beyond_the_counters_end_text_and_number_agree_on_the_sign_alone() {
-        for family in Family::ALL {
+        for family in ForeignClient::ALL {
             let names = ["-2147483648", "2147483647", "-2147483647"].map(|n| name(family, n));
             let first = family.first(names.iter().map(|it| &**it));
-            let by_text =
-                matches!(family, Family::CuratorLatch | Family::CuratorSelector | Family::Kazoo);
+            let by_text = matches!(
+                family,
+                ForeignClient::CuratorLatch | ForeignClient::CuratorSelector | ForeignClient::Kazoo
+            );
             let expected = if by_text { &names[2] } else { &names[0] };
             assert_eq!(first, First::Znode(expected), "{family}");
         }

@@ -106,7 +106,7 @@ mod tests {
         let number = |name| Sequence::of_name(name, "leader_").map(Sequence::number);
         assert_eq!(number("leader_0000000007"), Some(7));
         assert_eq!(number("leader_2147483647"), Some(Sequence::LAST));
-        for stranger in [
+        for unknown_client in [
             "leader_",
             "leader_foo",
             "leader_123",
@@ -120,7 +120,7 @@ mod tests {
             "0000000007",
             "",
         ] {
-            assert_eq!(number(stranger), None, "{stranger}");
+            assert_eq!(number(unknown_client), None, "{unknown_client}");
         }
     }
 

@@ -60,8 +60,8 @@ mod queue;
 mod session;
 mod time;
 
-pub use contender::{Holder, Way};
-pub use family::{Family, First};
+pub use contender::{AcquiredBy, ClaimOwner};
+pub use family::{First, ForeignClient};
 pub use ids::{FencingToken, MemberId, Sequence, SessionId, Ticket};
 pub use lease::{LeaseDuration, Margins};
 pub use queue::Queue;

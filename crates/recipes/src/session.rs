@@ -8,10 +8,10 @@ use std::time::Duration;
 /// The known life of one ZooKeeper session.
 ///
 /// Invariant: while [`Session::lease_left`] says so, the servers have not ended the session, so none of its ephemeral
-/// znodes is gone, unless the session itself or a stranger's force deleted it. It does not matter which znode was
+/// znodes is gone, unless the session itself or an unknown client's force deleted it. It does not matter which znode was
 /// written, nor for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Session {
+pub(crate) struct LeasedSession {
     id: SessionId,
     /// The smallest that it ever had.
     timeout: Duration,
@@ -49,7 +49,7 @@ pub(crate) enum Duty {
     Hold,
 }
 
-impl Session {
+impl LeasedSession {
     /// Begins with a session granted to a request sent at this moment. Returns `None` if its timeout leaves no useful
     /// lease.
     pub(crate) fn opened(
@@ -65,7 +65,7 @@ impl Session {
     }
 
     /// Goes on over another connection, asked for and had at these moments. Returns `None` if the timeout granted now
-    /// leaves no useful lease. The session is worth no more than the smallest timeout it ever had: a new leader of the
+    /// leaves no useful lease. The session counts for at most the smallest timeout it ever had: a new leader of the
     /// servers may go by any of them.
     pub(crate) fn resumed(
         mut self,

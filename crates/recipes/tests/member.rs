@@ -48,7 +48,7 @@ fn read_head(number: i32, prove: bool, sent_at: Moment) -> Action {
     Action::ReadHead { head: ticket(number).sequence, prove, sent_at }
 }
 
-fn refused(holder: Holder, sent_at: Moment) -> Event {
+fn refused(holder: ClaimOwner, sent_at: Moment) -> Event {
     Event::ClaimRefused { holder, sent_at }
 }
 
@@ -120,7 +120,7 @@ fn what_ends_a_term_is_judged_in_words_of_operations() {
         (Event::Stop, "left"),
         (Event::SessionLost, "session expired"),
         (Event::TicketLost(ticket(1)), "the znode was deleted"),
-        (refused(Holder::Gone, at(0)), "the claim was refused"),
+        (refused(ClaimOwner::Gone, at(0)), "the claim was refused"),
     ] {
         assert_eq!(ended(&mut leader(), at(1000), event), expected);
     }
@@ -392,19 +392,19 @@ fn a_member_behind_or_of_the_own_name_is_never_named_as_leader() {
 }
 
 #[test]
-fn a_leader_of_the_own_id_is_known_as_a_namesake_until_none_is_ahead() {
+fn a_leader_of_the_own_id_is_known_as_a_duplicate_id_until_none_is_ahead() {
     let after_announcement = |leader: &str| {
         let mut second = in_queue(&[1, 2]);
         let announcement = Some(Announcement { leader: profile(leader), ticket: ticket(1) });
         second.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement });
         second
     };
-    let namesake = |member: &Member| member.standing().namesake().map(|it| it.ticket);
-    assert_eq!(namesake(&after_announcement("first")), None);
+    let duplicate_id = |member: &Member| member.standing().duplicate_id().map(|it| it.ticket);
+    assert_eq!(duplicate_id(&after_announcement("first")), None);
     let mut second = after_announcement("me");
-    assert_eq!(namesake(&second), Some(ticket(1)));
+    assert_eq!(duplicate_id(&second), Some(ticket(1)));
     second.step(at(0), gone(1));
-    assert_eq!(namesake(&second), None, "it claims, or leads, itself");
+    assert_eq!(duplicate_id(&second), None, "it claims, or leads, itself");
 }
 
 /// Until the head is read, only the token shows that the announcement is a lie.
@@ -589,13 +589,16 @@ fn a_longer_lease_is_no_news_unless_the_one_before_has_ended() {
     leader.step(at(600), Event::Committed { sent_at: at(500) });
     let longer = leader.standing();
     assert!(
-        !longer.is_news_after(&before, at(600)),
+        !longer.differs_for_readers(&before, at(600)),
         "its readers look again at the end of the other"
     );
-    assert!(longer.is_news_after(&before, ends_at), "they have seen the end");
-    assert!(before.is_news_after(&longer, at(600)), "they would look too late");
+    assert!(longer.differs_for_readers(&before, ends_at), "they have seen the end");
+    assert!(before.differs_for_readers(&longer, at(600)), "they would look too late");
     let candidate = in_queue(&[1]).standing();
-    assert!(before.is_news_after(&candidate, at(0)) && candidate.is_news_after(&before, at(0)));
+    assert!(
+        before.differs_for_readers(&candidate, at(0))
+            && candidate.differs_for_readers(&before, at(0))
+    );
 }
 
 #[test]
@@ -718,13 +721,13 @@ fn a_lease_ends_with_its_session() {
 
 #[test]
 fn a_leader_tells_by_which_way_it_began_to_lead() {
-    assert_eq!(leader().standing().way(), Some(Way::Claim));
+    assert_eq!(leader().standing().way(), Some(AcquiredBy::Claim));
     let mut second = standby();
     assert_eq!(second.standing().way(), None);
     second.step(at(100), gone(1));
-    assert_eq!(second.standing().way(), Some(Way::Notification));
+    assert_eq!(second.standing().way(), Some(AcquiredBy::Notification));
     second.step(at(200), Event::Committed { sent_at: at(100) });
-    assert_eq!(second.standing().way(), Some(Way::Notification));
+    assert_eq!(second.standing().way(), Some(AcquiredBy::Notification));
 }
 
 /// With a timeout of 4.7 s the lease lasts 1.595 s: more than the heartbeat that must be left, but not for long.
@@ -762,7 +765,7 @@ fn candidate() -> Member {
 
 #[test]
 fn a_member_whose_claim_is_refused_by_one_ahead_keeps_its_place_and_looks_for_it() {
-    for holder in [Holder::Contender(ticket(1)), Holder::Stranger] {
+    for holder in [ClaimOwner::Contender(ticket(1)), ClaimOwner::Unknown] {
         let mut third = candidate();
         let actions = third.step(at(100), refused(holder, at(0)));
         assert!(matches!(&actions[..], [Action::Update(data)] if data.announcement.is_none()));
@@ -783,8 +786,8 @@ fn a_member_whose_claim_is_refused_by_one_behind_or_is_gone_joins_anew() {
     let anew = [Action::CloseSession, Action::OpenSession];
     // Told apart by their tokens: a re-created path has the same numbers again.
     let behind = Ticket { token: FencingToken(4), ..ticket(1) };
-    assert_eq!(candidate().step(at(0), refused(Holder::Contender(behind), at(0))), anew);
-    assert_eq!(leader().step(at(0), refused(Holder::Gone, at(0))), anew);
+    assert_eq!(candidate().step(at(0), refused(ClaimOwner::Contender(behind), at(0))), anew);
+    assert_eq!(leader().step(at(0), refused(ClaimOwner::Gone, at(0))), anew);
 }
 
 #[test]
@@ -792,7 +795,7 @@ fn a_standby_that_leads_at_the_notification_stops_when_its_claim_is_refused() {
     let mut second = standby();
     assert!(matches!(second.step(at(500), gone(1))[..], [Action::Claim { .. }]));
     assert!(matches!(second.standing().at(at(500)), Role::Leader { .. }));
-    second.step(at(510), refused(Holder::Contender(ticket(1)), at(500)));
+    second.step(at(510), refused(ClaimOwner::Contender(ticket(1)), at(500)));
     assert_eq!(second.standing().at(at(510)), Role::Follower { leader: None });
 }
 
@@ -800,17 +803,17 @@ fn a_standby_that_leads_at_the_notification_stops_when_its_claim_is_refused() {
 fn a_leader_whose_claim_is_refused_offers_no_more() {
     let mut second = standby();
     second.step(at(500), gone(1));
-    let heir = ticket(3).sequence;
-    let transfer = Event::Command(Command::Transfer { heir, until: at(9000) });
+    let target = ticket(3).sequence;
+    let transfer = Event::Command(Command::Transfer { target, until: at(9000) });
     let offers = second.step(at(505), transfer);
     assert!(
-        matches!(&offers[..], [Action::Update(data), Action::ReadHeir(_)] if data.offer.is_some())
+        matches!(&offers[..], [Action::Update(data), Action::ReadTarget(_)] if data.offer.is_some())
     );
-    let named = second.standing().heir().map(|(offer, seen)| (offer.heir, seen));
-    assert_eq!(named, Some((heir, Heir::Awaited)));
-    let refused = second.step(at(510), refused(Holder::Contender(ticket(1)), at(500)));
+    let named = second.standing().target().map(|(offer, seen)| (offer.target, seen));
+    assert_eq!(named, Some((target, TransferTarget::Awaited)));
+    let refused = second.step(at(510), refused(ClaimOwner::Contender(ticket(1)), at(500)));
     assert!(matches!(&refused[..], [Action::Update(data)] if data.offer.is_none()));
-    assert_eq!(second.standing().heir(), None);
+    assert_eq!(second.standing().target(), None);
 }
 
 /// A leader that transfers leadership to a member of higher priority that it has seen for two seconds.
@@ -877,15 +880,15 @@ fn a_member_that_was_seen_too_short_or_has_gone_is_not_preferred() {
 }
 
 #[test]
-fn a_preferred_member_does_not_displace_the_heir_that_an_operator_named() {
+fn a_preferred_member_does_not_displace_the_target_that_an_operator_named() {
     let mut leader = preemptible_leader();
     assert_eq!(due(&mut leader, &[(4, 90)], &[100, 2_100]), Some(4));
-    let heir = ticket(3).sequence;
-    leader.step(at(2_200), Event::Command(Command::Transfer { heir, until: at(9_000) }));
+    let target = ticket(3).sequence;
+    leader.step(at(2_200), Event::Command(Command::Transfer { target, until: at(9_000) }));
     assert_eq!(leader.standing().due_preemption(), None);
     let preempt = Event::Command(Command::Preempt { until: at(9_000) });
     assert_eq!(leader.step(at(2_300), preempt), []);
-    assert_eq!(leader.standing().heir().map(|(offer, _)| offer.heir), Some(heir));
+    assert_eq!(leader.standing().target().map(|(offer, _)| offer.target), Some(target));
 }
 
 #[test]
@@ -894,7 +897,7 @@ fn a_leader_whose_claim_is_refused_prefers_none() {
     second.step(at(500), Event::Command(Command::SetPriority(Priority::LOWEST)));
     second.step(at(500), gone(1));
     assert_eq!(due(&mut second, &[(3, 50)], &[505, 3_000]), Some(3));
-    second.step(at(3_010), refused(Holder::Contender(ticket(1)), at(500)));
+    second.step(at(3_010), refused(ClaimOwner::Contender(ticket(1)), at(500)));
     assert_eq!(second.standing().due_preemption(), None);
 }
 
@@ -928,15 +931,15 @@ fn a_leader_reads_the_priorities_behind_a_renewal_and_no_sooner_than_after_a_thi
 #[test]
 fn a_leader_hands_over_by_its_last_offer_alone() {
     let mut member = leader();
-    let heir = ticket(3).sequence;
+    let target = ticket(3).sequence;
     let [first, second] = [at(100), at(200)].map(|now| {
-        member.step(now, Event::Command(Command::Transfer { heir, until: at(9000) }));
-        member.standing().heir().expect("it leads").0
+        member.step(now, Event::Command(Command::Transfer { target, until: at(9000) }));
+        member.standing().target().expect("it leads").0
     });
-    member.step(at(300), Event::HeirRead { heir, accepted: Some(second) });
+    member.step(at(300), Event::TargetRead { target, accepted: Some(second) });
     for late in [Command::HandOver(first), Command::CancelTransfer(first)] {
         assert_eq!(member.step(at(300), Event::Command(late)), []);
-        assert_eq!(member.standing().heir(), Some((second, Heir::Ready)));
+        assert_eq!(member.standing().target(), Some((second, TransferTarget::Ready)));
     }
     let leaves = member.step(at(300), Event::Command(Command::HandOver(second)));
     assert_eq!(leaves, [Action::CloseSession, Action::OpenSession]);
@@ -945,16 +948,16 @@ fn a_leader_hands_over_by_its_last_offer_alone() {
 #[test]
 fn a_refusal_is_worth_no_lease_and_one_of_a_claim_given_up_means_nothing() {
     let mut third = candidate();
-    third.step(at(0), refused(Holder::Contender(ticket(1)), at(0)));
+    third.step(at(0), refused(ClaimOwner::Contender(ticket(1)), at(0)));
     third.step(at(0), queue(&[1, 3]));
     assert_eq!(third.standing().standby_is_ready(at(0)), Some(false));
-    assert_eq!(third.step(at(1), refused(Holder::Contender(ticket(1)), at(0))), []);
+    assert_eq!(third.step(at(1), refused(ClaimOwner::Contender(ticket(1)), at(0))), []);
     let anew = [Action::CloseSession, Action::OpenSession];
-    assert_eq!(candidate().step(at(2), refused(Holder::Gone, at(1))), anew, "by a renewal");
+    assert_eq!(candidate().step(at(2), refused(ClaimOwner::Gone, at(1))), anew, "by a renewal");
     let mut again = candidate();
-    again.step(at(0), refused(Holder::Stranger, at(0)));
+    again.step(at(0), refused(ClaimOwner::Unknown, at(0)));
     again.step(at(5), queue(&[3]));
-    assert_eq!(again.step(at(6), refused(Holder::Stranger, at(0))), [], "of a claim before");
+    assert_eq!(again.step(at(6), refused(ClaimOwner::Unknown, at(0))), [], "of a claim before");
 }
 
 #[test]
@@ -1157,14 +1160,14 @@ fn a_session_that_was_taken_over_is_closed_when_its_znode_is_gone_from_the_queue
 }
 
 #[test]
-fn a_member_that_is_back_is_no_namesake_of_itself() {
+fn a_member_that_is_back_is_no_duplicate_id_of_itself() {
     let mut member = member();
     member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
     let announcement = Announcement { leader: profile("me"), ticket: ticket(3) };
     member.step(at(5_000), found(3, Some(announcement)));
-    assert_eq!(member.standing().namesake(), None);
+    assert_eq!(member.standing().duplicate_id(), None);
     member.step(at(5_000), queue(&[2, 3]));
-    assert_eq!(member.standing().namesake(), None, "also where another has come before");
+    assert_eq!(member.standing().duplicate_id(), None, "also where another has come before");
 }
 
 #[test]
@@ -1201,9 +1204,9 @@ fn a_leader_among_others_makes_no_offer() {
     member.step(at(0), queue(&[1, 2]));
     member.step(at(0), Event::Committed { sent_at: at(0) });
     assert!(member.standing().way().is_some());
-    let transfer = Command::Transfer { heir: ticket(2).sequence, until: at(9_000) };
+    let transfer = Command::Transfer { target: ticket(2).sequence, until: at(9_000) };
     assert_eq!(member.step(at(0), Event::Command(transfer)), []);
-    assert_eq!(member.standing().heir(), None);
+    assert_eq!(member.standing().target(), None);
 }
 
 /// A session that sent no heartbeats for long has no lease to lead by.

@@ -177,16 +177,16 @@ fn three_members_and_two_misfortunes() {
     check(Rules { members: 3, settled: true, faults, ..SMALL }).assert_properties();
 }
 
-/// No lease covers what strangers delete, but only for the length of a lease, and no member is stuck.
+/// No lease covers what unknown clients delete, but only for the length of a lease, and no member is stuck.
 #[test]
-fn two_members_among_strangers() {
+fn two_members_among_unknown_clients() {
     let faults = Faults { evictions: true, razing: true, ..COMMON_FAULTS };
     check(Rules { faults, settled: true, misfortunes_max: 1, ..SMALL }).assert_properties();
 }
 
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
-fn two_members_among_strangers_and_two_misfortunes() {
+fn two_members_among_unknown_clients_and_two_misfortunes() {
     let faults = Faults { evictions: true, razing: true, ..COMMON_FAULTS };
     check(Rules { faults, settled: true, ..SMALL }).assert_properties();
 }
@@ -253,7 +253,7 @@ fn a_standby_whose_reads_reach_no_other_server() {
     check(Rules { faults, horizon: Duration::from_secs(5), ..STANDBY }).assert_properties();
 }
 
-/// Strangers make znodes by hand. They delete none but these, so nothing is excused.
+/// Unknown clients make znodes by hand. They delete none but these, so nothing is excused.
 #[test]
 fn a_standby_and_znodes_made_by_hand() {
     let faults = Faults {
@@ -282,7 +282,7 @@ fn a_standby_and_the_path_is_created_again() {
 
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
-fn a_standby_among_strangers() {
+fn a_standby_among_unknown_clients() {
     let faults = Faults {
         evictions: true,
         forgeries: true,
@@ -464,7 +464,7 @@ fn the_last_of_three_at_a_server_that_loses_anything() {
     check(rules).assert_properties();
 }
 
-/// To the heir by way of one between, and a crash of any of them, or a second transfer, at every step.
+/// To the target by way of one between, and a crash of any of them, or a second transfer, at every step.
 #[test]
 fn a_transfer_and_a_crash() {
     let faults = Faults { transfers: true, crashes: true, ..Faults::NONE };

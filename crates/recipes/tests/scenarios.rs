@@ -162,8 +162,8 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         [name, "is", "told", "to", "hand", "over", "to", "none"] => {
             Choice::CancelTransfer(world.named(name))
         }
-        [name, "is", "told", "to", "hand", "over", "to", heir] => {
-            Choice::Transfer(world.named(name), sequence(heir))
+        [name, "is", "told", "to", "hand", "over", "to", target] => {
+            Choice::Transfer(world.named(name), sequence(target))
         }
         [name, "hands", "over"] => Choice::HandOver(world.named(name)),
         [name, "yields"] => Choice::Preempt(world.named(name)),
@@ -180,13 +180,13 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         ["session", number, "is", "missed"] => Choice::Miss(session(number)),
         ["session", number, "is", "doomed"] => Choice::Doom(session(number)),
         ["session", number, "expires"] => Choice::Expire(session(number)),
-        ["a", "stranger", "lets", znode, "say", ..] => {
+        ["an", "unknown", "client", "lets", znode, "say", ..] => {
             let (_, said) = line.split_once(" say ").expect("what it says");
             let lie = Lie::ALL.into_iter().find(|lie| lie.name() == said).expect("a known lie");
             Choice::Lie(sequence(znode), lie)
         }
         ["the", "path", "is", "deleted"] => Choice::Raze,
-        ["a", "stranger", "makes", znode] => Choice::Forge(sequence(znode)),
+        ["an", "unknown", "client", "makes", znode] => Choice::Forge(sequence(znode)),
         ["a", "server", "loses", "the", "making", "of", znode] => {
             Choice::LoseCreate(sequence(znode))
         }

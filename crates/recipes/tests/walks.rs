@@ -35,13 +35,13 @@ prop_compose! {
         among in prop::bool::weighted(0.3),
         faults in faults(),
     ) -> Rules {
-        // What force by strangers and a server that lost a transaction do together is promised nothing about.
+        // What force by unknown clients and a server that lost a transaction do together is promised nothing about.
         let faults = if has_wrong_server {
             Faults { evictions: false, lies: false, razing: false, forgeries: false, ..faults }
         } else {
             faults
         };
-        // Nor about strangers' force and lies in a queue where members write nothing.
+        // Nor about unknown clients' force and lies in a queue where members write nothing.
         let faults = if among {
             Faults { evictions: false, lies: false, razing: false, forgeries: false, moves: false, transfers: false, priorities: false, ..faults }
         } else {

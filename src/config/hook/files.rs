@@ -1,8 +1,8 @@
 //! The files that hooks name: a secret to sign with, and files that are kept.
 
-use super::{Hook, HookAction, Post};
-use crate::config::KeptValue;
-use crate::config::error::{ConfigError, Flaw};
+use super::{HookAction, HookConfig, Webhook};
+use crate::config::SyncedFileConfig;
+use crate::config::error::{ConfigError, ValueError};
 use crate::config::files::token_in;
 use crate::files::{self, Size};
 use base64::Engine;
@@ -16,17 +16,17 @@ use std::path::Path;
 ///
 /// # Errors
 /// One sentence that names the hook or the value and the file, and says how to mend it.
-pub fn can_use_files(hooks: &[Hook], values: &[KeptValue]) -> Result<(), ConfigError> {
+pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Result<(), ConfigError> {
     let mut kept = BTreeSet::new();
     let mut keep = |key: String, file: &Path| {
         check_replaceable(file).map_err(|flaw| flaw.in_file(&key, file))?;
-        let flaw = || Flaw::new("is the file of another hook or value already");
+        let flaw = || ValueError::new("is the file of another hook or value already");
         let twice = || flaw().remedy("give each its own").in_file(&key, file);
         if kept.insert(file.to_owned()) { Ok(()) } else { Err(twice()) }
     };
     for (n, hook) in hooks.iter().enumerate() {
         match &hook.action {
-            HookAction::Post(Post { secret_file: Some(file), .. }) => {
+            HookAction::Post(Webhook { secret_file: Some(file), .. }) => {
                 read_secret(file)
                     .map_err(|flaw| flaw.in_file(format!("hook[{n}].secret_file"), file))?;
             }
@@ -38,7 +38,8 @@ pub fn can_use_files(hooks: &[Hook], values: &[KeptValue]) -> Result<(), ConfigE
         }
     }
     let mut values = values.iter().enumerate();
-    values.try_for_each(|(n, KeptValue { file, .. })| keep(format!("config[{n}].file"), file))
+    values
+        .try_for_each(|(n, SyncedFileConfig { file, .. })| keep(format!("config[{n}].file"), file))
 }
 
 /// Checks that a file may be replaced: a directory cannot be replaced by a file, and a device must not be.
@@ -74,30 +75,31 @@ pub fn secret(file: &Path) -> Result<Vec<u8>, String> {
     read_secret(file).map_err(|flaw| format!("{} {flaw}", file.display()))
 }
 
-fn check_replaceable(file: &Path) -> Result<(), Flaw> {
+fn check_replaceable(file: &Path) -> Result<(), ValueError> {
     match fs::symlink_metadata(file) {
         Ok(found) if !found.is_file() && !found.is_symlink() => {
-            Err(Flaw::new("is there and no regular file").remedy("name one that may be replaced"))
+            Err(ValueError::new("is there and no regular file")
+                .remedy("name one that may be replaced"))
         }
         // Whether it can be written is seen when it is.
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-fn read_secret(file: &Path) -> Result<Vec<u8>, Flaw> {
-    let flaw = |why| Flaw::new(why).remedy("name a file with one line, the secret");
+fn read_secret(file: &Path) -> Result<Vec<u8>, ValueError> {
+    let flaw = |why| ValueError::new(why).remedy("name a file with one line, the secret");
     files::read(file, Size::Line).map_err(flaw).and_then(|text| secret_in(&text))
 }
 
-fn secret_in(text: &[u8]) -> Result<Vec<u8>, Flaw> {
+fn secret_in(text: &[u8]) -> Result<Vec<u8>, ValueError> {
     let Some(written) = token_in(text) else {
-        return Err(Flaw::new("holds no secret")
+        return Err(ValueError::new("holds no secret")
             .remedy("write one line of visible ASCII characters, such as whsec_..."));
     };
     let Some(encoded) = written.strip_prefix(b"whsec_") else { return Ok(written.to_vec()) };
     let secret = BASE64_STANDARD.decode(encoded).ok().filter(|secret| !secret.is_empty());
     let remedy = "write whsec_ and the secret in Base64, or a secret without whsec_";
-    let flaw = || Flaw::new("holds a secret that is not Base64 after whsec_").remedy(remedy);
+    let flaw = || ValueError::new("holds a secret that is not Base64 after whsec_").remedy(remedy);
     secret.ok_or_else(flaw)
 }
 

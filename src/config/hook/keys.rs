@@ -1,7 +1,7 @@
 //! A hook as it is written in the file, and what is made of it.
 
-use super::{Hook, HookAction, Post, Signal, WhenUnknown};
-use crate::config::error::{ConfigError, Flaw};
+use super::{HookAction, HookConfig, Signal, Webhook, WhenUnknown};
+use crate::config::error::{ConfigError, ValueError};
 use crate::config::parse::{duration, mode, one_of};
 use crate::config::pod::{self, PodLabel};
 use recipes::election::ChangeKind;
@@ -33,7 +33,7 @@ pub struct HookKeys {
     pub service_account: Option<String>,
 }
 
-impl Hook {
+impl HookConfig {
     pub(in crate::config) fn all(
         written: &[HookKeys],
         pod: &pod::PodEnvironment,
@@ -143,7 +143,7 @@ impl HookKeys {
         Ok(())
     }
 
-    fn post(&self, url: &str) -> Result<Post, ConfigError> {
+    fn post(&self, url: &str) -> Result<Webhook, ConfigError> {
         let (host, port, path) = place(url).map_err(|flaw| flaw.of("url"))?;
         let retries = self.retries.unwrap_or(RETRIES);
         if retries > MOST_RETRIES {
@@ -158,7 +158,7 @@ impl HookKeys {
         });
         let timeout = self.timeout()?;
         let secret_file = secret_file.transpose()?;
-        Ok(Post { host, port, path, timeout, retries, secret_file })
+        Ok(Webhook { host, port, path, timeout, retries, secret_file })
     }
 
     fn timeout(&self) -> Result<Duration, ConfigError> {
@@ -180,13 +180,13 @@ impl HookKeys {
     }
 }
 
-fn changes(written: &[String]) -> Result<Vec<ChangeKind>, Flaw> {
+fn changes(written: &[String]) -> Result<Vec<ChangeKind>, ValueError> {
     if written.is_empty() {
-        return Err(Flaw::new("is empty").remedy(CHANGES));
+        return Err(ValueError::new("is empty").remedy(CHANGES));
     }
     let kind = |name: &String| {
         ChangeKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-            Flaw::new(format!("has {name:?}, which is not a change")).remedy(
+            ValueError::new(format!("has {name:?}, which is not a change")).remedy(
                 "write \"became-leader\", \"lost-leadership\", \"leader-changed\" or \"leader-lost\"",
             )
         })
@@ -194,28 +194,28 @@ fn changes(written: &[String]) -> Result<Vec<ChangeKind>, Flaw> {
     written.iter().map(kind).collect()
 }
 
-fn check_command(written: &[String]) -> Result<(), Flaw> {
+fn check_command(written: &[String]) -> Result<(), ValueError> {
     let example = "write [\"/app/promote\", \"--fast\"]";
     let Some(program) = written.first().filter(|program| !program.is_empty()) else {
-        return Err(Flaw::new("names no program").remedy(example));
+        return Err(ValueError::new("names no program").remedy(example));
     };
     if program.contains('/') && !program.starts_with('/') {
         let problem = format!("{program:?} must be an absolute path, or a name in PATH");
-        return Err(Flaw::new(problem).remedy(example));
+        return Err(ValueError::new(problem).remedy(example));
     }
     if written.iter().any(|word| word.contains('\0')) {
         let problem = "has a word with a NUL character, which no process can be given";
-        return Err(Flaw::new(problem).remedy(example));
+        return Err(ValueError::new(problem).remedy(example));
     }
     Ok(())
 }
 
 /// Takes an URL apart: host, port and path.
-pub(in crate::config) fn place(text: &str) -> Result<(String, u16, String), Flaw> {
+pub(in crate::config) fn place(text: &str) -> Result<(String, u16, String), ValueError> {
     // Neither a user's name nor a password is shown, no query and no arguments.
     let may_be_secret = text.contains(|c: char| matches!(c, '@' | '?') || c.is_whitespace());
     let wrong = |problem: &str| {
-        let flaw = Flaw::new(problem)
+        let flaw = ValueError::new(problem)
             .remedy("write http://HOST:PORT/PATH, such as http://127.0.0.1:8080/healthz");
         Err(if may_be_secret { flaw.hiding_value() } else { flaw })
     };
@@ -243,20 +243,21 @@ pub(in crate::config) fn absolute(key: &str, text: &str) -> Result<PathBuf, Conf
     absolute_path(text).map_err(|flaw| flaw.at(key, text))
 }
 
-fn absolute_path(text: &str) -> Result<PathBuf, Flaw> {
+fn absolute_path(text: &str) -> Result<PathBuf, ValueError> {
     let path = Path::new(text);
     if path.is_absolute() && path.file_name().is_some() && !text.ends_with('/') {
         return Ok(path.to_owned());
     }
-    Err(Flaw::new("must be the absolute path of a file").remedy("write one such as /run/app/name"))
+    Err(ValueError::new("must be the absolute path of a file")
+        .remedy("write one such as /run/app/name"))
 }
 
 impl Signal {
-    fn named(text: &str) -> Result<Self, Flaw> {
+    fn named(text: &str) -> Result<Self, ValueError> {
         Self::ALL.into_iter().find(|signal| signal.name() == text).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.into_iter().map(Self::name).collect();
             let remedy = format!("write one of {}", names.join(", "));
-            Flaw::new("is not a signal that can be sent").remedy(remedy)
+            ValueError::new("is not a signal that can be sent").remedy(remedy)
         })
     }
 }
@@ -266,14 +267,14 @@ mod tests {
     use super::*;
     use crate::config::File;
 
-    fn parsed(text: &str) -> Result<Vec<Hook>, String> {
+    fn parsed(text: &str) -> Result<Vec<HookConfig>, String> {
         let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
         let pod = pod::PodEnvironment {
             host: "fd00::1".into(),
             port: "443".into(),
             name: "app-0".into(),
         };
-        Ok(Hook::all(&file.hook, &pod)?)
+        Ok(HookConfig::all(&file.hook, &pod)?)
     }
 
     #[test]

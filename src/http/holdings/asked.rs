@@ -2,9 +2,9 @@
 
 use super::mode_words;
 use crate::api::{BarrierRole, LockState, OwnBarrier, OwnLock, date};
-use crate::holdings::{HoldingName, Judged, Published};
+use crate::holdings::{HoldingName, HoldingView, Published};
 use recipes::Moment;
-use recipes::holding::Wanted;
+use recipes::holding::HoldingSpec;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
@@ -12,37 +12,37 @@ use tokio::sync::watch;
 
 /// In the order in which they were asked for.
 #[derive(Clone, Default)]
-pub(in super::super) struct AskedHoldings(Arc<Mutex<BTreeMap<u64, Asked>>>);
+pub(in super::super) struct HoldingRegistry(Arc<Mutex<BTreeMap<u64, RegisteredHolding>>>);
 
-struct Asked {
+struct RegisteredHolding {
     name: HoldingName,
-    wanted: Wanted,
+    wanted: HoldingSpec,
     since: SystemTime,
     published: watch::Receiver<Published>,
 }
 
 /// One of them, which is forgotten when this is dropped.
-pub(super) struct AskedHolding {
-    all: AskedHoldings,
+pub(super) struct HoldingRegistration {
+    all: HoldingRegistry,
     number: u64,
 }
 
-impl AskedHoldings {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Asked>> {
+impl HoldingRegistry {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, RegisteredHolding>> {
         self.0.lock().expect("no code panics while holding it")
     }
 
     pub(super) fn add(
         &self,
         name: HoldingName,
-        wanted: Wanted,
+        wanted: HoldingSpec,
         since: SystemTime,
         published: watch::Receiver<Published>,
-    ) -> AskedHolding {
+    ) -> HoldingRegistration {
         let mut all = self.lock();
         let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
-        all.insert(number, Asked { name, wanted, since, published });
-        AskedHolding { all: self.clone(), number }
+        all.insert(number, RegisteredHolding { name, wanted, since, published });
+        HoldingRegistration { all: self.clone(), number }
     }
 
     /// Returns how many locks are in each state at this moment.
@@ -73,13 +73,15 @@ impl AskedHoldings {
     }
 }
 
-impl Asked {
+impl RegisteredHolding {
     fn lock(&self, now: Moment) -> Option<OwnLock> {
-        let Wanted::Lock(mode) = self.wanted else { return None };
+        let HoldingSpec::Lock(mode) = self.wanted else { return None };
         let (state, token) = match self.published.borrow().at(now) {
-            Judged::Held { token, .. } => (LockState::Held, Some(token.0)),
-            Judged::Waiting { .. } => (LockState::Waiting, None),
-            Judged::Gathering { .. } | Judged::Leaving | Judged::Ended(_) => return None,
+            HoldingView::Held { token, .. } => (LockState::Held, Some(token.0)),
+            HoldingView::Waiting { .. } => (LockState::Waiting, None),
+            HoldingView::Gathering { .. } | HoldingView::Leaving | HoldingView::Ended(_) => {
+                return None;
+            }
         };
         let (mode, slots) = mode_words(mode);
         let lock = self.name.to_string();
@@ -88,12 +90,14 @@ impl Asked {
     }
 
     fn barrier(&self, now: Moment) -> Option<OwnBarrier> {
-        let Wanted::Barrier(size) = self.wanted else { return None };
+        let HoldingSpec::Barrier(size) = self.wanted else { return None };
         let (state, token) = match self.published.borrow().at(now) {
-            Judged::Held { token, .. } => (BarrierRole::Inside, Some(token.0)),
-            Judged::Waiting { .. } | Judged::Gathering { .. } => (BarrierRole::Waiting, None),
-            Judged::Leaving => (BarrierRole::Leaving, None),
-            Judged::Ended(_) => return None,
+            HoldingView::Held { token, .. } => (BarrierRole::Inside, Some(token.0)),
+            HoldingView::Waiting { .. } | HoldingView::Gathering { .. } => {
+                (BarrierRole::Waiting, None)
+            }
+            HoldingView::Leaving => (BarrierRole::Leaving, None),
+            HoldingView::Ended(_) => return None,
         };
         let barrier = self.name.to_string();
         let since = date(self.since);
@@ -101,7 +105,7 @@ impl Asked {
     }
 }
 
-impl Drop for AskedHolding {
+impl Drop for HoldingRegistration {
     fn drop(&mut self) {
         self.all.lock().remove(&self.number);
     }

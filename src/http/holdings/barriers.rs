@@ -2,21 +2,21 @@
 
 use super::super::AppState;
 use super::super::api_router::{ApiRouter, routes};
-use super::super::authorize::{Authorized, CommandHeaders, Refused};
-use super::super::problem::{BadRequest, Problem, Unavailable};
+use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
+use super::super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::super::query::{NoQuery, WAIT, named, path, span, values};
-use super::holding::{Patience, refusal};
-use super::inside::Leaving;
-use super::stream::{self, Told};
-use super::{BEGIN_TIMEOUT, Gone, NotGot, Off};
+use super::holding::{WaitLimit, refusal};
+use super::inside::LeaveOutcome;
+use super::stream::{self, StreamTarget};
+use super::{BEGIN_TIMEOUT, Gone, NotAcquired, RecipesOff};
 use crate::api::{self, BarrierMember, BarrierNames, BarrierState};
-use crate::holdings::{HoldingName, Judged, Look, Present};
+use crate::holdings::{BarrierOccupant, HoldingName, HoldingView, LookRequest};
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use recipes::holding::Wanted;
+use recipes::holding::HoldingSpec;
 use std::num::NonZeroU32;
 use utoipa::{IntoParams, IntoResponses};
 
@@ -51,11 +51,14 @@ struct BarrierQuery {
 #[utoipa::path(get, path = api::BARRIERS.path, operation_id = "barrier_names", responses(
     (status = 200, description = "In order", body = BarrierNames),
     BadRequest,
-    Off,
+    RecipesOff,
     Unavailable,
 ))]
-async fn names(State(app): State<AppState>, _: NoQuery) -> Result<Json<BarrierNames>, Problem> {
-    let names = app.look_at_barriers(Look::BarrierNames).await?;
+async fn names(
+    State(app): State<AppState>,
+    _: NoQuery,
+) -> Result<Json<BarrierNames>, ProblemResponse> {
+    let names = app.look_at_barriers(LookRequest::BarrierNames).await?;
     Ok(Json(BarrierNames { barriers: names.to_vec() }))
 }
 
@@ -65,16 +68,16 @@ async fn names(State(app): State<AppState>, _: NoQuery) -> Result<Json<BarrierNa
 ), responses(
     (status = 200, description = "The participants; `members` is empty if the barrier does not exist", body = BarrierState),
     BadRequest,
-    Off,
+    RecipesOff,
     Unavailable,
 ))]
 async fn state(
     State(app): State<AppState>,
     name: Result<Path<String>, PathRejection>,
     _: NoQuery,
-) -> Result<Json<BarrierState>, Problem> {
+) -> Result<Json<BarrierState>, ProblemResponse> {
     let name = barrier_name(&path(name)?)?;
-    let read = app.look_at_barriers(|answer| Look::Barrier(name, answer)).await?;
+    let read = app.look_at_barriers(|answer| LookRequest::Barrier(name, answer)).await?;
     let size = read.size.map(NonZeroU32::get);
     let members = read.members.iter().map(member).collect();
     Ok(Json(BarrierState { size, open: read.is_open, members }))
@@ -93,9 +96,9 @@ async fn state(
 ), security((), ("token" = [])), responses(
     (status = 200, description = "It goes on until all have left or one side ends it; the data of each event is such a body", body = api::BarrierEvent, content_type = "text/event-stream"),
     BadRequest,
-    Refused,
-    Off,
-    NotGot,
+    CommandRefusal,
+    RecipesOff,
+    NotAcquired,
     Unavailable,
 ))]
 async fn enter(
@@ -103,20 +106,20 @@ async fn enter(
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemResponse> {
     app.barriers()?;
     let name = barrier_name(&path(name)?)?;
     let [size, wait] = values(&uri, ["size", "wait"], ENTER)?;
     let size = barrier_size(size.as_deref())?;
     let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
-    let patience = Patience::of(wait, app.clock.now());
+    let patience = WaitLimit::of(wait, app.clock.now());
     let permit = app.place()?;
-    let mut holding = app.ask_for(&name, Wanted::Barrier(size)).await?;
-    if let Judged::Ended(ended) = holding.known(BEGIN_TIMEOUT).await {
-        return Err(refusal(&name, Wanted::Barrier(size), ended));
+    let mut holding = app.ask_for(&name, HoldingSpec::Barrier(size)).await?;
+    if let HoldingView::Ended(ended) = holding.known(BEGIN_TIMEOUT).await {
+        return Err(refusal(&name, HoldingSpec::Barrier(size), ended));
     }
     let entry = app.inside.add(name.clone(), holding.published(), holding.release.clone());
-    Ok(stream::stream(app, permit, name, Told::Barrier(size, entry), holding, patience))
+    Ok(stream::stream(app, permit, name, StreamTarget::Barrier(size, entry), holding, patience))
 }
 
 /// Has one leave a barrier that is inside: its stream says `left` when all have.
@@ -127,8 +130,8 @@ async fn enter(
 ), security((), ("token" = [])), responses(
     (status = 204, description = "It leaves"),
     BadRequest,
-    Refused,
-    Off,
+    CommandRefusal,
+    RecipesOff,
     NotInside,
     Gone,
 ))]
@@ -137,29 +140,29 @@ async fn leave(
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,
     _: NoQuery,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode, ProblemResponse> {
     app.barriers()?;
     let (name, id) = path(names)?;
     let name = barrier_name(&name)?;
     match app.inside.leave(&name, &id, app.clock) {
-        Leaving::Leaves => Ok(StatusCode::NO_CONTENT),
-        Leaving::NotInside => {
+        LeaveOutcome::Leaves => Ok(StatusCode::NO_CONTENT),
+        LeaveOutcome::NotInside => {
             let detail = format!(
                 "too few are at {name} yet: to give up waiting, close the connection of the stream"
             );
-            Err(Problem::conflict("not-inside", "it has not entered", detail))
+            Err(ProblemResponse::conflict("not-inside", "it has not entered", detail))
         }
-        Leaving::Gone => {
+        LeaveOutcome::Gone => {
             let detail = format!(
                 "no participant with that id is inside {name} through this member: its stream was closed, it was lost, or it never \
                  was"
             );
-            Err(Problem::gone("barrier-gone", "no longer inside", detail))
+            Err(ProblemResponse::gone("barrier-lost", "no longer inside", detail))
         }
     }
 }
 
-fn member(present: &Present) -> BarrierMember {
+fn member(present: &BarrierOccupant) -> BarrierMember {
     BarrierMember {
         member: present.member.clone(),
         inside: present.is_inside,
@@ -169,18 +172,18 @@ fn member(present: &Present) -> BarrierMember {
     }
 }
 
-fn barrier_name(written: &str) -> Result<HoldingName, Problem> {
+fn barrier_name(written: &str) -> Result<HoldingName, ProblemResponse> {
     named(written, "barrier's name", "deploy")
 }
 
-fn barrier_size(size: Option<&str>) -> Result<NonZeroU32, Problem> {
+fn barrier_size(size: Option<&str>) -> Result<NonZeroU32, ProblemResponse> {
     let Some(written) = size else {
         let why = "size is missing: for how many the barrier is, such as ?size=3";
-        return Err(Problem::bad_request(why));
+        return Err(ProblemResponse::bad_request(why));
     };
     let size = written.parse().ok().filter(|size| *size <= SIZE_MAX);
     size.ok_or_else(|| {
-        Problem::bad_request(format!(
+        ProblemResponse::bad_request(format!(
             "size={written:?} must be an integer from 1 to {SIZE_MAX}, such as ?size=3"
         ))
     })

@@ -1,13 +1,13 @@
 //! One lock or barrier that a client asked for: how it stands, and how it is given back.
 
 use super::super::AppState;
-use super::super::problem::Problem;
-use super::asked::AskedHolding;
+use super::super::problem::ProblemResponse;
+use super::asked::HoldingRegistration;
 use crate::clock::Clock;
-use crate::holdings::{Ask, Ended, HoldingName, Judged, Published};
-use crate::status::Undone;
+use crate::holdings::{Ask, Ended, HoldingName, HoldingView, Published};
+use crate::status::CommandError;
 use recipes::Moment;
-use recipes::holding::Wanted;
+use recipes::holding::HoldingSpec;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,11 +18,11 @@ use tokio::sync::{oneshot, watch};
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A lock or barrier that is asked for. It is given back or left, or not waited for any more, when this is dropped.
-pub(super) struct Holding {
+pub(super) struct HoldingHandle {
     published: watch::Receiver<Published>,
     clock: Clock,
     pub(super) release: Release,
-    _asked: AskedHolding,
+    _asked: HoldingRegistration,
 }
 
 /// Gives a lock back, or leaves a barrier.
@@ -31,7 +31,7 @@ pub(super) struct Release(Arc<Mutex<Option<oneshot::Sender<Infallible>>>>);
 
 /// Until when to wait for a lock, or in front of a barrier.
 #[derive(Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct WaitLimit {
     /// `None`: for as long as the client does.
     until: Option<Moment>,
     /// The rest of the time limit while the state is unknown.
@@ -51,8 +51,8 @@ impl AppState {
     pub(super) async fn ask_for(
         &self,
         name: &HoldingName,
-        wanted: Wanted,
-    ) -> Result<Holding, Problem> {
+        wanted: HoldingSpec,
+    ) -> Result<HoldingHandle, ProblemResponse> {
         let holdings = self.holdings(wanted)?;
         // One whose client has closed the connection by now is not asked for: see `AppState::command`.
         tokio::task::yield_now().await;
@@ -60,30 +60,30 @@ impl AppState {
         let (release, released) = oneshot::channel();
         let ask = Ask { name: name.clone(), wanted, published: publisher, released };
         holdings.asks.try_send(ask).map_err(|error| match error {
-            TrySendError::Full(_) => Problem::undone(Undone::NotTaken),
+            TrySendError::Full(_) => ProblemResponse::undone(CommandError::NotTaken),
             TrySendError::Closed(_) => refusal(name, wanted, Ended::Stopped),
         })?;
         let release = Release(Arc::new(Mutex::new(Some(release))));
         let since = self.clock.date();
         let asked = self.asked.add(name.clone(), wanted, since, published.clone());
-        Ok(Holding { published, clock: self.clock, release, _asked: asked })
+        Ok(HoldingHandle { published, clock: self.clock, release, _asked: asked })
     }
 }
 
-impl Holding {
+impl HoldingHandle {
     /// Judges it at the moment of the call.
-    pub(super) fn judge(&mut self) -> Judged {
+    pub(super) fn judge(&mut self) -> HoldingView {
         // Asked before: what is published last is not missed.
         let is_over = self.is_gone();
         let judged = self.published.borrow_and_update().at(self.clock.now());
         match judged {
-            Judged::Ended(_) => judged,
-            Judged::Waiting { .. }
-            | Judged::Gathering { .. }
-            | Judged::Held { .. }
-            | Judged::Leaving => {
+            HoldingView::Ended(_) => judged,
+            HoldingView::Waiting { .. }
+            | HoldingView::Gathering { .. }
+            | HoldingView::Held { .. }
+            | HoldingView::Leaving => {
                 if is_over {
-                    Judged::Ended(Ended::Stopped)
+                    HoldingView::Ended(Ended::Stopped)
                 } else {
                     judged
                 }
@@ -92,13 +92,13 @@ impl Holding {
     }
 
     /// Waits until it may be judged to be otherwise.
-    pub(super) async fn changed(&mut self, judged: Judged) {
+    pub(super) async fn changed(&mut self, judged: HoldingView) {
         let lease_end = match judged {
-            Judged::Held { until, .. } => Some(until),
-            Judged::Waiting { .. }
-            | Judged::Gathering { .. }
-            | Judged::Leaving
-            | Judged::Ended(_) => None,
+            HoldingView::Held { until, .. } => Some(until),
+            HoldingView::Waiting { .. }
+            | HoldingView::Gathering { .. }
+            | HoldingView::Leaving
+            | HoldingView::Ended(_) => None,
         };
         tokio::select! {
             _ = self.published.changed() => {}
@@ -107,7 +107,7 @@ impl Holding {
     }
 
     /// Waits until it is held, has ended, or is not waited for any more.
-    pub(super) async fn settled(&mut self, patience: Patience) -> Judged {
+    pub(super) async fn settled(&mut self, patience: WaitLimit) -> HoldingView {
         let clock = self.clock;
         loop {
             let judged = self.judge();
@@ -123,7 +123,7 @@ impl Holding {
     }
 
     /// Waits until it is known how it stands, but no longer than this.
-    pub(super) async fn known(&mut self, at_most: Duration) -> Judged {
+    pub(super) async fn known(&mut self, at_most: Duration) -> HoldingView {
         let known = async {
             loop {
                 match self.judge() {
@@ -165,24 +165,26 @@ impl Release {
     }
 }
 
-impl Drop for Holding {
+impl Drop for HoldingHandle {
     fn drop(&mut self) {
         self.release.release();
     }
 }
 
-impl Patience {
+impl WaitLimit {
     /// Begins now.
     pub(super) fn of(wait: Option<Duration>, now: Moment) -> Self {
         let to_try = if wait == Some(Duration::ZERO) { ATTEMPT_TIMEOUT } else { Duration::ZERO };
         Self { until: wait.map(|wait| now.after(wait)), to_try }
     }
 
-    pub(super) fn is_over(self, judged: Judged, now: Moment) -> bool {
+    pub(super) fn is_over(self, judged: HoldingView, now: Moment) -> bool {
         let waits_for_others = match judged {
-            Judged::Waiting { ahead } => ahead > Some(0),
-            Judged::Gathering { present } => present.is_some(),
-            Judged::Held { .. } | Judged::Leaving | Judged::Ended(_) => return false,
+            HoldingView::Waiting { ahead } => ahead > Some(0),
+            HoldingView::Gathering { present } => present.is_some(),
+            HoldingView::Held { .. } | HoldingView::Leaving | HoldingView::Ended(_) => {
+                return false;
+            }
         };
         let to_try = if waits_for_others { Duration::ZERO } else { self.to_try };
         self.until.is_some_and(|until| now >= until.after(to_try))
@@ -199,10 +201,12 @@ impl HoldingClaim {
     pub(in super::super) fn is_still_so(&self) -> bool {
         let now = self.clock.now();
         let is_held = match self.published.borrow().at(now) {
-            Judged::Held { .. } => true,
+            HoldingView::Held { .. } => true,
             // By its client's own wish.
-            Judged::Leaving | Judged::Ended(Ended::AllLeft) => return true,
-            Judged::Waiting { .. } | Judged::Gathering { .. } | Judged::Ended(_) => false,
+            HoldingView::Leaving | HoldingView::Ended(Ended::AllLeft) => return true,
+            HoldingView::Waiting { .. } | HoldingView::Gathering { .. } | HoldingView::Ended(_) => {
+                false
+            }
         };
         is_held
             && self.published.has_changed().is_ok()
@@ -211,35 +215,36 @@ impl HoldingClaim {
 }
 
 /// Returns the answer to one who gets nothing, and has nothing to wait for.
-pub(super) fn refusal(name: &HoldingName, wanted: Wanted, ended: Ended) -> Problem {
+pub(super) fn refusal(name: &HoldingName, wanted: HoldingSpec, ended: Ended) -> ProblemResponse {
     match (ended, wanted) {
-        (Ended::Refused { found }, Wanted::Lock(_)) => {
+        (Ended::Refused { found }, HoldingSpec::Lock(_)) => {
             let title = "the lock is one of another kind";
-            Problem::conflict("another-kind", title, kinds(name, wanted, found))
+            ProblemResponse::conflict("other-mode", title, kinds(name, wanted, found))
         }
-        (Ended::Refused { found }, Wanted::Barrier(_)) => {
+        (Ended::Refused { found }, HoldingSpec::Barrier(_)) => {
             let title = "the barrier is of another size";
-            Problem::conflict("another-size", title, kinds(name, wanted, found))
+            ProblemResponse::conflict("other-size", title, kinds(name, wanted, found))
         }
         (Ended::TooMany, _) => {
             let title = "too many locks and barriers";
-            Problem::unavailable("too-many-locks", title, ended.to_string())
+            ProblemResponse::unavailable("too-many-locks", title, ended.to_string())
         }
-        (Ended::Lost(_) | Ended::Released | Ended::AllLeft | Ended::Stopped, Wanted::Lock(_)) => {
-            Problem::unavailable("not-locked", "not locked", ended.to_string())
-        }
+        (
+            Ended::Lost(_) | Ended::Released | Ended::AllLeft | Ended::Stopped,
+            HoldingSpec::Lock(_),
+        ) => ProblemResponse::unavailable("not-locked", "not locked", ended.to_string()),
         (Ended::Lost(_) | Ended::Released | Ended::AllLeft | Ended::Stopped, _) => {
-            Problem::unavailable("not-entered", "not entered", ended.to_string())
+            ProblemResponse::unavailable("not-entered", "not entered", ended.to_string())
         }
     }
 }
 
-pub(super) fn kinds(name: &HoldingName, wanted: Wanted, found: Wanted) -> String {
+pub(super) fn kinds(name: &HoldingName, wanted: HoldingSpec, found: HoldingSpec) -> String {
     let rule = match wanted {
-        Wanted::Lock(_) => {
+        HoldingSpec::Lock(_) => {
             "all who ask for one lock have to name the same number of slots, or none"
         }
-        Wanted::Barrier(_) => "all who use one barrier have to name the same size",
+        HoldingSpec::Barrier(_) => "all who use one barrier have to name the same size",
     };
     format!("another asked before for {name}, {found}, and not {wanted}: {rule}")
 }

@@ -2,16 +2,16 @@
 
 use super::holding::Release;
 use crate::clock::Clock;
-use crate::holdings::{HoldingName, Judged, Published};
+use crate::holdings::{HoldingName, HoldingView, Published};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 
 #[derive(Clone, Default)]
-pub(in super::super) struct Inside(Arc<Mutex<BTreeMap<String, Member>>>);
+pub(in super::super) struct InsideRegistry(Arc<Mutex<BTreeMap<String, InsideMember>>>);
 
-struct Member {
+struct InsideMember {
     name: HoldingName,
     published: watch::Receiver<Published>,
     release: Release,
@@ -19,14 +19,14 @@ struct Member {
 }
 
 /// One of them, which is forgotten when this is dropped.
-pub(super) struct Entry {
-    all: Inside,
+pub(super) struct InsideRegistration {
+    all: InsideRegistry,
     pub(super) id: String,
     leaves: Arc<AtomicBool>,
 }
 
 /// The answer to a request to leave.
-pub(super) enum Leaving {
+pub(super) enum LeaveOutcome {
     /// The participant leaves.
     Leaves,
     /// The participant is still in front of the barrier.
@@ -35,8 +35,8 @@ pub(super) enum Leaving {
     Gone,
 }
 
-impl Inside {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Member>> {
+impl InsideRegistry {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, InsideMember>> {
         self.0.lock().expect("no code panics while holding it")
     }
 
@@ -45,41 +45,41 @@ impl Inside {
         name: HoldingName,
         published: watch::Receiver<Published>,
         release: Release,
-    ) -> Entry {
+    ) -> InsideRegistration {
         let id = format!("{:032x}", fastrand::u128(..));
         let leaves = Arc::<AtomicBool>::default();
-        let member = Member { name, published, release, leaves: leaves.clone() };
+        let member = InsideMember { name, published, release, leaves: leaves.clone() };
         self.lock().insert(id.clone(), member);
-        Entry { all: self.clone(), id, leaves }
+        InsideRegistration { all: self.clone(), id, leaves }
     }
 
     /// Has one leave.
-    pub(super) fn leave(&self, name: &HoldingName, id: &str, clock: Clock) -> Leaving {
+    pub(super) fn leave(&self, name: &HoldingName, id: &str, clock: Clock) -> LeaveOutcome {
         let all = self.lock();
         let Some(member) = all.get(id).filter(|member| member.name == *name) else {
-            return Leaving::Gone;
+            return LeaveOutcome::Gone;
         };
         let judged = member.published.borrow().at(clock.now());
         match judged {
-            Judged::Waiting { .. } | Judged::Gathering { .. } => Leaving::NotInside,
-            Judged::Held { .. } | Judged::Leaving => {
+            HoldingView::Waiting { .. } | HoldingView::Gathering { .. } => LeaveOutcome::NotInside,
+            HoldingView::Held { .. } | HoldingView::Leaving => {
                 member.leaves.store(true, Ordering::Relaxed);
                 member.release.release();
-                Leaving::Leaves
+                LeaveOutcome::Leaves
             }
-            Judged::Ended(_) => Leaving::Gone,
+            HoldingView::Ended(_) => LeaveOutcome::Gone,
         }
     }
 }
 
-impl Entry {
+impl InsideRegistration {
     /// Whether its client has had it leave.
     pub(super) fn leaves(&self) -> bool {
         self.leaves.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Entry {
+impl Drop for InsideRegistration {
     fn drop(&mut self) {
         self.all.lock().remove(&self.id);
     }

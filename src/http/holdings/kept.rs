@@ -1,9 +1,9 @@
 //! Locks that are kept for clients that cannot stream, until their time is over.
 
 use super::super::AppState;
-use super::super::problem::Problem;
-use super::holding::{Holding, HoldingClaim};
-use crate::holdings::{Ended, HoldingName, Judged};
+use super::super::problem::ProblemResponse;
+use super::holding::{HoldingClaim, HoldingHandle};
+use crate::holdings::{Ended, HoldingName, HoldingView};
 use recipes::{FencingToken, Moment};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,11 +12,11 @@ use tokio::sync::Notify;
 
 /// The locks that are kept, by the ids that their clients were given.
 #[derive(Default)]
-pub(in super::super) struct KeptLocks(Mutex<BTreeMap<String, Kept>>);
+pub(in super::super) struct TtlLocks(Mutex<BTreeMap<String, TtlLockEntry>>);
 
-struct Kept {
+struct TtlLockEntry {
     name: HoldingName,
-    holding: Holding,
+    holding: HoldingHandle,
     /// When it is given back, unless its client renews it.
     until: Moment,
     /// Notified when the lock is renewed or released before its end.
@@ -24,15 +24,15 @@ struct Kept {
 }
 
 /// A kept lock, as it stands at one moment.
-pub(super) struct Standing {
+pub(super) struct TtlLockState {
     pub(super) token: FencingToken,
     /// The end of its lease or of its time, whichever comes first.
     pub(super) until: Moment,
     pub(super) claim: HoldingClaim,
 }
 
-impl KeptLocks {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
+impl TtlLocks {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, TtlLockEntry>> {
         self.0.lock().expect("no code panics while holding it")
     }
 
@@ -40,13 +40,13 @@ impl KeptLocks {
     pub(super) fn keep(
         app: &AppState,
         name: HoldingName,
-        holding: Holding,
+        holding: HoldingHandle,
         time: Duration,
     ) -> String {
         let id = format!("{:032x}", fastrand::u128(..));
         let until = app.clock.now().after(time);
         let renewed = Arc::default();
-        app.kept.lock().insert(id.clone(), Kept { name, holding, until, renewed });
+        app.kept.lock().insert(id.clone(), TtlLockEntry { name, holding, until, renewed });
         let app = app.clone();
         let kept = id.clone();
         tokio::spawn(async move { give_back_in_time(&app, &kept).await });
@@ -59,25 +59,25 @@ impl KeptLocks {
         name: &HoldingName,
         id: &str,
         renewed: Option<Duration>,
-    ) -> Option<Standing> {
+    ) -> Option<TtlLockState> {
         let now = app.clock.now();
         let mut all = app.kept.lock();
         let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
-        let Judged::Held { token, until } = kept.holding.judge() else { return None };
+        let HoldingView::Held { token, until } = kept.holding.judge() else { return None };
         if let Some(time) = renewed {
             kept.until = now.after(time);
             kept.renewed.notify_one();
         }
         let claim = kept.holding.claim(Some(kept.until));
-        Some(Standing { token, until: until.min(kept.until), claim })
+        Some(TtlLockState { token, until: until.min(kept.until), claim })
     }
 
     /// Takes a lock out, so that it can be given back.
-    pub(super) fn take(app: &AppState, name: &HoldingName, id: &str) -> Option<Holding> {
+    pub(super) fn take(app: &AppState, name: &HoldingName, id: &str) -> Option<HoldingHandle> {
         let now = app.clock.now();
         let mut all = app.kept.lock();
         let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
-        let is_held = matches!(kept.holding.judge(), Judged::Held { .. });
+        let is_held = matches!(kept.holding.judge(), HoldingView::Held { .. });
         all.remove(id).filter(|_| is_held).map(|kept| kept.holding)
     }
 }
@@ -89,16 +89,16 @@ async fn give_back_in_time(app: &AppState, id: &str) {
             let mut all = app.kept.lock();
             let Some(kept) = all.get_mut(id) else { return };
             match kept.holding.judge() {
-                Judged::Held { until: lease_end, .. } if app.clock.now() < kept.until => {
+                HoldingView::Held { until: lease_end, .. } if app.clock.now() < kept.until => {
                     (kept.until.min(lease_end), kept.renewed.clone())
                 }
                 // Its client was told for how long it holds. While this member leaves, it is left to expire.
-                Judged::Ended(Ended::Stopped) if !kept.holding.is_gone() => return,
-                Judged::Held { .. }
-                | Judged::Waiting { .. }
-                | Judged::Gathering { .. }
-                | Judged::Leaving
-                | Judged::Ended(_) => {
+                HoldingView::Ended(Ended::Stopped) if !kept.holding.is_gone() => return,
+                HoldingView::Held { .. }
+                | HoldingView::Waiting { .. }
+                | HoldingView::Gathering { .. }
+                | HoldingView::Leaving
+                | HoldingView::Ended(_) => {
                     all.remove(id);
                     return;
                 }
@@ -112,10 +112,10 @@ async fn give_back_in_time(app: &AppState, id: &str) {
     }
 }
 
-pub(super) fn gone(name: &HoldingName) -> Problem {
+pub(super) fn gone(name: &HoldingName) -> ProblemResponse {
     let detail = format!(
         "no such lock {name} is kept here: it was lost or given back, its time was over, or it never was; ask for \
-         it anew"
+         it again"
     );
-    Problem::gone("lock-gone", "the lock is no longer held", detail)
+    ProblemResponse::gone("lock-lost", "the lock is no longer held", detail)
 }

@@ -2,22 +2,24 @@
 
 use super::super::AppState;
 use super::super::api_router::{ApiRouter, routes};
-use super::super::authorize::{Authorized, CommandHeaders, Refused};
-use super::super::claim::Claim;
-use super::super::problem::{BadRequest, Problem, Unavailable};
+use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
+use super::super::claim::LeadershipClaim;
+use super::super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::super::query::{NoQuery, WAIT, named, path, span, values};
-use super::holding::{Patience, refusal};
-use super::kept::{self, KeptLocks};
-use super::stream::{self, Told};
-use super::{BEGIN_TIMEOUT, Gone, NO_ANSWER, NotGot, Off, RELEASE_TIMEOUT, held_body, mode_words};
+use super::holding::{WaitLimit, refusal};
+use super::kept::{self, TtlLocks};
+use super::stream::{self, StreamTarget};
+use super::{
+    BEGIN_TIMEOUT, Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, held_body, mode_words,
+};
 use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
-use crate::holdings::{Ended, HoldingName, Judged, Look, Place};
+use crate::holdings::{Ended, HoldingName, HoldingView, LockQueuePlace, LookRequest};
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use recipes::holding::{Loss, Wanted};
+use recipes::holding::{HoldingSpec, Loss};
 use recipes::lock::Mode;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
@@ -73,11 +75,14 @@ struct TimeQuery {
 #[utoipa::path(get, path = api::LOCKS.path, responses(
     (status = 200, description = "In order", body = LockNames),
     BadRequest,
-    Off,
+    RecipesOff,
     Unavailable,
 ))]
-async fn names(State(app): State<AppState>, _: NoQuery) -> Result<Json<LockNames>, Problem> {
-    let names = app.look_at_locks(Look::Names).await?;
+async fn names(
+    State(app): State<AppState>,
+    _: NoQuery,
+) -> Result<Json<LockNames>, ProblemResponse> {
+    let names = app.look_at_locks(LookRequest::Names).await?;
     Ok(Json(LockNames { locks: names.to_vec() }))
 }
 
@@ -87,18 +92,18 @@ async fn names(State(app): State<AppState>, _: NoQuery) -> Result<Json<LockNames
 ), responses(
     (status = 200, description = "The queue, empty if there is none", body = LockQueue),
     BadRequest,
-    Off,
+    RecipesOff,
     Unavailable,
 ))]
 async fn queue(
     State(app): State<AppState>,
     name: Result<Path<String>, PathRejection>,
     _: NoQuery,
-) -> Result<Json<LockQueue>, Problem> {
+) -> Result<Json<LockQueue>, ProblemResponse> {
     let name = lock_name(&path(name)?)?;
     let places = look_into(&app, &name).await?;
     let (holders, waiting): (Vec<_>, Vec<_>) = places.iter().partition(|place| place.holds);
-    let written = |places: Vec<&Place>| places.into_iter().map(place).collect();
+    let written = |places: Vec<&LockQueuePlace>| places.into_iter().map(place).collect();
     Ok(Json(LockQueue { holders: written(holders), waiting: written(waiting) }))
 }
 
@@ -114,9 +119,9 @@ async fn queue(
 ), security((), ("token" = [])), responses(
     (status = 200, description = "It goes on until the lock is lost or one side ends it; the data of each event is such a body", body = api::LockEvent, content_type = "text/event-stream"),
     BadRequest,
-    Refused,
-    Off,
-    NotGot,
+    CommandRefusal,
+    RecipesOff,
+    NotAcquired,
     Unavailable,
 ))]
 async fn hold(
@@ -124,19 +129,19 @@ async fn hold(
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemResponse> {
     app.locks()?;
     let name = lock_name(&path(name)?)?;
     let [mode, slots, wait] = values(&uri, ["mode", "slots", "wait"], HOLD)?;
     let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
     let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
-    let patience = Patience::of(wait, app.clock.now());
+    let patience = WaitLimit::of(wait, app.clock.now());
     let permit = app.place()?;
-    let mut holding = app.ask_for(&name, Wanted::Lock(mode)).await?;
-    if let Judged::Ended(ended) = holding.known(BEGIN_TIMEOUT).await {
-        return Err(refusal(&name, Wanted::Lock(mode), ended));
+    let mut holding = app.ask_for(&name, HoldingSpec::Lock(mode)).await?;
+    if let HoldingView::Ended(ended) = holding.known(BEGIN_TIMEOUT).await {
+        return Err(refusal(&name, HoldingSpec::Lock(mode), ended));
     }
-    Ok(stream::stream(app, permit, name, Told::Lock(mode), holding, patience))
+    Ok(stream::stream(app, permit, name, StreamTarget::Lock(mode), holding, patience))
 }
 
 /// Gets a lock that is kept for a time, for clients that cannot stream: it has to be renewed before that is over.
@@ -148,11 +153,11 @@ async fn hold(
     LockQuery,
     TimeQuery,
 ), security((), ("token" = [])), responses(
-    (status = 201, description = "It is held", body = api::KeptLock),
+    (status = 201, description = "It is held", body = api::TtlLock),
     BadRequest,
-    Refused,
-    Off,
-    NotGot,
+    CommandRefusal,
+    RecipesOff,
+    NotAcquired,
     Unavailable,
 ))]
 async fn keep(
@@ -160,7 +165,7 @@ async fn keep(
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
-) -> Result<(StatusCode, Json<api::KeptLock>), Problem> {
+) -> Result<(StatusCode, Json<api::TtlLock>), ProblemResponse> {
     app.locks()?;
     let name = lock_name(&path(name)?)?;
     let [mode, slots, wait, ttl] = values(&uri, ["mode", "slots", "wait", "ttl"], KEEP)?;
@@ -169,23 +174,29 @@ async fn keep(
     let wait = wait.unwrap_or(WAIT_DEFAULT);
     let ttl = time(ttl)?;
     let _permit = app.place()?;
-    let patience = Patience::of(Some(wait), app.clock.now());
-    let mut holding = app.ask_for(&name, Wanted::Lock(mode)).await?;
+    let patience = WaitLimit::of(Some(wait), app.clock.now());
+    let mut holding = app.ask_for(&name, HoldingSpec::Lock(mode)).await?;
     match holding.settled(patience).await {
-        Judged::Held { .. } => {}
-        Judged::Ended(ended) => return Err(refusal(&name, Wanted::Lock(mode), ended)),
-        Judged::Waiting { ahead: Some(1..) } => {
+        HoldingView::Held { .. } => {}
+        HoldingView::Ended(ended) => return Err(refusal(&name, HoldingSpec::Lock(mode), ended)),
+        HoldingView::Waiting { ahead: Some(1..) } => {
             let detail = format!("others hold {name}, or asked before: GET /locks/{name} has them");
-            return Err(Problem::conflict("not-in-time", "the lock was not got in time", detail));
+            return Err(ProblemResponse::conflict(
+                "timed-out",
+                "the lock was not got in time",
+                detail,
+            ));
         }
-        Judged::Waiting { ahead: None | Some(0) } | Judged::Gathering { .. } | Judged::Leaving => {
-            return Err(Problem::unavailable("not-locked", "not locked", NO_ANSWER));
+        HoldingView::Waiting { ahead: None | Some(0) }
+        | HoldingView::Gathering { .. }
+        | HoldingView::Leaving => {
+            return Err(ProblemResponse::unavailable("not-locked", "not locked", NO_ANSWER));
         }
     }
-    let id = KeptLocks::keep(&app, name.clone(), holding, ttl);
+    let id = TtlLocks::keep(&app, name.clone(), holding, ttl);
     let body = kept(&app, &name, id, None);
     // Its lease may have run out since.
-    let lost = |_| refusal(&name, Wanted::Lock(mode), Ended::Lost(Loss::LeaseRanOut));
+    let lost = |_| refusal(&name, HoldingSpec::Lock(mode), Ended::Lost(Loss::LeaseRanOut));
     body.map(|body| (StatusCode::CREATED, Json(body))).map_err(lost)
 }
 
@@ -196,10 +207,10 @@ async fn keep(
     ("lock" = String, Path, description = "As it was answered"),
     TimeQuery,
 ), security((), ("token" = [])), responses(
-    (status = 200, description = "It is held on", body = api::KeptLock),
+    (status = 200, description = "It is held on", body = api::TtlLock),
     BadRequest,
-    Refused,
-    Off,
+    CommandRefusal,
+    RecipesOff,
     Gone,
     Unavailable,
 ))]
@@ -208,7 +219,7 @@ async fn renew(
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,
     uri: Uri,
-) -> Result<Json<api::KeptLock>, Problem> {
+) -> Result<Json<api::TtlLock>, ProblemResponse> {
     app.locks()?;
     let (name, id) = path(names)?;
     let name = lock_name(&name)?;
@@ -224,8 +235,8 @@ async fn renew(
 ), security((), ("token" = [])), responses(
     (status = 204, description = "It is given back"),
     BadRequest,
-    Refused,
-    Off,
+    CommandRefusal,
+    RecipesOff,
     Gone,
     Unavailable,
 ))]
@@ -234,24 +245,27 @@ async fn give_back(
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,
     _: NoQuery,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode, ProblemResponse> {
     app.locks()?;
     let (name, id) = path(names)?;
     let name = lock_name(&name)?;
-    let mut holding = KeptLocks::take(&app, &name, &id).ok_or_else(|| kept::gone(&name))?;
+    let mut holding = TtlLocks::take(&app, &name, &id).ok_or_else(|| kept::gone(&name))?;
     holding.release.release();
     match tokio::time::timeout(RELEASE_TIMEOUT, holding.gone()).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(_) => {
             let why = "it is given back for this member's part, but ZooKeeper did not confirm it: its znode may \
                        stand until the session times out";
-            Err(Problem::unavailable("unconfirmed", "not confirmed", why))
+            Err(ProblemResponse::unavailable("unconfirmed", "not confirmed", why))
         }
     }
 }
 
-pub(super) async fn look_into(app: &AppState, name: &HoldingName) -> Result<Arc<[Place]>, Problem> {
-    app.look_at_locks(|answer| Look::Queue(name.clone(), answer)).await
+pub(super) async fn look_into(
+    app: &AppState,
+    name: &HoldingName,
+) -> Result<Arc<[LockQueuePlace]>, ProblemResponse> {
+    app.look_at_locks(|answer| LookRequest::Queue(name.clone(), answer)).await
 }
 
 /// Returns the body about a lock that is kept, and has this answer claim it.
@@ -260,17 +274,17 @@ fn kept(
     name: &HoldingName,
     id: String,
     renewed: Option<Duration>,
-) -> Result<api::KeptLock, Problem> {
-    let standing = KeptLocks::standing(app, name, &id, renewed);
-    let kept::Standing { token, until, claim } = standing.ok_or_else(|| kept::gone(name))?;
-    if let Some(of_this_answer) = Claim::of_this_answer() {
+) -> Result<api::TtlLock, ProblemResponse> {
+    let standing = TtlLocks::standing(app, name, &id, renewed);
+    let kept::TtlLockState { token, until, claim } = standing.ok_or_else(|| kept::gone(name))?;
+    if let Some(of_this_answer) = LeadershipClaim::of_this_answer() {
         of_this_answer.about(claim);
         of_this_answer.says_held(true);
     }
-    Ok(api::KeptLock { lock: id, held: held_body(app, token, until) })
+    Ok(api::TtlLock { lock: id, held: held_body(app, token, until) })
 }
 
-pub(super) fn place(place: &Place) -> LockPlace {
+pub(super) fn place(place: &LockQueuePlace) -> LockPlace {
     let (mode, slots) = mode_words(place.entry.mode);
     LockPlace {
         member: place.member.clone(),
@@ -282,12 +296,12 @@ pub(super) fn place(place: &Place) -> LockPlace {
     }
 }
 
-fn lock_name(written: &str) -> Result<HoldingName, Problem> {
+fn lock_name(written: &str) -> Result<HoldingName, ProblemResponse> {
     named(written, "lock's name", "migrate")
 }
 
-fn lock_mode(mode: Option<&str>, slots: Option<&str>) -> Result<Mode, Problem> {
-    let wrong = |why: String| Err(Problem::bad_request(why));
+fn lock_mode(mode: Option<&str>, slots: Option<&str>) -> Result<Mode, ProblemResponse> {
+    let wrong = |why: String| Err(ProblemResponse::bad_request(why));
     match (mode, slots) {
         (None | Some("exclusive"), None) => Ok(Mode::Exclusive),
         (Some("shared"), None) => Ok(Mode::Shared),
@@ -304,6 +318,6 @@ fn lock_mode(mode: Option<&str>, slots: Option<&str>) -> Result<Mode, Problem> {
     }
 }
 
-fn time(ttl: Option<String>) -> Result<Duration, Problem> {
+fn time(ttl: Option<String>) -> Result<Duration, ProblemResponse> {
     Ok(ttl.map(|ttl| span("ttl", &ttl, &TTL)).transpose()?.unwrap_or(TTL_DEFAULT))
 }

@@ -15,19 +15,19 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub(super) use asked::AskedHoldings;
+pub(super) use asked::HoldingRegistry;
 pub(super) use holding::HoldingClaim;
-pub(super) use inside::Inside;
-pub(super) use kept::KeptLocks;
+pub(super) use inside::InsideRegistry;
+pub(super) use kept::TtlLocks;
 
 use super::AppState;
 use super::api_router::ApiRouter;
-use super::problem::Problem;
+use super::problem::ProblemResponse;
 use super::verdict::millis;
 use crate::api::{self, LockHeld, LockMode};
 use crate::config::table;
-use crate::holdings::{Answer, HoldingsHandle, Look};
-use recipes::holding::Wanted;
+use crate::holdings::{Answer, HoldingsHandle, LookRequest};
+use recipes::holding::HoldingSpec;
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
@@ -52,12 +52,12 @@ pub(super) fn routes() -> ApiRouter {
 /// They are switched off.
 #[derive(IntoResponses)]
 #[response(status = 404, content_type = "application/problem+json")]
-struct Off(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+struct RecipesOff(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
 /// The lock is of another kind, or was not acquired in time.
 #[derive(IntoResponses)]
 #[response(status = 409, content_type = "application/problem+json")]
-struct NotGot(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+struct NotAcquired(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
 /// The lock is no longer held.
 #[derive(IntoResponses)]
@@ -66,41 +66,48 @@ struct Gone(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
 impl AppState {
     /// Returns where to ask for this, unless such are switched off.
-    fn holdings(&self, wanted: Wanted) -> Result<&HoldingsHandle, Problem> {
+    fn holdings(&self, wanted: HoldingSpec) -> Result<&HoldingsHandle, ProblemResponse> {
         match wanted {
-            Wanted::Lock(_) => self.locks(),
-            Wanted::Barrier(_) => self.barriers(),
+            HoldingSpec::Lock(_) => self.locks(),
+            HoldingSpec::Barrier(_) => self.barriers(),
         }
     }
 
-    fn locks(&self) -> Result<&HoldingsHandle, Problem> {
+    fn locks(&self) -> Result<&HoldingsHandle, ProblemResponse> {
         let holdings = self.status.holdings.as_ref().filter(|holdings| holdings.switched_on.locks);
         holdings.ok_or_else(|| {
             let detail = switched_off(table::RECIPES_ROOT.key(), "locks");
-            Problem::off("locks-off", "locks are switched off", detail)
+            ProblemResponse::off("recipes-off", "locks are switched off", detail)
         })
     }
 
-    fn barriers(&self) -> Result<&HoldingsHandle, Problem> {
+    fn barriers(&self) -> Result<&HoldingsHandle, ProblemResponse> {
         let holdings =
             self.status.holdings.as_ref().filter(|holdings| holdings.switched_on.barriers);
         holdings.ok_or_else(|| {
             let detail = switched_off(table::RECIPES_ROOT.key(), "barriers");
-            Problem::off("barriers-off", "barriers are switched off", detail)
+            ProblemResponse::off("recipes-off", "barriers are switched off", detail)
         })
     }
 
-    async fn look_at_locks<T>(&self, look: impl FnOnce(Answer<T>) -> Look) -> Result<T, Problem> {
+    async fn look_at_locks<T>(
+        &self,
+        look: impl FnOnce(Answer<T>) -> LookRequest,
+    ) -> Result<T, ProblemResponse> {
         let read = look_at(self.locks()?, look).await;
-        read.map_err(|why| Problem::unread("locks-unread", "the locks cannot be read", why))
+        read.map_err(|why| {
+            ProblemResponse::unread("locks-unavailable", "the locks cannot be read", why)
+        })
     }
 
     async fn look_at_barriers<T>(
         &self,
-        look: impl FnOnce(Answer<T>) -> Look,
-    ) -> Result<T, Problem> {
+        look: impl FnOnce(Answer<T>) -> LookRequest,
+    ) -> Result<T, ProblemResponse> {
         let read = look_at(self.barriers()?, look).await;
-        read.map_err(|why| Problem::unread("barriers-unread", "the barriers cannot be read", why))
+        read.map_err(|why| {
+            ProblemResponse::unread("barriers-unavailable", "the barriers cannot be read", why)
+        })
     }
 }
 
@@ -112,7 +119,7 @@ fn switched_off(key: &str, what: &str) -> String {
 
 async fn look_at<T>(
     holdings: &HoldingsHandle,
-    look: impl FnOnce(Answer<T>) -> Look,
+    look: impl FnOnce(Answer<T>) -> LookRequest,
 ) -> Result<T, String> {
     let (answer, answered) = oneshot::channel();
     let asked = holdings.looks.try_send(look(answer));

@@ -2,18 +2,18 @@
 //! server-sent events.
 
 use super::super::AppState;
-use super::super::claim::Claim;
+use super::super::claim::LeadershipClaim;
 use super::super::events::{KEEP_ALIVE, framed, streamed};
 use super::super::requests::OpenStream;
-use super::holding::{Holding, Patience, kinds};
-use super::inside::Entry;
+use super::holding::{HoldingHandle, WaitLimit, kinds};
+use super::inside::InsideRegistration;
 use super::locks::{look_into, place};
 use super::{NO_ANSWER, held_body};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockWaiting};
-use crate::holdings::{Ended, HoldingName, Judged};
+use crate::holdings::{Ended, HoldingName, HoldingView};
 use axum::response::Response;
 use futures_util::stream::StreamExt;
-use recipes::holding::Wanted;
+use recipes::holding::HoldingSpec;
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
 use std::num::NonZeroU32;
@@ -25,22 +25,22 @@ use tokio::task::AbortHandle;
 const UNREAD: &str = "nothing was read for as long as the lease ran";
 
 /// The lock or barrier of a stream.
-pub(super) enum Told {
+pub(super) enum StreamTarget {
     Lock(Mode),
-    Barrier(NonZeroU32, Entry),
+    Barrier(NonZeroU32, InsideRegistration),
 }
 
 struct HoldingStream {
     app: AppState,
     name: HoldingName,
-    told: Told,
-    holding: Holding,
-    patience: Patience,
-    said: Said,
+    told: StreamTarget,
+    holding: HoldingHandle,
+    patience: WaitLimit,
+    said: LastEvent,
     /// The lock is held until its client releases it, even while the member leaves.
     is_held_to_the_end: bool,
     /// Of the answer whose body this is.
-    claim: Option<Arc<Claim>>,
+    claim: Option<Arc<LeadershipClaim>>,
     /// Until when the client was last told that it holds.
     told_until: watch::Sender<Option<Moment>>,
     watchdog: AbortHandle,
@@ -50,7 +50,7 @@ struct HoldingStream {
 
 /// The last event that was sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum LastEvent {
     Nothing,
     Waits {
         ahead: usize,
@@ -71,11 +71,11 @@ pub(super) fn stream(
     app: AppState,
     permit: OwnedSemaphorePermit,
     name: HoldingName,
-    told: Told,
-    holding: Holding,
-    patience: Patience,
+    told: StreamTarget,
+    holding: HoldingHandle,
+    patience: WaitLimit,
 ) -> Response {
-    let claim = Claim::of_this_answer();
+    let claim = LeadershipClaim::of_this_answer();
     if let Some(claim) = &claim {
         claim.about(holding.claim(None));
     }
@@ -100,7 +100,7 @@ pub(super) fn stream(
         told,
         holding,
         patience,
-        said: Said::Nothing,
+        said: LastEvent::Nothing,
         is_held_to_the_end: false,
         claim,
         told_until,
@@ -118,7 +118,7 @@ pub(super) fn stream(
 
 impl HoldingStream {
     async fn next(&mut self) -> Option<String> {
-        if self.said == Said::Ended {
+        if self.said == LastEvent::Ended {
             if self.is_held_to_the_end {
                 self.holding.gone().await;
             }
@@ -128,38 +128,42 @@ impl HoldingStream {
             let judged = self.holding.judge();
             let now = self.app.clock.now();
             match judged {
-                Judged::Held { token, until } if self.said != (Said::Holds { until }) => {
+                HoldingView::Held { token, until } if self.said != (LastEvent::Holds { until }) => {
                     return Some(self.holds(token, until));
                 }
-                Judged::Held { .. } => {}
-                Judged::Ended(ended) => return Some(self.end(ended)),
-                Judged::Leaving if !self.told.leaves() => return Some(self.end(Ended::Released)),
-                Judged::Leaving => self.says(Said::Leaves),
-                Judged::Waiting { .. } | Judged::Gathering { .. }
+                HoldingView::Held { .. } => {}
+                HoldingView::Ended(ended) => return Some(self.end(ended)),
+                HoldingView::Leaving if !self.told.leaves() => {
+                    return Some(self.end(Ended::Released));
+                }
+                HoldingView::Leaving => self.says(LastEvent::Leaves),
+                HoldingView::Waiting { .. } | HoldingView::Gathering { .. }
                     if self.patience.is_over(judged, now) =>
                 {
                     self.holding.release.release();
                     return Some(self.last("timeout", self.told.not_in_time(judged).into()));
                 }
-                Judged::Waiting { ahead: Some(ahead) } if self.said != (Said::Waits { ahead }) => {
+                HoldingView::Waiting { ahead: Some(ahead) }
+                    if self.said != (LastEvent::Waits { ahead }) =>
+                {
                     let holders = tokio::select! {
                         biased;
                         () = self.holding.changed(judged) => continue,
                         holders = holders(&self.app, &self.name) => holders,
                     };
-                    self.says(Said::Waits { ahead });
+                    self.says(LastEvent::Waits { ahead });
                     let position = self.told.position(ahead);
                     let body = LockWaiting { position, holders };
                     return Some(framed("waiting", None, &api::json(&body)));
                 }
-                Judged::Gathering { present: Some(present) }
-                    if self.said != (Said::Gathers { present }) =>
+                HoldingView::Gathering { present: Some(present) }
+                    if self.said != (LastEvent::Gathers { present }) =>
                 {
-                    self.says(Said::Gathers { present });
+                    self.says(LastEvent::Gathers { present });
                     let body = self.told.gathering(present);
                     return Some(framed("waiting", None, &api::json(&body)));
                 }
-                Judged::Waiting { .. } | Judged::Gathering { .. } => {}
+                HoldingView::Waiting { .. } | HoldingView::Gathering { .. } => {}
             }
             let next = self.patience.next(now).filter(|_| judged.is_waiting());
             tokio::select! {
@@ -171,13 +175,13 @@ impl HoldingStream {
     }
 
     fn holds(&mut self, token: FencingToken, until: Moment) -> String {
-        let is_new = !matches!(self.said, Said::Holds { .. });
-        self.says(Said::Holds { until });
+        let is_new = !matches!(self.said, LastEvent::Holds { .. });
+        self.says(LastEvent::Holds { until });
         let held = held_body(&self.app, token, until);
         match &self.told {
-            Told::Lock(_) if is_new => framed("held", None, &api::json(&held)),
-            Told::Lock(_) => framed("renewed", None, &api::json(&held)),
-            Told::Barrier(_, entry) => {
+            StreamTarget::Lock(_) if is_new => framed("held", None, &api::json(&held)),
+            StreamTarget::Lock(_) => framed("renewed", None, &api::json(&held)),
+            StreamTarget::Barrier(_, entry) => {
                 let event = if is_new { "entered" } else { "renewed" };
                 framed(event, None, &api::json(&BarrierEntered { id: entry.id.clone(), held }))
             }
@@ -186,7 +190,7 @@ impl HoldingStream {
 
     fn end(&mut self, ended: Ended) -> String {
         self.is_held_to_the_end =
-            ended == Ended::Stopped && matches!(self.said, Said::Holds { .. });
+            ended == Ended::Stopped && matches!(self.said, LastEvent::Holds { .. });
         let wanted = self.told.wanted();
         match ended {
             Ended::Refused { found } => self.last("refused", kinds(&self.name, wanted, found)),
@@ -199,19 +203,19 @@ impl HoldingStream {
     }
 
     fn last(&mut self, event: &str, why: String) -> String {
-        self.says(Said::Ended);
+        self.says(LastEvent::Ended);
         framed(event, None, &api::json(&LockEnded { why }))
     }
 
-    fn says(&mut self, said: Said) {
+    fn says(&mut self, said: LastEvent) {
         self.said = said;
         let until = match said {
-            Said::Holds { until } => Some(until),
-            Said::Nothing
-            | Said::Waits { .. }
-            | Said::Gathers { .. }
-            | Said::Leaves
-            | Said::Ended => None,
+            LastEvent::Holds { until } => Some(until),
+            LastEvent::Nothing
+            | LastEvent::Waits { .. }
+            | LastEvent::Gathers { .. }
+            | LastEvent::Leaves
+            | LastEvent::Ended => None,
         };
         if let Some(claim) = &self.claim {
             claim.says_held(until.is_some());
@@ -220,11 +224,11 @@ impl HoldingStream {
     }
 }
 
-impl Told {
-    fn wanted(&self) -> Wanted {
+impl StreamTarget {
+    fn wanted(&self) -> HoldingSpec {
         match self {
-            Self::Lock(mode) => Wanted::Lock(*mode),
-            Self::Barrier(size, _) => Wanted::Barrier(*size),
+            Self::Lock(mode) => HoldingSpec::Lock(*mode),
+            Self::Barrier(size, _) => HoldingSpec::Barrier(*size),
         }
     }
 
@@ -233,7 +237,7 @@ impl Told {
         matches!(self, Self::Barrier(_, entry) if entry.leaves())
     }
 
-    fn not_in_time(&self, judged: Judged) -> &'static str {
+    fn not_in_time(&self, judged: HoldingView) -> &'static str {
         match self {
             _ if judged.is_unknown() => NO_ANSWER,
             Self::Lock(_) => "the lock was not free in time",

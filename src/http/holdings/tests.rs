@@ -1,11 +1,11 @@
 //! The contract of locks and barriers over HTTP, with a runner that tests step by hand.
 
-use super::super::serve::Claims;
+use super::super::serve::ResponseClaim;
 use super::super::tests::{api, api_of, member};
 use super::super::{Handler, Service};
 use super::*;
 use crate::clock::Clock;
-use crate::holdings::{self, Ask, Ended, HoldingsRequests, Place, Published, SwitchedOn};
+use crate::holdings::{self, Ask, Ended, HoldingsRequests, LockQueuePlace, Published, SwitchedOn};
 use crate::status::{self, StatusHandle, StatusPublisher};
 use axum::body::Body;
 use axum::extract::Request;
@@ -13,8 +13,8 @@ use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use recipes::barrier::{self, Reading, Ready, Round};
-use recipes::holding::{Event, HoldingId, Holdings, Loss, Wanted};
-use recipes::lock::{self, Entry};
+use recipes::holding::{Event, HoldingId, HoldingSpec, Holdings, Loss};
+use recipes::lock::{self, LockEntry};
 use recipes::{Margins, Sequence, SessionId, Ticket};
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
@@ -38,7 +38,7 @@ async fn where_locks_are_switched_off_each_request_says_so_and_what_to_set() {
         let answer = ask(&service, method, path).await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
         let why = text(answer).await;
-        assert!(why.contains("locks-off") && why.contains("recipes.root"), "{why}");
+        assert!(why.contains("recipes-off") && why.contains("recipes.root"), "{why}");
     }
     for (method, path) in [
         (Method::GET, "/barriers"),
@@ -49,7 +49,7 @@ async fn where_locks_are_switched_off_each_request_says_so_and_what_to_set() {
         let answer = ask(&service, method, path).await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
         let why = text(answer).await;
-        assert!(why.contains("barriers-off") && why.contains("recipes.root"), "{why}");
+        assert!(why.contains("recipes-off") && why.contains("recipes.root"), "{why}");
     }
 }
 
@@ -221,20 +221,16 @@ async fn who_waits_no_longer_is_told_and_gives_its_place_up() {
     let request = ordered(Method::PUT, "/locks/migrate?wait=0s");
     let (answer, mut one) = tokio::join!(scene.service.answer(request), waits(&mut scene.requests));
     assert_eq!(answer.status(), StatusCode::CONFLICT);
-    assert!(text(answer).await.contains("not-in-time"));
+    assert!(text(answer).await.contains("timed-out"));
     assert!(one.is_released());
 }
 
 #[tokio::test]
 async fn a_lock_of_another_kind_is_refused_with_both_and_one_too_many_with_the_limit() {
     let mut scene = Scene::new();
-    let found = Wanted::Lock(Mode::Slots(NonZeroU32::new(2).unwrap()));
+    let found = HoldingSpec::Lock(Mode::Slots(NonZeroU32::new(2).unwrap()));
     for (ended, status, words) in [
-        (
-            Ended::Refused { found },
-            StatusCode::CONFLICT,
-            vec!["another-kind", "2 slots", "3 slots"],
-        ),
+        (Ended::Refused { found }, StatusCode::CONFLICT, vec!["other-mode", "2 slots", "3 slots"]),
         (Ended::TooMany, StatusCode::SERVICE_UNAVAILABLE, vec!["too-many-locks", "1024"]),
         (Ended::Stopped, StatusCode::SERVICE_UNAVAILABLE, vec!["leaves"]),
     ] {
@@ -263,13 +259,16 @@ async fn a_kept_lock_is_renewed_by_its_id_and_given_back() {
     one.commits();
     let renewed = ask(&scene.service, Method::PUT, &path).await;
     assert_eq!(renewed.status(), StatusCode::OK);
-    let claim = renewed.extensions().get::<Claims>().expect("each answer has one").0.clone();
+    let claim = renewed.extensions().get::<ResponseClaim>().expect("each answer has one").0.clone();
     assert!(claim.is_still_so());
     let renewed: Value = serde_json::from_str(&text(renewed).await).unwrap();
     assert_eq!((&renewed["lock"], &renewed["token"]), (&kept["lock"], &kept["token"]));
-    for stranger in ["/locks/job/0".to_owned(), path.replace("job", "other")] {
+    for unknown_znode in ["/locks/job/0".to_owned(), path.replace("job", "other")] {
         for method in [Method::PUT, Method::DELETE] {
-            assert_eq!(ask(&scene.service, method, &stranger).await.status(), StatusCode::GONE);
+            assert_eq!(
+                ask(&scene.service, method, &unknown_znode).await.status(),
+                StatusCode::GONE
+            );
         }
     }
 
@@ -315,7 +314,7 @@ async fn a_barrier_is_told_of_from_the_first_that_waits_to_the_last_that_leaves(
     let mut scene = Scene::new();
     let waits = async |requests: &mut HoldingsRequests| {
         let mut one = One::taken_from(requests).await;
-        let wanted = Wanted::Barrier(NonZeroU32::new(2).unwrap());
+        let wanted = HoldingSpec::Barrier(NonZeroU32::new(2).unwrap());
         assert_eq!((one.ask.name.as_str(), one.ask.wanted), ("deploy", wanted));
         one.gathers(&[OWN], None);
         one
@@ -392,12 +391,12 @@ async fn a_barrier_of_another_size_is_refused_with_both() {
     let request = ordered(Method::POST, "/barriers/deploy?size=3");
     let ends = async {
         let one = One::taken_from(&mut scene.requests).await;
-        one.ends(Ended::Refused { found: Wanted::Barrier(NonZeroU32::new(2).unwrap()) });
+        one.ends(Ended::Refused { found: HoldingSpec::Barrier(NonZeroU32::new(2).unwrap()) });
     };
     let (answer, ()) = tokio::join!(scene.service.answer(request), ends);
     assert_eq!(answer.status(), StatusCode::CONFLICT);
     let why = text(answer).await;
-    for word in ["another-size", "a barrier of 2", "a barrier of 3"] {
+    for word in ["other-size", "a barrier of 2", "a barrier of 3"] {
         assert!(why.contains(word), "{why}");
     }
 }
@@ -513,13 +512,15 @@ impl Scene {
 
     /// Shows one holder with this number and token to who looks.
     async fn shows(&mut self, number: i32) {
-        let Some(Look::Queue(_, answer)) = self.requests.looks.recv().await else { panic!() };
-        let entry = Entry { sequence: sequence(number), mode: Mode::Exclusive };
+        let Some(LookRequest::Queue(_, answer)) = self.requests.looks.recv().await else {
+            panic!()
+        };
+        let entry = LockEntry { sequence: sequence(number), mode: Mode::Exclusive };
         let znode = entry.name();
         let since = SystemTime::UNIX_EPOCH;
         let ticket = ticket(number);
         let member = Some("b".to_owned());
-        let place = Place { entry, ticket, znode, member, since, holds: true };
+        let place = LockQueuePlace { entry, ticket, znode, member, since, holds: true };
         answer.send(Ok([place].into())).unwrap();
     }
 }
@@ -547,8 +548,10 @@ impl One {
         let ticket = ticket(OWN);
         let sent_at = None;
         one.step(match one.ask.wanted {
-            Wanted::Lock(_) => Event::Lock(ID, lock::Event::Joined { ticket, sent_at }),
-            Wanted::Barrier(_) => Event::Barrier(ID, barrier::Event::Joined { ticket, sent_at }),
+            HoldingSpec::Lock(_) => Event::Lock(ID, lock::Event::Joined { ticket, sent_at }),
+            HoldingSpec::Barrier(_) => {
+                Event::Barrier(ID, barrier::Event::Joined { ticket, sent_at })
+            }
         });
         one
     }
@@ -563,14 +566,14 @@ impl One {
 
     /// Reads a barrier with these in it, which is open up to the last.
     fn gathers(&mut self, members: &[i32], last: Option<i32>) {
-        let entry = |&number| barrier::Entry { sequence: sequence(number), size: None };
+        let entry = |&number| barrier::BarrierEntry { sequence: sequence(number), size: None };
         let ready = last.map(|last| Ready { last: sequence(last), size: None });
         let reading = Reading::of(Round(1), members.iter().map(entry).collect(), ready);
         self.step(Event::Barrier(ID, barrier::Event::Read(reading)));
     }
 
     fn mode(&self) -> Mode {
-        let Wanted::Lock(mode) = self.ask.wanted else { panic!("{}", self.ask.wanted) };
+        let HoldingSpec::Lock(mode) = self.ask.wanted else { panic!("{}", self.ask.wanted) };
         mode
     }
 
@@ -582,7 +585,7 @@ impl One {
     }
 
     fn reads(&mut self, ahead: &[(i32, Mode)]) {
-        let entry = |&(number, mode)| Entry { sequence: sequence(number), mode };
+        let entry = |&(number, mode)| LockEntry { sequence: sequence(number), mode };
         let queue = ahead.iter().chain([&(OWN, self.mode())]).map(entry).collect();
         self.step(Event::Lock(ID, lock::Event::QueueRead(queue)));
     }

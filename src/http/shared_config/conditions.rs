@@ -1,6 +1,6 @@
 //! Conditional requests: the version that the client expects, by RFC 9110.
 
-use super::super::problem::Problem;
+use super::super::problem::ProblemResponse;
 use crate::shared_config::Condition;
 use axum::http::{HeaderMap, HeaderValue, header};
 
@@ -8,8 +8,8 @@ use axum::http::{HeaderMap, HeaderValue, header};
 ///
 /// # Errors
 /// The headers say what no version can be, or contradict each other.
-pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
-    let wrong = |why: &str| Err(Problem::bad_request(why));
+pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, ProblemResponse> {
+    let wrong = |why: &str| Err(ProblemResponse::bad_request(why));
     let found = one(headers, header::IF_MATCH)?;
     let absent = one(headers, header::IF_NONE_MATCH)?;
     match (found.as_deref(), absent.as_deref()) {
@@ -36,12 +36,12 @@ pub(super) fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
 }
 
 /// Returns the only value of a header.
-fn one(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<String>, Problem> {
+fn one(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<String>, ProblemResponse> {
     let mut all = headers.get_all(&name).iter();
     let first = all.next().map(|value| value.to_str().unwrap_or_default().trim().to_owned());
     match all.next() {
         None => Ok(first),
-        Some(_) => Err(Problem::bad_request(format!("the header {name} is there twice"))),
+        Some(_) => Err(ProblemResponse::bad_request(format!("the header {name} is there twice"))),
     }
 }
 

@@ -12,18 +12,18 @@ pub(super) use stream::ValueEvents;
 
 use self::conditions::{condition, is_known};
 use super::api_router::{ApiRouter, routes};
-use super::authorize::{Authorized, CommandHeaders, Refused};
+use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
 use super::leader::Wait;
-use super::problem::{BadRequest, Problem, Unavailable, version_tag};
+use super::problem::{BadRequest, ProblemResponse, Unavailable, version_tag};
 use super::query::{NoQuery, named, path, values};
 use super::{AppState, common_headers};
 use crate::api::{self, ConfigNames, ConfigWritten};
 use crate::config::table;
 use crate::shared_config::{
-    Condition, ConfigHandle, ConfigName, NAMES_MAX, Reading, Request as Ask, TooMany, Unwritten,
-    VALUE_MAX, Value, Watched, Write, WriteAction, Written,
+    Condition, ConfigHandle, ConfigName, ConfigRequest as Ask, NAMES_MAX, TooMany, VALUE_MAX,
+    Value, ValueReading, ValueWrite, WatchedValue, WriteAction, WriteError, WriteOutcome,
 };
-use crate::status::Undone;
+use crate::status::CommandError;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
@@ -67,7 +67,7 @@ struct NotOurs(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 /// Another version is there, or none: `ETag` has it.
 #[derive(IntoResponses)]
 #[response(status = 412, content_type = "application/problem+json")]
-struct Differs(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+struct VersionMismatch(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
 /// The value is too long.
 #[derive(IntoResponses)]
@@ -126,7 +126,7 @@ struct PutQuery {
 async fn config_names(
     State(app): State<AppState>,
     _: NoQuery,
-) -> Result<Json<ConfigNames>, Problem> {
+) -> Result<Json<ConfigNames>, ProblemResponse> {
     let names = app.ask(Ask::Names, READ_TIMEOUT).await?.map_err(unread)?;
     Ok(Json(ConfigNames { names: names.to_vec() }))
 }
@@ -148,7 +148,7 @@ async fn config(
     State(app): State<AppState>,
     name: Result<Path<String>, PathRejection>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemResponse> {
     app.shared_config()?;
     let name = config_name(name)?;
     let wait = Wait::asked(request.uri())?;
@@ -186,11 +186,11 @@ async fn config(
     (status = 200, description = "It is replaced", body = ConfigWritten),
     (status = 201, description = "It is created", body = ConfigWritten),
     BadRequest,
-    Refused,
+    CommandRefusal,
     NotThere,
     (status = 408, description = "The end of the body did not come in time", body = api::Problem, content_type = "application/problem+json"),
     NotOurs,
-    Differs,
+    VersionMismatch,
     TooLong,
     Unavailable,
 ))]
@@ -199,7 +199,7 @@ async fn put_config(
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemResponse> {
     app.shared_config()?;
     let name = config_name(name)?;
     let [ephemeral] = values(request.uri(), ["ephemeral"], PUT)?;
@@ -208,13 +208,13 @@ async fn put_config(
         Some("1") => true,
         Some(other) => {
             let why = format!("ephemeral={other:?} must be 1 or 0: write {PUT}");
-            return Err(Problem::bad_request(why));
+            return Err(ProblemResponse::bad_request(why));
         }
     };
     let condition = condition(request.headers())?;
     let data = body(request).await?;
     let action = WriteAction::Put { data, is_ephemeral };
-    app.write(Write { name, action, condition }).await
+    app.write(ValueWrite { name, action, condition }).await
 }
 
 /// Deletes a value.
@@ -225,9 +225,9 @@ async fn put_config(
 ), security((), ("token" = [])), responses(
     (status = 204, description = "It is deleted"),
     BadRequest,
-    Refused,
+    CommandRefusal,
     NotThere,
-    Differs,
+    VersionMismatch,
     Unavailable,
 ))]
 async fn delete_config(
@@ -236,27 +236,27 @@ async fn delete_config(
     name: Result<Path<String>, PathRejection>,
     _: NoQuery,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemResponse> {
     app.shared_config()?;
     let name = config_name(name)?;
     let condition = condition(&headers)?;
     if condition == Condition::Absent {
         let why = "If-None-Match is of no use with DELETE: write If-Match: \"3\"";
-        return Err(Problem::bad_request(why));
+        return Err(ProblemResponse::bad_request(why));
     }
-    app.write(Write { name, action: WriteAction::Delete, condition }).await
+    app.write(ValueWrite { name, action: WriteAction::Delete, condition }).await
 }
 
 impl AppState {
     /// Returns where to ask for the shared configuration, unless it is switched off.
-    fn shared_config(&self) -> Result<&ConfigHandle, Problem> {
+    fn shared_config(&self) -> Result<&ConfigHandle, ProblemResponse> {
         self.status.shared_config.as_ref().ok_or_else(|| {
             let key = table::RECIPES_ROOT.key();
             let detail = format!(
                 "{key} is empty in this member's configuration: set it to the path with the shared \
                  configuration in config below it"
             );
-            Problem::off("config-off", "the shared configuration is switched off", detail)
+            ProblemResponse::off("recipes-off", "the shared configuration is switched off", detail)
         })
     }
 
@@ -265,7 +265,7 @@ impl AppState {
         &self,
         ask: impl FnOnce(oneshot::Sender<T>) -> Ask,
         patience: Duration,
-    ) -> Result<T, Problem> {
+    ) -> Result<T, ProblemResponse> {
         let (answer, answered) = oneshot::channel();
         let asked = self.shared_config()?.requests.try_send(ask(answer));
         asked.map_err(|_| unread("too many ask at once"))?;
@@ -276,31 +276,31 @@ impl AppState {
         }
     }
 
-    async fn watched(&self, name: &ConfigName) -> Result<Watched, Problem> {
+    async fn watched(&self, name: &ConfigName) -> Result<WatchedValue, ProblemResponse> {
         let watched = self.ask(|answer| Ask::Watch(name.clone(), answer), READ_TIMEOUT).await?;
         watched.map_err(|TooMany| too_many())
     }
 
-    async fn write(&self, write: Write) -> Result<Response, Problem> {
+    async fn write(&self, write: ValueWrite) -> Result<Response, ProblemResponse> {
         // One whose client has closed the connection by now is not written: see `AppState::command`.
         tokio::task::yield_now().await;
         let name = write.name.clone();
         let condition = write.condition;
         let (answer, answered) = oneshot::channel();
         let asked = self.shared_config()?.requests.try_send(Ask::Write(write, answer));
-        asked.map_err(|_| Problem::undone(Undone::NotTaken))?;
+        asked.map_err(|_| ProblemResponse::undone(CommandError::NotTaken))?;
         let written = match timeout(WRITE_TIMEOUT, answered).await {
             Ok(Ok(written)) => written,
-            Ok(Err(_)) | Err(_) => Err(Unwritten::Unknown),
+            Ok(Err(_)) | Err(_) => Err(WriteError::Unknown),
         };
         match written {
-            Ok(Written::Created { version, index }) => {
+            Ok(WriteOutcome::Created { version, index }) => {
                 Ok(written_as(StatusCode::CREATED, version, index))
             }
-            Ok(Written::Changed { version, index }) => {
+            Ok(WriteOutcome::Changed { version, index }) => {
                 Ok(written_as(StatusCode::OK, version, index))
             }
-            Ok(Written::Deleted { index }) => {
+            Ok(WriteOutcome::Deleted { index }) => {
                 Ok((StatusCode::NO_CONTENT, HeaderMap::from_iter(common_headers(index)))
                     .into_response())
             }
@@ -314,64 +314,70 @@ impl AppState {
         format!("{root}/{name}")
     }
 
-    fn not_there(&self, name: &ConfigName) -> Problem {
+    fn not_there(&self, name: &ConfigName) -> ProblemResponse {
         let detail = format!(
             "there is nothing at {} in ZooKeeper: PUT /config/{name} creates it, and ?index= waits for it",
             self.path_of(name)
         );
-        Problem::off("no-such-value", "no such value", detail)
+        ProblemResponse::off("no-such-value", "no such value", detail)
     }
 
-    fn refusal(&self, name: &ConfigName, condition: Condition, why: Unwritten) -> Problem {
+    fn refusal(&self, name: &ConfigName, condition: Condition, why: WriteError) -> ProblemResponse {
         match why {
-            Unwritten::Differs { found } => differs(name, condition, found),
-            Unwritten::NotThere if condition == Condition::None => self.not_there(name),
-            Unwritten::NotThere => differs(name, condition, None),
-            Unwritten::NotOurs => {
+            WriteError::Differs { found } => differs(name, condition, found),
+            WriteError::NotThere if condition == Condition::None => self.not_there(name),
+            WriteError::NotThere => differs(name, condition, None),
+            WriteError::NotOurs => {
                 let detail = format!(
                     "{} stands already, and does not go with this member's session: delete it first, or write it \
                      without ephemeral",
                     self.path_of(name)
                 );
-                Problem::conflict("not-ephemeral", "another's value, or a lasting one", detail)
+                ProblemResponse::conflict(
+                    "not-ephemeral",
+                    "another's value, or a lasting one",
+                    detail,
+                )
             }
-            Unwritten::TooMany => too_many(),
-            Unwritten::Refused(why) => Problem::unavailable("refused", "ZooKeeper refuses it", why),
-            Unwritten::NotSent => {
+            WriteError::TooMany => too_many(),
+            WriteError::Refused(why) => {
+                ProblemResponse::unavailable("refused", "ZooKeeper refuses it", why)
+            }
+            WriteError::NotSent => {
                 let why = "not connected to ZooKeeper, and nothing was written: /status says how this member \
                            stands with it";
-                Problem::unavailable("not-written", "not written", why)
+                ProblemResponse::unavailable("not-written", "not written", why)
             }
-            Unwritten::Unknown => {
+            WriteError::Unknown => {
                 let why = format!(
                     "ZooKeeper did not answer in time: it may be written or not. GET /config/{name} tells"
                 );
-                Problem::unavailable("unconfirmed", "not confirmed", why)
+                ProblemResponse::unavailable("unconfirmed", "not confirmed", why)
             }
         }
     }
 }
 
 /// Returns what is there, and as of which index.
-async fn read(watched: &mut Watched) -> Result<(Arc<Reading>, u64), Problem> {
+async fn read(watched: &mut WatchedValue) -> Result<(Arc<ValueReading>, u64), ProblemResponse> {
     match timeout(READ_TIMEOUT, watched.read_anew()).await {
         Ok(read) => read.map_err(unread),
         Err(_) => Err(unread(format!("ZooKeeper did not answer within {READ_TIMEOUT:?}"))),
     }
 }
 
-fn unread(why: impl std::fmt::Display) -> Problem {
-    Problem::unread("config-unread", "the shared configuration cannot be read", why)
+fn unread(why: impl std::fmt::Display) -> ProblemResponse {
+    ProblemResponse::unread("config-unavailable", "the shared configuration cannot be read", why)
 }
 
-fn too_many() -> Problem {
+fn too_many() -> ProblemResponse {
     let why = format!(
         "{NAMES_MAX} names are watched through this member already: try later, or ask another member"
     );
-    Problem::unavailable("too-many-names", "too many names", why)
+    ProblemResponse::unavailable("too-many-names", "too many names", why)
 }
 
-fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> Problem {
+fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> ProblemResponse {
     let wanted = match condition {
         Condition::Absent => "no value".to_owned(),
         Condition::Version(version) => format!("version {version}"),
@@ -384,7 +390,8 @@ fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> Probl
     let detail = format!(
         "{wanted} is to be at {name}, and {there} is: read it, decide again, and write with that version"
     );
-    Problem::precondition("other-version", "another version is there", detail).with_version(found)
+    ProblemResponse::precondition("other-version", "another version is there", detail)
+        .with_version(found)
 }
 
 fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
@@ -394,7 +401,12 @@ fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
     response
 }
 
-fn answer(app: &AppState, name: &ConfigName, reading: &Reading, asked: &HeaderMap) -> Response {
+fn answer(
+    app: &AppState,
+    name: &ConfigName,
+    reading: &ValueReading,
+    asked: &HeaderMap,
+) -> Response {
     let common = HeaderMap::from_iter(common_headers(reading.index));
     let Some(Value { data, version, .. }) = &reading.value else {
         let problem = app.not_there(name).with_index(reading.index);
@@ -427,14 +439,15 @@ fn kind(name: &str) -> &'static str {
     }
 }
 
-fn config_name(name: Result<Path<String>, PathRejection>) -> Result<ConfigName, Problem> {
+fn config_name(name: Result<Path<String>, PathRejection>) -> Result<ConfigName, ProblemResponse> {
     named(&path(name)?, "name of a value", "limits.json")
 }
 
 /// Reads the value that is the body of this request.
-async fn body(mut request: Request) -> Result<Bytes, Problem> {
+async fn body(mut request: Request) -> Result<Bytes, ProblemResponse> {
     DefaultBodyLimit::max(VALUE_MAX).apply(&mut request);
-    let late = |_| Problem::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
+    let late =
+        |_| ProblemResponse::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
     let body = timeout(SEND_TIMEOUT, Bytes::from_request(request, &())).await.map_err(late)?;
     body.map_err(|error| match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
@@ -442,8 +455,8 @@ async fn body(mut request: Request) -> Result<Bytes, Problem> {
                 "it has more than {VALUE_MAX} bytes, which is as much as ZooKeeper takes: keep it elsewhere, and its \
                  address here"
             );
-            Problem::too_long(why)
+            ProblemResponse::too_long(why)
         }
-        status => Problem::bad_body(status, error.body_text()),
+        status => ProblemResponse::bad_body(status, error.body_text()),
     })
 }

@@ -4,7 +4,7 @@ use super::super::AppState;
 use super::super::events::{KEEP_ALIVE, framed, streamed};
 use super::super::requests::OpenStream;
 use crate::api::{self, ConfigAbsent, ConfigValue};
-use crate::shared_config::{Reading, Value, Watched};
+use crate::shared_config::{Value, ValueReading, WatchedValue};
 use axum::body::Bytes;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
@@ -18,13 +18,13 @@ use tokio::time::timeout;
 
 /// The events of values as they were read last, for all streams: a value may be long, and its streams many.
 #[derive(Default)]
-pub(in super::super) struct ValueEvents(Mutex<Vec<(Weak<Reading>, Bytes)>>);
+pub(in super::super) struct ValueEvents(Mutex<Vec<(Weak<ValueReading>, Bytes)>>);
 
 struct ValueStream {
     app: AppState,
-    watched: Watched,
+    watched: WatchedValue,
     /// That of the last event.
-    sent: Option<Arc<Reading>>,
+    sent: Option<Arc<ValueReading>>,
     _open: OpenStream,
     _permit: OwnedSemaphorePermit,
 }
@@ -41,7 +41,11 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
 }
 
 /// Answers with the stream, which begins with what is there.
-pub(super) fn stream(app: AppState, permit: OwnedSemaphorePermit, watched: Watched) -> Response {
+pub(super) fn stream(
+    app: AppState,
+    permit: OwnedSemaphorePermit,
+    watched: WatchedValue,
+) -> Response {
     let _open = app.requests.stream();
     let stream = ValueStream { app, watched, sent: None, _open, _permit: permit };
     let chunks = futures_util::stream::unfold(stream, |mut stream| async {
@@ -65,7 +69,7 @@ impl ValueStream {
         }
     }
 
-    async fn news(&mut self) -> Option<Arc<Reading>> {
+    async fn news(&mut self) -> Option<Arc<ValueReading>> {
         loop {
             let reading = self.watched.news_since(None).await?;
             if self.sent.as_ref().is_none_or(|sent| *sent != reading) {
@@ -77,7 +81,7 @@ impl ValueStream {
 }
 
 impl ValueEvents {
-    fn of(&self, reading: &Arc<Reading>) -> Bytes {
+    fn of(&self, reading: &Arc<ValueReading>) -> Bytes {
         let mut all = self.0.lock().expect("no code panics while holding it");
         all.retain(|(of, _)| of.strong_count() > 0);
         let known = all.iter().find(|(of, _)| ptr::eq(of.as_ptr(), Arc::as_ptr(reading)));
@@ -90,7 +94,7 @@ impl ValueEvents {
     }
 }
 
-fn event(reading: &Reading) -> String {
+fn event(reading: &ValueReading) -> String {
     let index = reading.index;
     let Some(Value { data, version, owner }) = &reading.value else {
         return framed("absent", Some(index), &api::json(&ConfigAbsent { index }));
@@ -113,7 +117,7 @@ mod tests {
     #[test]
     fn the_event_of_a_reading_is_written_once_and_kept_for_no_longer_than_the_reading() {
         let events = ValueEvents::default();
-        let reading = |index| Arc::new(Reading { index, value: None });
+        let reading = |index| Arc::new(ValueReading { index, value: None });
         let first = reading(1);
         let second = reading(1);
         assert_eq!(events.of(&first).as_ptr(), events.of(&first).as_ptr());

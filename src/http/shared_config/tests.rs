@@ -4,7 +4,7 @@ use super::super::tests::{api, api_of, member};
 use super::super::{Handler, Service};
 use super::*;
 use crate::clock::Clock;
-use crate::shared_config::{self, ConfigRequests, Known};
+use crate::shared_config::{self, ConfigRequests, ValueState};
 use crate::status::{self, StatusHandle, StatusPublisher};
 use axum::http::Method;
 use http_body_util::BodyExt;
@@ -28,7 +28,7 @@ async fn where_it_is_switched_off_each_request_says_so_and_what_to_set() {
         let answer = service.answer(request(method, path, &[], "")).await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
         let why = text(answer).await;
-        assert!(why.contains("config-off") && why.contains("recipes.root"), "{why}");
+        assert!(why.contains("recipes-off") && why.contains("recipes.root"), "{why}");
     }
 }
 
@@ -132,13 +132,13 @@ async fn a_blocking_query_is_answered_with_what_came_after_its_index_or_when_its
 #[tokio::test]
 async fn a_write_that_was_not_confirmed_is_told_from_one_that_was_not_sent() {
     for (unwritten, status, kind) in [
-        (Unwritten::Unknown, 503, "unconfirmed"),
-        (Unwritten::NotSent, 503, "not-written"),
-        (Unwritten::TooMany, 503, "too-many-names"),
-        (Unwritten::Refused("no".into()), 503, "refused"),
-        (Unwritten::NotOurs, 409, "not-ephemeral"),
-        (Unwritten::Differs { found: Some(3) }, 412, "other-version"),
-        (Unwritten::Differs { found: None }, 412, "other-version"),
+        (WriteError::Unknown, 503, "unconfirmed"),
+        (WriteError::NotSent, 503, "not-written"),
+        (WriteError::TooMany, 503, "too-many-names"),
+        (WriteError::Refused("no".into()), 503, "refused"),
+        (WriteError::NotOurs, 409, "not-ephemeral"),
+        (WriteError::Differs { found: Some(3) }, 412, "other-version"),
+        (WriteError::Differs { found: None }, 412, "other-version"),
     ] {
         let mut scene = Scene::new();
         let wanted = request(Method::PUT, "/config/x?ephemeral=1", &[("if-match", "\"2\"")], "v");
@@ -155,7 +155,7 @@ async fn a_write_that_was_not_confirmed_is_told_from_one_that_was_not_sent() {
         };
         let (answer, ()) = tokio::join!(asked, taken);
         assert_eq!(answer.status(), status, "{unwritten:?}");
-        let is_there = unwritten == Unwritten::Differs { found: Some(3) };
+        let is_there = unwritten == WriteError::Differs { found: Some(3) };
         assert_eq!(answer.headers().get(header::ETAG).is_some(), is_there, "{unwritten:?}");
         let why = text(answer).await;
         assert!(why.contains(kind), "{why}");
@@ -186,10 +186,10 @@ async fn shows(requests: &mut ConfigRequests, steps: &[(u64, Option<&'static str
     let Some(Ask::Watch(_, answer)) = requests.requests.recv().await else {
         panic!("a watch is asked for")
     };
-    let (publisher, known) = watch::channel(Known::default());
+    let (publisher, known) = watch::channel(ValueState::default());
     let questions = Arc::new(watch::Sender::new(0));
     let mut asked = questions.subscribe();
-    assert!(answer.send(Ok(Watched { known, questions })).is_ok());
+    assert!(answer.send(Ok(WatchedValue { known, questions })).is_ok());
     let mut steps = steps.iter();
     loop {
         tokio::select! {
@@ -200,7 +200,7 @@ async fn shows(requests: &mut ConfigRequests, steps: &[(u64, Option<&'static str
         let answers = *asked.borrow_and_update();
         for (index, text) in steps.by_ref() {
             let value = text.map(|text| Value { data: text.into(), version: 0, owner: None });
-            let reading = Some(Arc::new(Reading { index: *index, value }));
+            let reading = Some(Arc::new(ValueReading { index: *index, value }));
             publisher.send_modify(|known| {
                 (known.reading, known.answers, known.as_of) = (reading, answers, *index);
             });

@@ -1,14 +1,14 @@
 //! A lock that this process holds itself, or a barrier that it enters, in a session of its own.
 
-use super::{GuardedCommand, Leave, Patience, Standing, in_front_of};
+use super::{GuardedCommand, HoldingProgress, Leave, Patience, in_front_of};
 use crate::clock::Clock;
 use crate::config::HoldingConfig;
-use crate::config::security::Acl;
-use crate::exec::Lease;
-use crate::holdings::{self, Ask, Ended, Judged, Published};
+use crate::config::security::AclPolicy;
+use crate::exec::CommandLease;
+use crate::holdings::{self, Ask, Ended, HoldingView, Published};
 use crate::shared_config;
 use crate::zookeeper::{HoldingsSettings, run_holdings};
-use recipes::holding::Wanted;
+use recipes::holding::HoldingSpec;
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::pending;
@@ -29,13 +29,13 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
     config: &HoldingConfig,
     wanted: &GuardedCommand,
     clock: Clock,
-    done: impl FnOnce(watch::Receiver<Standing>, Leave<'static>) -> F,
+    done: impl FnOnce(watch::Receiver<HoldingProgress>, Leave<'static>) -> F,
 ) -> T {
     let (mut no_config, _) = shared_config::set_up("");
     let (stop, mut stopping) = oneshot::channel();
     let mut zookeeper = config.settings.zookeeper.clone();
     // Members say so when they start. A command that runs again and again need not repeat it.
-    zookeeper.security.is_open_by_choice |= zookeeper.security.acl == Acl::Open;
+    zookeeper.security.is_open_by_choice |= zookeeper.security.acl == AclPolicy::Open;
     let settings = HoldingsSettings {
         zookeeper,
         locks: config.locks.clone(),
@@ -51,7 +51,7 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
     let name = wanted.name.clone();
     let ask = Ask { name, wanted: wanted.wanted, published: publisher, released };
     handle.asks.try_send(ask).expect("nothing else was asked for");
-    let (standing, known) = watch::channel(Standing::Asked);
+    let (standing, known) = watch::channel(HoldingProgress::Asked);
     let done = async {
         let judging = judge(published.clone(), wanted, clock, &standing);
         let leave = Leave::ByItself(release.clone());
@@ -83,7 +83,7 @@ async fn judge(
     mut published: watch::Receiver<Published>,
     wanted: &GuardedCommand,
     clock: Clock,
-    standing: &watch::Sender<Standing>,
+    standing: &watch::Sender<HoldingProgress>,
 ) -> Infallible {
     let GuardedCommand { patience, wanted, .. } = wanted;
     let patience = *patience;
@@ -91,27 +91,31 @@ async fn judge(
     loop {
         let judged = published.borrow_and_update().at(clock.now());
         let (now, lease_end) = match judged {
-            Judged::Waiting { ahead: Some(ahead @ 1..) } if patience != Patience::Try => {
-                (Standing::Waits(format!("behind {ahead} at most")), None)
+            HoldingView::Waiting { ahead: Some(ahead @ 1..) } if patience != Patience::Try => {
+                (HoldingProgress::Waits(format!("behind {ahead} at most")), None)
             }
-            Judged::Waiting { ahead: Some(1..) } => (Standing::NotInTime, None),
-            Judged::Waiting { .. } if patience == Patience::Try && tried.is_elapsed() => {
+            HoldingView::Waiting { ahead: Some(1..) } => (HoldingProgress::NotInTime, None),
+            HoldingView::Waiting { .. } if patience == Patience::Try && tried.is_elapsed() => {
                 let why = "ZooKeeper has not answered in time";
-                (Standing::Over(why.to_owned()), None)
+                (HoldingProgress::Over(why.to_owned()), None)
             }
-            Judged::Gathering { present: Some(present) } => {
+            HoldingView::Gathering { present: Some(present) } => {
                 let size = match wanted {
-                    Wanted::Barrier(size) => size.get(),
-                    Wanted::Lock(_) => 0,
+                    HoldingSpec::Barrier(size) => size.get(),
+                    HoldingSpec::Lock(_) => 0,
                 };
                 let present = present.try_into().unwrap_or(u64::MAX);
-                (Standing::Waits(in_front_of(size, present)), None)
+                (HoldingProgress::Waits(in_front_of(size, present)), None)
             }
-            Judged::Waiting { .. } | Judged::Gathering { present: None } => (Standing::Asked, None),
-            Judged::Leaving => (Standing::Leaving, None),
-            Judged::Ended(Ended::AllLeft) => (Standing::AllLeft, None),
-            Judged::Held { token, until } => (Standing::Held(Lease { token, until }), Some(until)),
-            Judged::Ended(ended) => (Standing::Over(ended.to_string()), None),
+            HoldingView::Waiting { .. } | HoldingView::Gathering { present: None } => {
+                (HoldingProgress::Asked, None)
+            }
+            HoldingView::Leaving => (HoldingProgress::Leaving, None),
+            HoldingView::Ended(Ended::AllLeft) => (HoldingProgress::AllLeft, None),
+            HoldingView::Held { token, until } => {
+                (HoldingProgress::Held(CommandLease { token, until }), Some(until))
+            }
+            HoldingView::Ended(ended) => (HoldingProgress::Over(ended.to_string()), None),
         };
         standing.send_if_modified(|before| {
             let is_new = *before != now;

@@ -3,16 +3,16 @@
 use super::super::ClientError;
 use super::super::sidecar::{ANSWER_TIMEOUT, SILENCE, Sidecar, SidecarAnswer};
 use super::super::watch::{EventReader, ReceivedEvent};
-use super::{Patience, Standing, in_front_of};
+use super::{HoldingProgress, Patience, in_front_of};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockHeld, LockWaiting};
 use crate::clock::ClockIdentity;
-use crate::exec::Lease;
+use crate::exec::CommandLease;
 use crate::holdings::HoldingName;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
 use hyper::{Method, StatusCode};
-use recipes::holding::Wanted;
+use recipes::holding::HoldingSpec;
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
 use serde::de::DeserializeOwned;
@@ -25,26 +25,26 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// The sidecar's event stream for the lock or barrier.
-pub(super) struct Stream {
+pub(super) struct SidecarStream {
     incoming: Incoming,
     /// By what to leave the barrier.
     pub(super) id: Arc<OnceLock<String>>,
 }
 
-impl Stream {
+impl SidecarStream {
     /// Asks for it. Returns also a second hold on the connection, which keeps it.
     pub(super) async fn open(
         sidecar: &Sidecar,
         name: &HoldingName,
-        wanted: Wanted,
+        wanted: HoldingSpec,
         patience: Patience,
     ) -> Result<(Self, OwnedFd), ClientError> {
         check_clock(sidecar).await?;
         let (root, query) = match wanted {
-            Wanted::Lock(Mode::Exclusive) => (api::LOCKS.path, "mode=exclusive".to_owned()),
-            Wanted::Lock(Mode::Shared) => (api::LOCKS.path, "mode=shared".to_owned()),
-            Wanted::Lock(Mode::Slots(slots)) => (api::LOCKS.path, format!("slots={slots}")),
-            Wanted::Barrier(size) => (api::BARRIERS.path, format!("size={size}")),
+            HoldingSpec::Lock(Mode::Exclusive) => (api::LOCKS.path, "mode=exclusive".to_owned()),
+            HoldingSpec::Lock(Mode::Shared) => (api::LOCKS.path, "mode=shared".to_owned()),
+            HoldingSpec::Lock(Mode::Slots(slots)) => (api::LOCKS.path, format!("slots={slots}")),
+            HoldingSpec::Barrier(size) => (api::BARRIERS.path, format!("size={size}")),
         };
         // Other limits are kept here, however long they are.
         let wait = if patience == Patience::Try { "&wait=0s" } else { "" };
@@ -70,16 +70,16 @@ impl Stream {
     }
 
     /// Publishes all events, and then waits.
-    pub(super) async fn follow(mut self, publisher: &watch::Sender<Standing>) -> Infallible {
+    pub(super) async fn follow(mut self, publisher: &watch::Sender<HoldingProgress>) -> Infallible {
         let last = self.last(publisher).await;
         publisher.send_replace(last);
         pending().await
     }
 
     /// Publishes all events but the last, and returns that one.
-    async fn last(&mut self, publisher: &watch::Sender<Standing>) -> Standing {
+    async fn last(&mut self, publisher: &watch::Sender<HoldingProgress>) -> HoldingProgress {
         let mut reader = EventReader::default();
-        let over = |why: &str| Standing::Over(format!("the sidecar {why}"));
+        let over = |why: &str| HoldingProgress::Over(format!("the sidecar {why}"));
         loop {
             let frame = match timeout(SILENCE, self.incoming.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
@@ -91,7 +91,9 @@ impl Stream {
             for event in reader.read(bytes) {
                 match standing(&event, &self.id) {
                     Ok(Some(
-                        standing @ (Standing::NotInTime | Standing::AllLeft | Standing::Over(_)),
+                        standing @ (HoldingProgress::NotInTime
+                        | HoldingProgress::AllLeft
+                        | HoldingProgress::Over(_)),
                     )) => {
                         return standing;
                     }
@@ -109,25 +111,28 @@ impl Stream {
 }
 
 /// Returns how it stands by an event; `None` if it says nothing of that. Notes the id that a barrier's says.
-fn standing(event: &ReceivedEvent, id: &OnceLock<String>) -> Result<Option<Standing>, String> {
+fn standing(
+    event: &ReceivedEvent,
+    id: &OnceLock<String>,
+) -> Result<Option<HoldingProgress>, String> {
     let ReceivedEvent { name, data, .. } = event;
     Ok(Some(match &**name {
         "waiting" if parsed::<BarrierWaiting>(data).is_ok() => {
             let BarrierWaiting { id: told, present, size } = parsed(data)?;
             note_id(id, told)?;
-            Standing::Waits(in_front_of(size, present))
+            HoldingProgress::Waits(in_front_of(size, present))
         }
         "waiting" => {
             let LockWaiting { position, holders } = parsed(data)?;
             let holders = holders.unwrap_or_default();
             let members = holders.iter().map(|place| place.member.as_deref().unwrap_or("another"));
             let members = members.collect::<Vec<_>>().join(", ");
-            Standing::Waits(match &*members {
+            HoldingProgress::Waits(match &*members {
                 "" => format!("behind {position} at most"),
                 members => format!("behind {position} at most, held through {members}"),
             })
         }
-        "left" => Standing::AllLeft,
+        "left" => HoldingProgress::AllLeft,
         "held" | "entered" | "renewed" => {
             if let Ok(BarrierEntered { id: told, .. }) = parsed(data) {
                 note_id(id, told)?;
@@ -135,12 +140,12 @@ fn standing(event: &ReceivedEvent, id: &OnceLock<String>) -> Result<Option<Stand
             let LockHeld { token, valid_until_boottime_ns, .. } = parsed(data)?;
             let until = valid_until_boottime_ns.ok_or("it has no valid_until_boottime_ns")?;
             let until = Moment(Duration::from_nanos(until));
-            Standing::Held(Lease { token: FencingToken(token), until })
+            HoldingProgress::Held(CommandLease { token: FencingToken(token), until })
         }
-        "timeout" => Standing::NotInTime,
+        "timeout" => HoldingProgress::NotInTime,
         "lost" | "refused" => {
             let LockEnded { why } = parsed(data)?;
-            Standing::Over(why)
+            HoldingProgress::Over(why)
         }
         _ => return Ok(None),
     }))
@@ -178,7 +183,7 @@ pub(super) async fn leave(
 /// Checks that the sidecar says by the clock of this process until when a lock is held.
 async fn check_clock(sidecar: &Sidecar) -> Result<(), ClientError> {
     let answer = sidecar.ask(Method::GET, api::STATUS.path, ANSWER_TIMEOUT).await?;
-    let api::Status { clock: api::Clock { boot_id, time_namespace }, .. } = answer.body()?;
+    let api::Status { clock: api::LeaseClock { boot_id, time_namespace }, .. } = answer.body()?;
     let ours = ClockIdentity::read();
     if boot_id.is_some() && (boot_id, time_namespace) == (ours.boot_id, ours.time_namespace) {
         return Ok(());
@@ -201,30 +206,31 @@ mod tests {
             standing(&ReceivedEvent { name: name.into(), id: None, data: data.into() }, &id)
         };
         let held = r#"{"token":4,"valid_for_ms":5,"valid_until_boottime_ns":7000,"valid_until_monotonic_ns":6}"#;
-        let lease = Lease { token: FencingToken(4), until: Moment(Duration::from_micros(7)) };
+        let lease =
+            CommandLease { token: FencingToken(4), until: Moment(Duration::from_micros(7)) };
         for name in ["held", "renewed"] {
-            assert_eq!(read(name, held), Ok(Some(Standing::Held(lease))));
+            assert_eq!(read(name, held), Ok(Some(HoldingProgress::Held(lease))));
         }
         let place = r#"{"member":"a","mode":"exclusive","slots":null,"token":4,"znode":"write-0000000001","since":"T"}"#;
         let waiting = read("waiting", &format!(r#"{{"position":2,"holders":[{place}]}}"#));
         let behind = "behind 2 at most, held through a";
-        assert_eq!(waiting, Ok(Some(Standing::Waits(behind.into()))));
+        assert_eq!(waiting, Ok(Some(HoldingProgress::Waits(behind.into()))));
         let waiting = read("waiting", r#"{"position":2,"holders":null}"#);
-        assert_eq!(waiting, Ok(Some(Standing::Waits("behind 2 at most".into()))));
+        assert_eq!(waiting, Ok(Some(HoldingProgress::Waits("behind 2 at most".into()))));
         assert_eq!(id.get(), None, "a lock has none");
         let waiting = read("waiting", r#"{"id":"1f","present":1,"size":3}"#);
         let told = "a barrier of 3, 1 of them there";
-        assert_eq!(waiting, Ok(Some(Standing::Waits(told.into()))));
+        assert_eq!(waiting, Ok(Some(HoldingProgress::Waits(told.into()))));
         assert_eq!(id.get().map(String::as_str), Some("1f"));
         let entered = held.replacen('{', r#"{"id":"1f","#, 1);
         for name in ["entered", "renewed"] {
-            assert_eq!(read(name, &entered), Ok(Some(Standing::Held(lease))));
+            assert_eq!(read(name, &entered), Ok(Some(HoldingProgress::Held(lease))));
         }
-        assert_eq!(read("left", r#"{"why":"w"}"#), Ok(Some(Standing::AllLeft)));
-        let over = Ok(Some(Standing::Over("w".into())));
+        assert_eq!(read("left", r#"{"why":"w"}"#), Ok(Some(HoldingProgress::AllLeft)));
+        let over = Ok(Some(HoldingProgress::Over("w".into())));
         assert_eq!(read("lost", r#"{"why":"w"}"#), over);
         assert_eq!(read("refused", r#"{"why":"w"}"#), over);
-        assert_eq!(read("timeout", r#"{"why":"w"}"#), Ok(Some(Standing::NotInTime)));
+        assert_eq!(read("timeout", r#"{"why":"w"}"#), Ok(Some(HoldingProgress::NotInTime)));
         assert_eq!(read("of-another-version", "{}"), Ok(None));
         let remote = r#"{"token":4,"valid_for_ms":5,"valid_until_boottime_ns":null,"valid_until_monotonic_ns":null}"#;
         assert!(read("held", remote).is_err() && read("held", "{").is_err());

@@ -5,15 +5,15 @@
 mod by_itself;
 mod by_sidecar;
 
-use self::by_sidecar::Stream;
+use self::by_sidecar::SidecarStream;
 use super::{ClientError, Sidecar, remark, text};
 use crate::api;
 use crate::clock::Clock;
 use crate::config::{HoldingConfig, KILL_MARGIN, OnExit};
-use crate::exec::{self, Lease, Plan};
+use crate::exec::{self, CommandLease, Plan};
 use crate::holdings::HoldingName;
 use hyper::Method;
-use recipes::holding::Wanted;
+use recipes::holding::HoldingSpec;
 use rustix::process::{Resource, getrlimit};
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -40,12 +40,12 @@ const SHORT_LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A command to run while a lock is held, or inside a barrier.
 pub struct GuardedCommand {
     pub name: HoldingName,
-    pub wanted: Wanted,
+    pub wanted: HoldingSpec,
     pub patience: Patience,
     /// How long the command may take to end by itself, where the lease leaves as much.
     pub kill_after: Duration,
     pub command: Vec<OsString>,
-    pub holder: Holder,
+    pub holder: HoldingProcess,
 }
 
 /// How long to wait for it.
@@ -59,7 +59,7 @@ pub enum Patience {
 }
 
 /// The process that holds the lock, or enters the barrier.
-pub enum Holder {
+pub enum HoldingProcess {
     Sidecar(Sidecar),
     /// This process, in a session of its own.
     Itself(Box<HoldingConfig>),
@@ -67,12 +67,12 @@ pub enum Holder {
 
 /// How the lock or barrier stands, as far as its holder has told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
+enum HoldingProgress {
     Asked,
     /// For these, in words.
     Waits(String),
     /// The lock is held, or it is inside the barrier.
-    Held(Lease),
+    Held(CommandLease),
     /// This process has left the barrier; others may not have.
     Leaving,
     /// All have left the barrier.
@@ -105,8 +105,8 @@ impl Leave<'_> {
     }
 }
 
-impl Standing {
-    fn lease(&self) -> Option<Lease> {
+impl HoldingProgress {
+    fn lease(&self) -> Option<CommandLease> {
         match self {
             Self::Held(lease) => Some(*lease),
             Self::Asked
@@ -123,10 +123,11 @@ impl GuardedCommand {
     /// Runs the command, and returns when nothing is left of it, and the lock is let go, or all have left the barrier.
     pub(super) async fn run(&self, clock: Clock) -> Result<(), ClientError> {
         match &self.holder {
-            Holder::Sidecar(sidecar) => {
-                let opened = Stream::open(sidecar, &self.name, self.wanted, self.patience).await;
+            HoldingProcess::Sidecar(sidecar) => {
+                let opened =
+                    SidecarStream::open(sidecar, &self.name, self.wanted, self.patience).await;
                 let (stream, hold) = opened.map_err(failed)?;
-                let (publisher, standing) = watch::channel(Standing::Asked);
+                let (publisher, standing) = watch::channel(HoldingProgress::Asked);
                 let leave = Leave::BySidecar(sidecar, &self.name, stream.id.clone());
                 tokio::select! {
                     biased;
@@ -134,7 +135,7 @@ impl GuardedCommand {
                     never = stream.follow(&publisher) => match never {},
                 }
             }
-            Holder::Itself(config) => {
+            HoldingProcess::Itself(config) => {
                 by_itself::hold(config, self, clock, |standing, leave| {
                     self.run_while_held(clock, standing, None, leave)
                 })
@@ -148,14 +149,14 @@ impl GuardedCommand {
     async fn run_while_held(
         &self,
         clock: Clock,
-        mut standing: watch::Receiver<Standing>,
+        mut standing: watch::Receiver<HoldingProgress>,
         hold: Option<OwnedFd>,
         leave: Leave<'_>,
     ) -> Result<(), ClientError> {
         let time_to_end = self.until_held(clock, &mut standing).await?;
         let (under, variable) = match self.wanted {
-            Wanted::Lock(_) => ("the lock", "BELLWETHER_LOCK"),
-            Wanted::Barrier(_) => ("the barrier", "BELLWETHER_BARRIER"),
+            HoldingSpec::Lock(_) => ("the lock", "BELLWETHER_LOCK"),
+            HoldingSpec::Barrier(_) => ("the barrier", "BELLWETHER_BARRIER"),
         };
         let plan = Plan {
             command: self.command.clone(),
@@ -167,20 +168,22 @@ impl GuardedCommand {
             environment: vec![(variable, self.name.to_string())],
             kept: hold.map(Arc::new),
             // After leaving a barrier, the process still has to learn when all have left.
-            ends_kept: matches!(self.wanted, Wanted::Lock(_)),
+            ends_kept: matches!(self.wanted, HoldingSpec::Lock(_)),
             after_restart: false,
         };
-        let code = match exec::run_under(plan, clock, standing.clone(), Standing::lease).await {
+        let code = match exec::run_under(plan, clock, standing.clone(), HoldingProgress::lease)
+            .await
+        {
             Ok(Some(code)) => code,
             Ok(None) => {
                 let why = match &*standing.borrow() {
-                    Standing::Over(why) => why.clone(),
-                    Standing::Asked
-                    | Standing::Waits(_)
-                    | Standing::Held(_)
-                    | Standing::Leaving
-                    | Standing::AllLeft
-                    | Standing::NotInTime => "its lease was not renewed in time".to_owned(),
+                    HoldingProgress::Over(why) => why.clone(),
+                    HoldingProgress::Asked
+                    | HoldingProgress::Waits(_)
+                    | HoldingProgress::Held(_)
+                    | HoldingProgress::Leaving
+                    | HoldingProgress::AllLeft
+                    | HoldingProgress::NotInTime => "its lease was not renewed in time".to_owned(),
                 };
                 return Err(self.lost(&why));
             }
@@ -191,7 +194,7 @@ impl GuardedCommand {
                 ));
             }
         };
-        if let Wanted::Barrier(_) = self.wanted {
+        if let HoldingSpec::Barrier(_) = self.wanted {
             let left = async {
                 leave.now().await.map_err(failed)?;
                 self.until_all_have_left(&mut standing).await
@@ -207,7 +210,7 @@ impl GuardedCommand {
 
     async fn until_all_have_left(
         &self,
-        standing: &mut watch::Receiver<Standing>,
+        standing: &mut watch::Receiver<HoldingProgress>,
     ) -> Result<(), ClientError> {
         let unknown = |why: &str| {
             let why = format!(
@@ -220,16 +223,16 @@ impl GuardedCommand {
         loop {
             let known = standing.borrow_and_update().clone();
             match known {
-                Standing::AllLeft => return Ok(()),
-                Standing::Over(why) => return Err(unknown(&why)),
-                Standing::Asked
-                | Standing::Waits(_)
-                | Standing::Held(_)
-                | Standing::Leaving
-                | Standing::NotInTime => {}
+                HoldingProgress::AllLeft => return Ok(()),
+                HoldingProgress::Over(why) => return Err(unknown(&why)),
+                HoldingProgress::Asked
+                | HoldingProgress::Waits(_)
+                | HoldingProgress::Held(_)
+                | HoldingProgress::Leaving
+                | HoldingProgress::NotInTime => {}
             }
             let changed = standing.changed().await;
-            changed.map_err(|_| unknown("nothing tells of it any more"))?;
+            changed.map_err(|_| unknown("its state can no longer be read"))?;
         }
     }
 
@@ -237,9 +240,9 @@ impl GuardedCommand {
     async fn until_held(
         &self,
         clock: Clock,
-        standing: &mut watch::Receiver<Standing>,
+        standing: &mut watch::Receiver<HoldingProgress>,
     ) -> Result<Duration, ClientError> {
-        let mut signals = Signals::new()?;
+        let mut signals = WaitSignals::new()?;
         let until = match self.patience {
             Patience::AtMost(limit) => Some(clock.now().after(limit)),
             Patience::Endless | Patience::Try => None,
@@ -248,19 +251,19 @@ impl GuardedCommand {
         let mut held_since = None;
         loop {
             let known = standing.borrow_and_update().clone();
-            let is_known = known != Standing::Asked;
+            let is_known = known != HoldingProgress::Asked;
             match known {
-                Standing::Asked => {}
-                Standing::Waits(behind) => {
+                HoldingProgress::Asked => {}
+                HoldingProgress::Waits(behind) => {
                     if !is_told {
                         remark(&format!("waiting for {} {}, {behind}", self.kind(), self.name));
                         is_told = true;
                     }
                 }
-                Standing::Leaving | Standing::AllLeft => {
+                HoldingProgress::Leaving | HoldingProgress::AllLeft => {
                     return Err(self.not_got("it was left"));
                 }
-                Standing::Held(lease) => {
+                HoldingProgress::Held(lease) => {
                     let now = clock.now();
                     let left = lease.until.since(now);
                     let held_for = held_since.map(|since| now.since(since));
@@ -277,12 +280,12 @@ impl GuardedCommand {
                         Some(_) | None => held_since = held_since.or(Some(now)),
                     }
                 }
-                Standing::NotInTime => return Err(self.not_in_time(is_known).await),
-                Standing::Over(why) => return Err(self.not_got(&why)),
+                HoldingProgress::NotInTime => return Err(self.not_in_time(is_known).await),
+                HoldingProgress::Over(why) => return Err(self.not_got(&why)),
             }
             tokio::select! {
                 changed = standing.changed() => {
-                    changed.map_err(|_| self.not_got("nothing tells of it any more"))?;
+                    changed.map_err(|_| self.not_got("its state can no longer be read"))?;
                 }
                 () = clock.sleep_until(until) => return Err(self.not_in_time(is_known).await),
                 code = signals.next() => return Err(ClientError::Ended(code)),
@@ -292,18 +295,18 @@ impl GuardedCommand {
 
     fn kind(&self) -> &'static str {
         match self.wanted {
-            Wanted::Lock(_) => "lock",
-            Wanted::Barrier(_) => "barrier",
+            HoldingSpec::Lock(_) => "lock",
+            HoldingSpec::Barrier(_) => "barrier",
         }
     }
 
     /// Says that others have it, where that can be read. `is_known`: whether ZooKeeper has answered this process.
     async fn not_in_time(&self, is_known: bool) -> ClientError {
         match &self.holder {
-            Holder::Sidecar(sidecar) => {
+            HoldingProcess::Sidecar(sidecar) => {
                 let root = match self.wanted {
-                    Wanted::Lock(_) => api::LOCKS.path,
-                    Wanted::Barrier(_) => api::BARRIERS.path,
+                    HoldingSpec::Lock(_) => api::LOCKS.path,
+                    HoldingSpec::Barrier(_) => api::BARRIERS.path,
                 };
                 let path = format!("{root}/{}", self.name);
                 let asked = sidecar.ask(Method::GET, &path, REASON_TIMEOUT).await;
@@ -312,17 +315,17 @@ impl GuardedCommand {
                     return self.not_got(&why);
                 }
             }
-            Holder::Itself(_) if !is_known => {
+            HoldingProcess::Itself(_) if !is_known => {
                 return self.not_got("ZooKeeper has not answered in time");
             }
-            Holder::Itself(_) => {}
+            HoldingProcess::Itself(_) => {}
         }
         let why = match self.wanted {
-            Wanted::Lock(_) => format!(
+            HoldingSpec::Lock(_) => format!(
                 "lock {} was not got in time: `bellwether locks {0}` has who is ahead",
                 self.name
             ),
-            Wanted::Barrier(_) => format!(
+            HoldingSpec::Barrier(_) => format!(
                 "barrier {} was not entered in time: `bellwether barriers {0}` has who is there",
                 self.name
             ),
@@ -332,8 +335,8 @@ impl GuardedCommand {
 
     fn not_got(&self, why: &str) -> ClientError {
         let got = match self.wanted {
-            Wanted::Lock(_) => "got",
-            Wanted::Barrier(_) => "entered",
+            HoldingSpec::Lock(_) => "got",
+            HoldingSpec::Barrier(_) => "entered",
         };
         let why = format!("{} {} was not {got}: {}", self.kind(), self.name, text::visible(why));
         ClientError::Unrunnable(exec::FAILED, why)
@@ -385,9 +388,9 @@ fn failed(error: ClientError) -> ClientError {
 }
 
 /// The signals that end a wait. By default they would end the process, which leaves a session behind.
-struct Signals([(i32, Signal); 2]);
+struct WaitSignals([(i32, Signal); 2]);
 
-impl Signals {
+impl WaitSignals {
     fn new() -> Result<Self, ClientError> {
         let listen =
             |kind: SignalKind| -> io::Result<_> { Ok((kind.as_raw_value(), signal(kind)?)) };
@@ -410,7 +413,7 @@ impl Signals {
 }
 
 async fn ended_by_signal() -> Result<u8, ClientError> {
-    Ok(Signals::new()?.next().await)
+    Ok(WaitSignals::new()?.next().await)
 }
 
 #[cfg(test)]

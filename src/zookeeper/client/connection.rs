@@ -1,7 +1,7 @@
 //! One connection to one server, and the tasks that the client library runs for it.
 //!
 //! The client library would reconnect by itself, but then it hides a timeout that the server cut,
-//! sends requests late that were given up long ago, and without a network can spin for ever. So a
+//! sends requests late that were given up long ago, and without a network can spin endlessly. So a
 //! lost connection is dropped with all that the library still does for it, and the session is
 //! resumed over another.
 
@@ -42,7 +42,7 @@ pub(crate) struct LeftServers {
 
 /// The outcome of [`Connection::leave_server`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaving {
+pub(crate) enum LeaveServerOutcome {
     /// The connection is given up, for the first time at this server.
     First,
     /// The connection is given up. There was no other server the last time.
@@ -63,12 +63,12 @@ pub(crate) enum TransactionResult {
 }
 
 /// A connection that was just made.
-pub(crate) struct Opened {
+pub(crate) struct OpenedConnection {
     pub(crate) connection: Connection,
     /// The timeout granted by the server.
     pub(crate) timeout: Duration,
     /// Receives how the connection ended.
-    pub(crate) ended: oneshot::Receiver<End>,
+    pub(crate) ended: oneshot::Receiver<ConnectionEnd>,
 }
 
 /// The reason why connecting failed.
@@ -84,7 +84,7 @@ pub(crate) enum Failure {
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ConnectionEnd {
     /// Only the connection: the session may live.
     Connection,
     /// The session, with everything it owned.
@@ -146,9 +146,9 @@ impl Connection {
 
     /// Gives this connection up, as its server was found to be wrong, and has others tried first from then on; at most
     /// once in a session timeout, since there may be no other.
-    pub(crate) fn leave_server(&self) -> Leaving {
+    pub(crate) fn leave_server(&self) -> LeaveServerOutcome {
         let leaving = self.left.leave(&self.server, 4 * self.answer_timeout);
-        if leaving != Leaving::NotYet {
+        if leaving != LeaveServerOutcome::NotYet {
             self.give_up();
         }
         leaving
@@ -175,13 +175,13 @@ impl LeftServers {
         Self { clock, left_at: Arc::default() }
     }
 
-    fn leave(&self, server: &Arc<str>, pause: Duration) -> Leaving {
+    fn leave(&self, server: &Arc<str>, pause: Duration) -> LeaveServerOutcome {
         let now = self.clock.now();
         let mut left_at = self.left_at.lock().expect("no panic while it is held");
         let leaving = match left_at.get(server) {
-            None => Leaving::First,
-            Some(at) if now.since(*at) < pause => return Leaving::NotYet,
-            Some(_) => Leaving::Again,
+            None => LeaveServerOutcome::First,
+            Some(at) if now.since(*at) < pause => return LeaveServerOutcome::NotYet,
+            Some(_) => LeaveServerOutcome::Again,
         };
         left_at.insert(server.clone(), now);
         leaving
@@ -199,7 +199,7 @@ pub(crate) async fn connect(
     credentials: &Arc<Credentials>,
     session: Option<SessionInfo>,
     left: &LeftServers,
-) -> Result<Opened, Failure> {
+) -> Result<OpenedConnection, Failure> {
     let (opened, open) = oneshot::channel();
     let settings = settings.clone();
     let credentials = credentials.clone();
@@ -215,7 +215,7 @@ async fn serve(
     credentials: &Credentials,
     session: Option<SessionInfo>,
     left: &LeftServers,
-    opened: oneshot::Sender<Result<Opened, Failure>>,
+    opened: oneshot::Sender<Result<OpenedConnection, Failure>>,
 ) {
     // The library's tasks that still run end with this function.
     let tasks = LibraryTasks::default();
@@ -229,7 +229,7 @@ async fn serve(
     };
     let broken = connection.broken.clone();
     let (end, ended) = oneshot::channel();
-    let opening = Opened { connection, timeout: granted, ended };
+    let opening = OpenedConnection { connection, timeout: granted, ended };
     // If the caller stopped waiting, the client is dropped here and the session closes below.
     let _receiver_gone = opened.send(Ok(opening)).is_err();
     let ending = tokio::select! {
@@ -237,14 +237,14 @@ async fn serve(
             loop {
                 match states.changed().await {
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {}
-                    SessionState::Disconnected => return End::Connection,
+                    SessionState::Disconnected => return ConnectionEnd::Connection,
                     SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => {
-                        return End::Session;
+                        return ConnectionEnd::Session;
                     }
                 }
             }
         } => ending,
-        () = broken.notified() => End::Connection,
+        () = broken.notified() => ConnectionEnd::Connection,
     };
     let _receiver_gone = end.send(ending);
 }

@@ -4,7 +4,7 @@
 use super::tls_errors;
 use crate::config::security::{self, Login, OwnCertificate, Scheme, Security, Tls};
 use crate::config::table::{CREDENTIALS_FILE, SERVERS, TLS_CA, TLS_CERT, TLS_KEY};
-use crate::config::{ConfigError, Flaw, Settings, Zookeeper, named};
+use crate::config::{ConfigError, Settings, ValueError, Zookeeper, named};
 use crate::files::{self, Size};
 use ::zookeeper::{Connector, SaslOptions, TlsOptions};
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
@@ -32,13 +32,13 @@ pub(crate) struct Credentials {
 
 #[derive(Default)]
 struct LoadedFiles {
-    presented: Option<Arc<Presented>>,
+    presented: Option<Arc<PresentedCredentials>>,
     /// Why the files as they are now are not used.
     problem: Option<String>,
 }
 
 /// The credentials that are presented over one connection.
-pub(crate) struct Presented {
+pub(crate) struct PresentedCredentials {
     pub(crate) tls: Option<Trust>,
     login: Option<(Scheme, SecretString)>,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Trust {
 /// One sentence that names the key and the file, what is wrong, and how to mend it.
 pub fn check(settings: &Settings) -> Result<Vec<String>, ConfigError> {
     let settings = &settings.zookeeper;
-    let presented = Presented::read(settings)?;
+    let presented = PresentedCredentials::read(settings)?;
     if presented.tls.is_some() {
         settings.hosts.split(',').try_for_each(|host| server_name(host).map(drop))?;
     }
@@ -83,7 +83,10 @@ impl Credentials {
     }
 
     /// Reads the files. If something is wrong with them, or they cannot be read in time, returns what was read before.
-    pub(crate) async fn renewed(&self, at_most: Duration) -> Result<Arc<Presented>, String> {
+    pub(crate) async fn renewed(
+        &self,
+        at_most: Duration,
+    ) -> Result<Arc<PresentedCredentials>, String> {
         let now = self.read_now(at_most).await;
         let mut read = self.read();
         match (now, read.presented.clone()) {
@@ -107,9 +110,9 @@ impl Credentials {
     }
 
     /// Reads the files on another thread and with a time limit: the file system may hang, and this thread keeps the session.
-    async fn read_now(&self, at_most: Duration) -> Result<Presented, String> {
+    async fn read_now(&self, at_most: Duration) -> Result<PresentedCredentials, String> {
         let settings = self.settings.clone();
-        let read = move || Presented::read(&settings).map_err(|error| error.to_string());
+        let read = move || PresentedCredentials::read(&settings).map_err(|error| error.to_string());
         let Security { login, tls, .. } = &self.settings.security;
         if login.is_none() && tls.is_none() {
             return read();
@@ -123,7 +126,7 @@ impl Credentials {
     }
 
     /// Returns what was presented for the last connection; `None` if nothing was read yet.
-    pub(crate) fn last(&self) -> Option<Arc<Presented>> {
+    pub(crate) fn last(&self) -> Option<Arc<PresentedCredentials>> {
         self.read().presented.clone()
     }
 
@@ -148,7 +151,7 @@ impl Credentials {
     }
 }
 
-impl Presented {
+impl PresentedCredentials {
     fn read(settings: &Zookeeper) -> Result<Self, ConfigError> {
         let tls = settings.security.tls.as_ref().map(Trust::read).transpose()?;
         let login = settings.security.login.as_ref();
@@ -197,7 +200,7 @@ impl Trust {
                 }
                 error => format!("cannot be used: {error}"),
             };
-            Flaw::new(problem).in_file(TLS_CA.key(), &tls.ca)
+            ValueError::new(problem).in_file(TLS_CA.key(), &tls.ca)
         })?;
         let builder = ClientConfig::builder().with_webpki_verifier(verifier);
         let Some(own) = &tls.own else {
@@ -218,15 +221,16 @@ fn unusable(own: &OwnCertificate, error: Error) -> ConfigError {
     let key = own.key.display();
     match error {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            Flaw::new(format!("is not the private key of the certificate in {cert}"))
+            ValueError::new(format!("is not the private key of the certificate in {cert}"))
                 .remedy("take both from the same issue")
                 .in_file(TLS_KEY.key(), &own.key)
         }
         Error::InvalidCertificate(wrong) => {
             let why = tls_errors::of_certificate(&wrong);
-            Flaw::new(format!("holds a certificate that {why}")).in_file(TLS_CERT.key(), &own.cert)
+            ValueError::new(format!("holds a certificate that {why}"))
+                .in_file(TLS_CERT.key(), &own.cert)
         }
-        error => Flaw::new(format!("cannot be used with {key}: {error}"))
+        error => ValueError::new(format!("cannot be used with {key}: {error}"))
             .in_file(TLS_CERT.key(), &own.cert),
     }
 }
@@ -244,7 +248,7 @@ fn authorities(file: &Path) -> Result<Authorities, ConfigError> {
                 }
                 error => format!("holds something that is not a certificate: {error}"),
             };
-            Flaw::new(problem).in_file(TLS_CA.key(), file)
+            ValueError::new(problem).in_file(TLS_CA.key(), file)
         })?;
     }
     let crls =
@@ -260,7 +264,7 @@ fn certificates(key: &str, file: &Path) -> Result<Certificates, ConfigError> {
     let found = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| no_pem(key, file, &error))?;
     if found.is_empty() {
-        let flaw = Flaw::new("holds no certificate in PEM (BEGIN CERTIFICATE)");
+        let flaw = ValueError::new("holds no certificate in PEM (BEGIN CERTIFICATE)");
         return Err(flaw.in_file(key, file));
     }
     Ok((found, text))
@@ -275,7 +279,7 @@ fn private_key(file: &Path) -> Result<(PrivateKeyDer<'static>, SecretString), Co
             } else {
                 "BEGIN PRIVATE KEY"
             };
-            Flaw::new(format!("holds no private key in PEM ({what})")).in_file(TLS_KEY.key(), file)
+            ValueError::new(format!("holds no private key in PEM ({what})")).in_file(TLS_KEY.key(), file)
         }
         error => no_pem(TLS_KEY.key(), file, &error),
     })?;
@@ -288,7 +292,7 @@ fn no_pem(key: &str, file: &Path, error: &PemError) -> ConfigError {
         PemError::MissingSectionEnd { .. } => "ends in the middle of a section",
         _ => "is not valid PEM",
     };
-    Flaw::new(problem).in_file(key, file)
+    ValueError::new(problem).in_file(key, file)
 }
 
 /// Reads `user:password`.
@@ -304,7 +308,7 @@ fn credentials(login: &Login) -> Result<SecretString, ConfigError> {
     if parts.as_ref().is_some_and(makes_sense) && !written.contains(char::is_control) {
         return Ok(secret);
     }
-    let flaw = Flaw::new("does not hold one line, user:password");
+    let flaw = ValueError::new("does not hold one line, user:password");
     Err(match &login.credentials {
         security::CredentialsSource::Given(_) => flaw.of(security::CREDENTIALS_VARIABLE),
         security::CredentialsSource::In(file) => flaw.in_file(key, file),
@@ -321,7 +325,7 @@ fn place(credentials: &security::CredentialsSource) -> String {
 }
 
 fn text(key: &str, file: &Path) -> Result<Zeroizing<String>, ConfigError> {
-    let wrong = |problem: &str| Flaw::new(problem).in_file(key, file);
+    let wrong = |problem: &str| ValueError::new(problem).in_file(key, file);
     let bytes = files::read(file, Size::Certificates).map_err(|problem| wrong(&problem))?;
     let bytes = Zeroizing::new(bytes);
     if bytes.is_empty() {

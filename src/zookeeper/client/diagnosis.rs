@@ -1,7 +1,7 @@
 //! Why no connection comes about: a handshake of our own with each server, as the client library does
 //! not report the cause.
 
-use super::credentials::{Presented, Trust, date, own_is_outdated, server_name};
+use super::credentials::{PresentedCredentials, Trust, date, own_is_outdated, server_name};
 use super::tls_errors;
 use crate::config::Zookeeper;
 use crate::config::security::Tls;
@@ -39,7 +39,7 @@ enum FindingKind {
 /// Returns within the limit, and writes nothing but a question that a server answers to any client.
 pub(crate) async fn diagnose(
     settings: &Zookeeper,
-    presented: Option<Arc<Presented>>,
+    presented: Option<Arc<PresentedCredentials>>,
     limit: Duration,
 ) -> Option<String> {
     let mut examinations = JoinSet::new();
@@ -63,7 +63,7 @@ pub(crate) async fn diagnose(
 async fn examine(
     server: &str,
     tls: Option<&Tls>,
-    presented: Option<&Presented>,
+    presented: Option<&PresentedCredentials>,
     limit: Duration,
 ) -> Option<Finding> {
     let tcp = match TcpStream::connect(server).await {

@@ -25,7 +25,7 @@ pub(super) struct FailureReporter<'a> {
     /// How the last cause was found.
     found: Option<Source>,
     /// At most one at a time. It ends with the library's own words if it finds no cause.
-    diagnosis: JoinSet<Result<String, Unexplained>>,
+    diagnosis: JoinSet<Result<String, LibraryError>>,
 }
 
 /// The state of the log: the problems reported last.
@@ -45,7 +45,7 @@ pub(super) enum Source {
 }
 
 /// An error in the library's words, which may differ from one attempt to the next.
-struct Unexplained(String);
+struct LibraryError(String);
 
 impl<'a> FailureReporter<'a> {
     pub(super) fn new(
@@ -70,7 +70,7 @@ impl<'a> FailureReporter<'a> {
                 Some(found) = self.diagnosis.join_next() => {
                     match found {
                         Ok(Ok(cause)) => self.report_cause(&cause, Source::Diagnosis),
-                        Ok(Err(Unexplained(why))) if self.found != Some(Source::Servers) => {
+                        Ok(Err(LibraryError(why))) if self.found != Some(Source::Servers) => {
                             self.report(&why);
                         }
                         Ok(Err(_)) | Err(_) => {}
@@ -94,7 +94,7 @@ impl<'a> FailureReporter<'a> {
                 let runtime = runtime::build();
                 let found =
                     runtime.map(|runtime| runtime.block_on(diagnose(&settings, presented, limit)));
-                found.ok().flatten().ok_or(Unexplained(why))
+                found.ok().flatten().ok_or(LibraryError(why))
             });
         }
     }
@@ -149,7 +149,7 @@ impl Logged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::security::{Acl, Security};
+    use crate::config::security::{AclPolicy, Security};
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
@@ -177,7 +177,7 @@ mod tests {
             }
         });
         let security =
-            Security { tls: None, login: None, acl: Acl::Open, is_open_by_choice: false };
+            Security { tls: None, login: None, acl: AclPolicy::Open, is_open_by_choice: false };
         let settings = Zookeeper { hosts, session_timeout: Duration::from_secs(4), security };
         let (link, published) = watch::channel(ConnectionState::default());
         let credentials = Credentials::of(&settings);

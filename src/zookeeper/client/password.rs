@@ -147,15 +147,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stranger_that_connects_is_told_nothing() {
+    async fn an_unknown_client_that_connects_is_told_nothing() {
         let (listener, number) = listen().await.unwrap();
-        let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut unknown_client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let mut guess = number.answer(1, &b"guess".to_vec().into());
         guess.resize(4 + 45, 0);
-        stranger.write_all(&guess).await.unwrap();
+        unknown_client.write_all(&guess).await.unwrap();
         let waiting = timeout(LIMIT / 2, number.heard(&listener)).await;
         assert!(waiting.is_err(), "no other is the library");
         let mut told = vec![];
-        assert_eq!(stranger.read_to_end(&mut told).await.unwrap_or(0), 0);
+        assert_eq!(unknown_client.read_to_end(&mut told).await.unwrap_or(0), 0);
     }
 }

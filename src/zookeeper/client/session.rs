@@ -1,13 +1,15 @@
 //! Keeps one session alive over as many connections as it takes.
 
 use super::Tell;
-use super::connection::{Connection, End, Failure, LeftServers, Opened, connect, is_verdict};
+use super::connection::{
+    Connection, ConnectionEnd, Failure, LeftServers, OpenedConnection, connect, is_verdict,
+};
 use super::credentials::Credentials;
 use super::failure_reporter::{FailureReporter, Source};
-use super::session_file::{Former, SessionFile};
+use super::session_file::{SavedSession, SessionFile};
 use crate::clock::Clock;
 use crate::config::Zookeeper;
-use crate::status::{ConnectionState, Restart};
+use crate::status::{ConnectionState, SessionRestart};
 use ::zookeeper::SessionInfo;
 use recipes::{Moment, SessionId, SessionRecord};
 use std::sync::Arc;
@@ -54,16 +56,16 @@ pub(crate) struct SessionSettings {
     pub(crate) clock: Clock,
     /// Publishes the state of the session, for `/status`.
     pub(crate) link: watch::Sender<ConnectionState>,
-    pub(crate) before: Before,
+    pub(crate) before: PreviousEnd,
     /// The file in which the session is saved for the next process.
     pub(crate) file: Option<Arc<SessionFile>>,
     /// The session of the process before, to go on with.
-    pub(crate) former: Option<Former>,
+    pub(crate) former: Option<SavedSession>,
 }
 
 /// The end of the previous session, which determines the delay before the next one is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Before {
+pub(crate) enum PreviousEnd {
     /// There was none before, or it has ended.
     Ended,
     /// The one before was closed on purpose.
@@ -73,7 +75,7 @@ pub(crate) enum Before {
 }
 
 /// A session that a task of its own keeps alive.
-pub(crate) struct Session {
+pub(crate) struct SessionTask {
     handle: SessionHandle,
     close: oneshot::Sender<()>,
     keeping: JoinHandle<UnclosedSession>,
@@ -91,19 +93,19 @@ struct Closing {
 pub(crate) struct SessionHandle(watch::Receiver<Option<Connection>>);
 
 /// The task's own state: opens the session, resumes it over new connections, and closes it.
-struct Keeper {
+struct SessionKeeper {
     settings: Zookeeper,
     credentials: Arc<Credentials>,
     clock: Clock,
     tell: Tell<SessionEvent>,
     connection: watch::Sender<Option<Connection>>,
     link: watch::Sender<ConnectionState>,
-    before: Before,
+    before: PreviousEnd,
     file: Option<Arc<SessionFile>>,
     left: LeftServers,
 }
 
-impl Session {
+impl SessionTask {
     /// Opens a session, once the one before is closed.
     pub(crate) fn open(
         settings: SessionSettings,
@@ -115,7 +117,7 @@ impl Session {
         let (connection, connections) = watch::channel(None);
         let (close, closing) = oneshot::channel();
         let left = LeftServers::none(clock);
-        let keeper = Keeper {
+        let keeper = SessionKeeper {
             settings,
             credentials,
             clock,
@@ -147,7 +149,7 @@ impl Session {
     }
 }
 
-impl Before {
+impl PreviousEnd {
     fn delay(self) -> Duration {
         match self {
             Self::Ended => Duration::ZERO,
@@ -180,12 +182,12 @@ impl SessionHandle {
     }
 }
 
-impl Keeper {
+impl SessionKeeper {
     /// Keeps the session until it has ended or is to be closed. Returns it, or the one before, if it may live on.
     async fn keep(
         self,
         before: UnclosedSession,
-        former: Option<Former>,
+        former: Option<SavedSession>,
         mut close: oneshot::Receiver<()>,
     ) -> UnclosedSession {
         let mut unclosed = before.clone();
@@ -208,17 +210,17 @@ impl Keeper {
         loop {
             self.connection.send_replace(Some(opened.connection));
             let end = tokio::select! {
-                end = &mut opened.ended => end.unwrap_or(End::Connection),
+                end = &mut opened.ended => end.unwrap_or(ConnectionEnd::Connection),
                 _ = &mut close => {
                     self.connection.send_replace(None);
                     // With the last client dropped, the library closes the session and reports its end.
                     let ended = timeout(self.close_limit(), opened.ended).await;
-                    let closed = matches!(ended, Ok(Ok(End::Session)));
+                    let closed = matches!(ended, Ok(Ok(ConnectionEnd::Session)));
                     return if closed { self.unclosed(closing).await } else { Some(session) };
                 }
             };
             self.connection.send_replace(None);
-            if end == End::Session {
+            if end == ConnectionEnd::Session {
                 self.lost("the session ended");
                 // The library may be wrong about that, so the session is closed before the next one is used.
                 return Some(session);
@@ -253,9 +255,9 @@ impl Keeper {
     /// Goes on with the session of the process before, which may be closed instead as soon as it is known.
     async fn take_over(
         &self,
-        former: &Former,
+        former: &SavedSession,
         unclosed: &mut UnclosedSession,
-    ) -> Result<(SessionInfo, Opened, Option<Closing>), UnclosedSession> {
+    ) -> Result<(SessionInfo, OpenedConnection, Option<Closing>), UnclosedSession> {
         let session = match former.session().await {
             Ok(session) => session,
             Err(error) => {
@@ -267,7 +269,7 @@ impl Keeper {
         let what = "the session of the process before is not resumed yet";
         let (opened, sent_at) = self.resume(&session, what).await?;
         let record = former.record;
-        let restart = Restart {
+        let restart = SessionRestart {
             down_for: self.clock.now().since(former.noted_at),
             restarts: former.restarts.saturating_add(1),
         };
@@ -289,7 +291,10 @@ impl Keeper {
         Ok((session, opened, None))
     }
 
-    async fn open(&self, mut before: UnclosedSession) -> (SessionInfo, Opened, Option<Closing>) {
+    async fn open(
+        &self,
+        mut before: UnclosedSession,
+    ) -> (SessionInfo, OpenedConnection, Option<Closing>) {
         let mut backoff = Backoff::new();
         let mut reporter =
             self.reporter(format!("no session with ZooKeeper at {}", self.settings.hosts));
@@ -318,7 +323,7 @@ impl Keeper {
     async fn open_once(
         &self,
         before: &mut UnclosedSession,
-    ) -> Result<(Opened, Option<Closing>), Failure> {
+    ) -> Result<(OpenedConnection, Option<Closing>), Failure> {
         let opened = connect(&self.settings, &self.credentials, None, &self.left).await?;
         if before.is_some() {
             // Each handshake keeps the old session alive. So it is resumed, to be closed, only where
@@ -345,7 +350,7 @@ impl Keeper {
         &self,
         session: &SessionInfo,
         what: &str,
-    ) -> Result<(Opened, Moment), UnclosedSession> {
+    ) -> Result<(OpenedConnection, Moment), UnclosedSession> {
         let lost_at = self.clock.now();
         let mut backoff = Backoff::new();
         let mut reporter = self.reporter(what.to_owned());
@@ -400,7 +405,7 @@ impl Keeper {
         });
     }
 
-    fn report_connected(&self, opened: &Opened) {
+    fn report_connected(&self, opened: &OpenedConnection) {
         let id = SessionId(opened.connection.client.session_id().0);
         info!(session = %id, timeout_ms = opened.timeout.as_millis(), "connected to ZooKeeper");
         self.link.send_modify(|link| {
@@ -428,7 +433,7 @@ pub(crate) fn close_limit(settings: &Zookeeper) -> Duration {
 /// # Errors
 /// It may live on, and is returned where it is known.
 pub(crate) async fn end_former(
-    former: &Former,
+    former: &SavedSession,
     clock: Clock,
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
@@ -462,10 +467,10 @@ async fn close_session(
     // Each handshake keeps it alive for another timeout.
     while clock.now().since(since) < settings.session_timeout / 2 {
         match connect(&settings, &credentials, Some(old.clone()), &LeftServers::none(clock)).await {
-            Ok(Opened { connection, ended, .. }) => {
+            Ok(OpenedConnection { connection, ended, .. }) => {
                 drop(connection);
                 let ended = timeout(settings.session_timeout / 4, ended).await;
-                if matches!(ended, Ok(Ok(End::Session))) {
+                if matches!(ended, Ok(Ok(ConnectionEnd::Session))) {
                     info!(session = %id, "the session before is closed");
                     return true;
                 }
@@ -505,7 +510,7 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::security::{Acl, Security};
+    use crate::config::security::{AclPolicy, Security};
     use std::io::{self, Read, Seek};
     use std::sync::Mutex;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -514,7 +519,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(30);
 
     /// Servers that grant sessions, close them, and know no znode.
-    struct Servers {
+    struct FakeServers {
         granted: Mutex<i64>,
         /// At which server a session was resumed, or was tried to be.
         resumed: Mutex<Vec<usize>>,
@@ -523,7 +528,7 @@ mod tests {
         may_resume: watch::Sender<bool>,
     }
 
-    impl Servers {
+    impl FakeServers {
         async fn serve(&self, number: usize, client: &mut TcpStream) -> io::Result<()> {
             let greeting = frame(client).await?;
             let mut session = i64::from_be_bytes(greeting[16..24].try_into().unwrap());
@@ -584,7 +589,7 @@ mod tests {
         let log = Arc::new(tempfile::tempfile().unwrap());
         let subscriber = tracing_subscriber::fmt().with_writer(Arc::clone(&log)).finish();
         let _logged = tracing::subscriber::set_default(subscriber);
-        let servers = Arc::new(Servers {
+        let servers = Arc::new(FakeServers {
             granted: Mutex::default(),
             resumed: Mutex::default(),
             closed: watch::Sender::default(),
@@ -605,7 +610,7 @@ mod tests {
             });
         }
         let security =
-            Security { tls: None, login: None, acl: Acl::Open, is_open_by_choice: false };
+            Security { tls: None, login: None, acl: AclPolicy::Open, is_open_by_choice: false };
         // A server that hangs is given up after a quarter of it.
         let session_timeout = Duration::from_secs(4);
         let settings = Zookeeper { hosts: hosts.join(","), session_timeout, security };
@@ -623,7 +628,7 @@ mod tests {
             credentials,
             clock,
             link,
-            before: Before::Ended,
+            before: PreviousEnd::Ended,
             file: None,
             former: None,
         };
@@ -633,7 +638,7 @@ mod tests {
                 may_resume.send_replace(true);
             }
         };
-        let session = Session::open(settings, Some(before), Box::new(tell));
+        let session = SessionTask::open(settings, Some(before), Box::new(tell));
 
         let mut closed = servers.closed.subscribe();
         let is_closed = closed.wait_for(|closed| closed.contains(&1));

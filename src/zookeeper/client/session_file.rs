@@ -33,27 +33,27 @@ pub struct SessionFile {
     file: File,
     path: PathBuf,
     inode: u64,
-    owner: Owner,
-    kept: Mutex<State>,
+    owner: SessionOwner,
+    kept: Mutex<FileState>,
 }
 
 #[derive(Default)]
-struct State {
-    session: Option<Kept>,
+struct FileState {
+    session: Option<SavedSessionJson>,
     /// Why the last attempt to write failed, which was warned of.
     problem: Option<String>,
 }
 
 /// The content of the file at the start.
-pub struct Opened {
+pub struct OpenedSessionFile {
     pub file: SessionFile,
-    pub former: Option<Former>,
+    pub former: Option<SavedSession>,
     /// Why what is there is not this member's, with the name of the file.
     pub flaw: Option<String>,
 }
 
 /// The session of the process before.
-pub struct Former {
+pub struct SavedSession {
     pub(crate) record: SessionRecord,
     password: Password,
     /// Whether that process had begun to close it.
@@ -66,7 +66,7 @@ pub struct Former {
 
 /// The owner of the session: none of these may differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Owner {
+struct SessionOwner {
     servers: String,
     path: String,
     member: String,
@@ -76,16 +76,16 @@ struct Owner {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct SessionFileJson {
     version: u32,
-    owner: Owner,
+    owner: SessionOwner,
     /// A copy of the file has another.
     inode: u64,
-    session: Option<Kept>,
+    session: Option<SavedSessionJson>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Kept {
+struct SavedSessionJson {
     id: i64,
     password: String,
     timeout_ms: u64,
@@ -106,7 +106,7 @@ impl SessionFile {
         settings: &Settings,
         member: &str,
         clock: Clock,
-    ) -> Result<Opened, String> {
+    ) -> Result<OpenedSessionFile, String> {
         let named = |what: String| format!("zookeeper.session_file {} {what}", path.display());
         Self::open_unnamed(path, settings, member, clock).map_err(named)
     }
@@ -116,10 +116,10 @@ impl SessionFile {
         settings: &Settings,
         member: &str,
         clock: Clock,
-    ) -> Result<Opened, String> {
+    ) -> Result<OpenedSessionFile, String> {
         let file = locked(path)?;
         let inode = file.metadata().map_err(cannot("read"))?.ino();
-        let owner = Owner {
+        let owner = SessionOwner {
             servers: settings.zookeeper.hosts.clone(),
             path: format!("{}/{}", settings.root, settings.znodes.kind()),
             member: member.to_owned(),
@@ -132,14 +132,14 @@ impl SessionFile {
         file.encoded(None).ok_or("cannot hold so long names: shorten zookeeper.servers")?;
         let (former, flaw) = match file.former(&bytes[..length], clock.now()) {
             Ok(Some((former, kept))) => {
-                file.kept = State { session: Some(kept), problem: None }.into();
+                file.kept = FileState { session: Some(kept), problem: None }.into();
                 (Some(former), None)
             }
             Ok(None) => (None, None),
             Err(flaw) => (None, Some(flaw)),
         };
         let flaw = flaw.map(|flaw| format!("zookeeper.session_file {} {flaw}", path.display()));
-        Ok(Opened { file, former, flaw })
+        Ok(OpenedSessionFile { file, former, flaw })
     }
 
     /// Returns the lock, for a process that is to hold it as well.
@@ -155,7 +155,7 @@ impl SessionFile {
         match password::of(session.clone()).await {
             Ok(password) => self.write(
                 &mut self.state(),
-                Some(Kept {
+                Some(SavedSessionJson {
                     id: session.id().0,
                     password: BASE64_STANDARD.encode(password.expose_secret()),
                     timeout_ms: millis(timeout),
@@ -178,7 +178,7 @@ impl SessionFile {
         let timeout_ms = millis(timeout);
         let noted_at_ns = nanos(now);
         let taken = state.session.clone();
-        let taken = taken.map(|kept| Kept {
+        let taken = taken.map(|kept| SavedSessionJson {
             timeout_ms,
             known_until_ns: None,
             noted_at_ns,
@@ -194,7 +194,7 @@ impl SessionFile {
         let Some(kept) = state.session.clone().filter(|kept| kept.id == record.session.0) else {
             return;
         };
-        let noted = Kept {
+        let noted = SavedSessionJson {
             timeout_ms: millis(record.timeout),
             known_until_ns: record.known_until.map(nanos),
             noted_at_ns: nanos(now),
@@ -207,7 +207,8 @@ impl SessionFile {
     /// to be closed.
     pub(crate) fn closing(&self) {
         let mut state = self.state();
-        let closing = state.session.clone().map(|kept| Kept { is_closing: true, ..kept });
+        let closing =
+            state.session.clone().map(|kept| SavedSessionJson { is_closing: true, ..kept });
         if closing.is_some() {
             self.write(&mut state, closing);
         }
@@ -224,7 +225,7 @@ impl SessionFile {
         }
     }
 
-    fn write(&self, state: &mut State, session: Option<Kept>) {
+    fn write(&self, state: &mut FileState, session: Option<SavedSessionJson>) {
         let bytes = self
             .encoded(session.clone())
             .expect("a session is shorter than the longest that was tried");
@@ -262,15 +263,15 @@ impl SessionFile {
         fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FileState> {
         self.kept.lock().expect("no panic while it is held")
     }
 
     /// Returns `None` if it does not fit.
-    fn encoded(&self, session: Option<Kept>) -> Option<Vec<u8>> {
+    fn encoded(&self, session: Option<SavedSessionJson>) -> Option<Vec<u8>> {
         let owner = self.owner.clone();
         let inode = self.inode;
-        let written = Written { version: VERSION, owner, inode, session };
+        let written = SessionFileJson { version: VERSION, owner, inode, session };
         let mut bytes = serde_json::to_vec(&written).expect("texts and numbers are JSON");
         bytes.push(b'\n');
         let sum = sum(&bytes);
@@ -286,7 +287,11 @@ impl SessionFile {
     }
 
     /// Returns the session that is noted there, or why it is not this member's.
-    fn former(&self, bytes: &[u8], now: Moment) -> Result<Option<(Former, Kept)>, String> {
+    fn former(
+        &self,
+        bytes: &[u8],
+        now: Moment,
+    ) -> Result<Option<(SavedSession, SavedSessionJson)>, String> {
         if bytes.is_empty() {
             return Ok(None);
         }
@@ -300,7 +305,7 @@ impl SessionFile {
         if written["version"] != VERSION {
             return Err("is of another version of this program".into());
         }
-        let Written { owner, inode, session, .. } =
+        let SessionFileJson { owner, inode, session, .. } =
             serde_json::from_value(written).map_err(|_| damaged())?;
         let others = [
             ("is of another connect string", &owner.servers, &self.owner.servers),
@@ -335,12 +340,13 @@ impl SessionFile {
         };
         let is_closing = kept.is_closing;
         let restarts = kept.restarts;
-        let former = Former { record, password: password.into(), is_closing, noted_at, restarts };
+        let former =
+            SavedSession { record, password: password.into(), is_closing, noted_at, restarts };
         Ok(Some((former, kept)))
     }
 }
 
-impl Former {
+impl SavedSession {
     /// Returns the session for the client library.
     pub(crate) async fn session(&self) -> io::Result<SessionInfo> {
         password::session(self.record.session.0, &self.password).await
@@ -402,7 +408,7 @@ fn locked(path: &Path) -> Result<File, String> {
 fn clock_identity() -> Result<String, String> {
     let ClockIdentity { boot_id, time_namespace } = ClockIdentity::read();
     let boot_id = boot_id.ok_or(
-        "may outlive a reboot, which cannot be told here: there is no /proc/sys/kernel/random/boot_id",
+        "may outlive a reboot, which cannot be detected here: there is no /proc/sys/kernel/random/boot_id",
     )?;
     Ok(format!("{boot_id} {}", time_namespace.unwrap_or_default()))
 }
@@ -449,7 +455,7 @@ mod tests {
         let known_until = Some(now.after(SECOND));
         let record = SessionRecord { session: SessionId(7), timeout: 9 * SECOND, known_until };
         {
-            let Opened { file, former, flaw } = opened(&path);
+            let OpenedSessionFile { file, former, flaw } = opened(&path);
             assert!(former.is_none() && flaw.is_none());
             keep(&file, 7);
             file.note(SessionRecord { session: SessionId(8), ..record }, now);
@@ -460,7 +466,7 @@ mod tests {
         assert_eq!(former.password.expose_secret(), b"password");
         assert!(!former.is_closing && former.restarts == 0);
         {
-            let Opened { file, .. } = opened(&path);
+            let OpenedSessionFile { file, .. } = opened(&path);
             file.taken_over(8 * SECOND, 1, now);
         }
         let taken = opened(&path).former.expect("it is still there");
@@ -524,7 +530,7 @@ mod tests {
         assert_eq!(whole.len(), SIZE);
         let warned = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
-            let Opened { former, flaw, .. } = opened(&path);
+            let OpenedSessionFile { former, flaw, .. } = opened(&path);
             assert!(former.is_none());
             flaw.unwrap_or_default()
         };
@@ -537,7 +543,7 @@ mod tests {
         assert!(warned(&garbled).contains("is damaged"));
         assert!(warned(b"any text\n").contains("is damaged"));
         let file = opened(&path).file;
-        let long = Kept { password: BASE64_STANDARD.encode([0; 600]), ..kept(7) };
+        let long = SavedSessionJson { password: BASE64_STANDARD.encode([0; 600]), ..kept(7) };
         file.write(&mut file.state(), Some(long));
         drop(file);
         assert!(opened(&path).flaw.is_some_and(|flaw| flaw.contains("is damaged")));
@@ -603,8 +609,8 @@ mod tests {
         file.write(&mut file.state(), Some(kept(id)));
     }
 
-    fn kept(id: i64) -> Kept {
-        Kept {
+    fn kept(id: i64) -> SavedSessionJson {
+        SavedSessionJson {
             id,
             password: BASE64_STANDARD.encode(b"password"),
             timeout_ms: 10_000,
@@ -616,7 +622,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn opened(path: &Path) -> Opened {
+    fn opened(path: &Path) -> OpenedSessionFile {
         SessionFile::open(path, &settings(), "me", Clock::system()).expect("it can be used")
     }
 

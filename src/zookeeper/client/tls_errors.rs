@@ -60,7 +60,7 @@ pub(crate) fn of_list(wrong: &CertRevocationListError) -> String {
         L::UnsupportedDeltaCrl | L::UnsupportedIndirectCrl => {
             "is not complete in itself: take the CA's complete list".into()
         }
-        other => format!("is not acceptable ({other:?}): have it issued anew"),
+        other => format!("is not acceptable ({other:?}): have a new one issued"),
     }
 }
 

@@ -9,37 +9,37 @@ pub(crate) use znode_data::{contender, decode, encode};
 
 use self::announcement_age::AnnouncementAge;
 use self::znode_data::{claimants_name, newer_format};
-use super::client::{Session, SessionEvent, SessionSettings, UnclosedSession};
-use super::queue::{ClaimHolder, Member, Queue, QueueEvent, QueueSettings, Reports};
+use super::client::{SessionEvent, SessionSettings, SessionTask, UnclosedSession};
+use super::queue::{ClaimHolder, MemberZnode, QueueEvent, QueueSession, QueueSettings, Reports};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::status::{Entry, OwnState};
+use crate::status::{MemberEntry, OwnState};
 use crate::znode_names::ZnodeNames;
 use ::zookeeper::Error;
 use recipes::election::{Action, Announcement, Event, MemberPriority, Offer, ZnodeData};
-use recipes::{Holder, MemberId, Sequence, Ticket};
+use recipes::{ClaimOwner, MemberId, Sequence, Ticket};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot};
 
 /// An election's session, and the member's place in its queue.
 pub(crate) struct ElectionSession {
-    session: Session,
-    queue: Queue,
+    session: SessionTask,
+    queue: QueueSession,
     events: mpsc::UnboundedReceiver<SourceEvent>,
     znodes: ZnodeNames,
     clock: Clock,
     announcement_age: AnnouncementAge,
     own_id: MemberId,
-    /// What its heir's znode says is to be told of a transfer, and not of the head.
-    heir: Option<Sequence>,
+    /// What its target's znode says is reported as part of a transfer, not as the head's.
+    target: Option<Sequence>,
     /// The predecessor's offer, to be told behind what it announces.
     offer: Option<Offer>,
     /// The predecessor as it was last read, and its member's id.
     predecessor: Option<(Ticket, MemberId)>,
     /// A standby, whose predecessor is the head, reads no other; members behind it read the head with each heartbeat.
-    whose_predecessor: Whose,
-    whose_head: Whose,
+    whose_predecessor: ZnodeOwners,
+    whose_head: ZnodeOwners,
     /// The state of the member, for its own znode.
     state: OwnState,
     own_znode: OwnZnode,
@@ -47,20 +47,20 @@ pub(crate) struct ElectionSession {
 
 /// The owner of a znode ahead, by its last data.
 #[derive(Default)]
-struct Whose {
+struct ZnodeOwners {
     members: Option<Ticket>,
-    strangers: Option<Ticket>,
+    unknown_znodes: Option<Ticket>,
     /// Its format, if that is newer than this version knows.
     newer_format: Option<(Sequence, u32)>,
 }
 
-impl Whose {
-    /// What a client writes over a member's data makes no stranger's znode of it: that member writes it again.
+impl ZnodeOwners {
+    /// What a client writes over a member's data makes no unknown client's znode of it: that member writes it again.
     fn note(&mut self, read: Ticket, is_members: bool) {
         if is_members {
             self.members = Some(read);
         }
-        self.strangers = (self.members != Some(read)).then_some(read);
+        self.unknown_znodes = (self.members != Some(read)).then_some(read);
     }
 
     fn note_format(&mut self, ticket: Ticket, read: Option<&MemberData>, data: &[u8]) {
@@ -68,7 +68,7 @@ impl Whose {
     }
 
     fn note_gone(&mut self) {
-        self.strangers = None;
+        self.unknown_znodes = None;
         self.newer_format = None;
     }
 }
@@ -89,7 +89,7 @@ enum SourceEvent {
 }
 
 /// The receiver of the answer to a request to read all members.
-pub(crate) type Reading = oneshot::Receiver<Result<Vec<Member>, Error>>;
+pub(crate) type Reading = oneshot::Receiver<Result<Vec<MemberZnode>, Error>>;
 
 impl ElectionSession {
     pub(crate) fn open(
@@ -103,7 +103,7 @@ impl ElectionSession {
         let queue_sender = sender.clone();
         let clock: Clock = session.clock;
         let announcement_age = AnnouncementAge::measured_by(reports.meter.clone());
-        let session = Session::open(
+        let session = SessionTask::open(
             session,
             before,
             Box::new(move |event| {
@@ -116,7 +116,7 @@ impl ElectionSession {
             acl: settings.zookeeper.security.acl,
             is_open_by_choice: settings.zookeeper.security.is_open_by_choice,
         };
-        let queue = Queue::new(
+        let queue = QueueSession::new(
             queue,
             session.handle(),
             reports,
@@ -134,11 +134,11 @@ impl ElectionSession {
             clock,
             announcement_age,
             own_id,
-            heir: None,
+            target: None,
             offer: None,
             predecessor: None,
-            whose_predecessor: Whose::default(),
-            whose_head: Whose::default(),
+            whose_predecessor: ZnodeOwners::default(),
+            whose_head: ZnodeOwners::default(),
             state: OwnState::default(),
             own_znode: OwnZnode::default(),
         }
@@ -181,9 +181,9 @@ impl ElectionSession {
             Action::ReadQueue => self.queue.list(),
             Action::WatchPredecessor(predecessor) => self.queue.watch_predecessor(predecessor),
             Action::ReadHead { head, prove, sent_at } => self.queue.read(head, prove, sent_at),
-            Action::ReadHeir(heir) => {
-                self.heir = Some(heir);
-                self.queue.read(heir, false, self.clock.now());
+            Action::ReadTarget(target) => {
+                self.target = Some(target);
+                self.queue.read(target, false, self.clock.now());
             }
             Action::ReadPriorities => self.queue.read_members(),
             Action::Relay { data, sent_at } => {
@@ -210,7 +210,7 @@ impl ElectionSession {
     }
 
     /// Waits for the member's next event. May be dropped and called again: nothing is lost.
-    pub(crate) async fn heard(&mut self) -> Event {
+    pub(crate) async fn next_event(&mut self) -> Event {
         loop {
             self.queue.reap();
             if let Some(offer) = self.offer.take() {
@@ -285,12 +285,12 @@ impl ElectionSession {
                 Event::PredecessorGone { predecessor, token }
             }
             // A member that leads reads no head.
-            QueueEvent::MemberRead { member, data, .. } if self.heir == Some(member.sequence) => {
+            QueueEvent::MemberRead { member, data, .. } if self.target == Some(member.sequence) => {
                 let accepted = decode(&data, &self.znodes).and_then(|data| data.accepted);
-                Event::HeirRead { heir: member.sequence, accepted }
+                Event::TargetRead { target: member.sequence, accepted }
             }
-            QueueEvent::MemberGone { member: heir, .. } if self.heir == Some(heir) => {
-                Event::HeirGone { heir }
+            QueueEvent::MemberGone { member: target, .. } if self.target == Some(target) => {
+                Event::TargetGone { target }
             }
             QueueEvent::MemberRead { member: head, data, modified_ms, sent_at } => {
                 let read = self.read(&data, head);
@@ -335,9 +335,9 @@ impl ElectionSession {
         })
     }
 
-    fn of_holder(&mut self, holder: ClaimHolder) -> Holder {
+    fn of_holder(&mut self, holder: ClaimHolder) -> ClaimOwner {
         let data = match holder {
-            ClaimHolder::Gone => return Holder::Gone,
+            ClaimHolder::Gone => return ClaimOwner::Gone,
             ClaimHolder::Another(data) => data,
         };
         if let Some(name) = claimants_name(&data) {
@@ -346,9 +346,9 @@ impl ElectionSession {
         match self.announcement(&data) {
             Some(Announcement { ticket, .. }) => {
                 self.queue.verify(ticket.sequence);
-                Holder::Contender(ticket)
+                ClaimOwner::Contender(ticket)
             }
-            None => Holder::Stranger,
+            None => ClaimOwner::Unknown,
         }
     }
 
@@ -371,11 +371,11 @@ impl ElectionSession {
         Some(*ticket)
     }
 
-    /// Returns the head of the queue if it is no member's, as far as this member, be it the standby or behind that one, has
+    /// Returns the head of the queue if it is an unknown znode, as far as this member, be it the standby or behind that one, has
     /// read it.
-    pub(crate) fn stranger_at_head(&self, is_standby: bool) -> Option<Sequence> {
+    pub(crate) fn unknown_znode_at_head(&self, is_standby: bool) -> Option<Sequence> {
         let whose = if is_standby { &self.whose_predecessor } else { &self.whose_head };
-        whose.strangers.map(|ticket| ticket.sequence)
+        whose.unknown_znodes.map(|ticket| ticket.sequence)
     }
 
     /// Returns the predecessor or the head, as far as this member has read them, if its data has a newer format than this
@@ -431,7 +431,7 @@ fn own_data(read: MemberData) -> ZnodeData {
 }
 
 /// Returns the members as they are published. In another client's queue, all take the head for the leader.
-pub(crate) fn entries(members: Vec<Member>, znodes: &ZnodeNames) -> Vec<Entry> {
+pub(crate) fn entries(members: Vec<MemberZnode>, znodes: &ZnodeNames) -> Vec<MemberEntry> {
     let mut entries: Vec<_> = members.into_iter().map(|member| entry(member, znodes)).collect();
     if znodes.family().is_some()
         && let Some(head) = entries.first().and_then(|head| head.names.clone())
@@ -441,17 +441,29 @@ pub(crate) fn entries(members: Vec<Member>, znodes: &ZnodeNames) -> Vec<Entry> {
     entries
 }
 
-fn entry(Member { ticket, data, created_ms }: Member, znodes: &ZnodeNames) -> Entry {
+fn entry(
+    MemberZnode { ticket, data, created_ms }: MemberZnode,
+    znodes: &ZnodeNames,
+) -> MemberEntry {
     let since_epoch = Duration::from_millis(created_ms.try_into().unwrap_or(0));
     let created_at = SystemTime::UNIX_EPOCH + since_epoch;
     let data = match znodes.family() {
         None => decode(&data, znodes),
         Some(_) => Some(contender(&data, ticket, znodes)),
     };
-    let Some(data) = data else { return Entry::of_stranger(ticket, created_at) };
+    let Some(data) = data else { return MemberEntry::of_unknown(ticket, created_at) };
     let MemberData { profile, announcement, priority, ready, version, state, .. } = data;
     let profile = Some(profile);
-    Entry { ticket, profile, names: announcement, priority, ready, version, created_at, state }
+    MemberEntry {
+        ticket,
+        profile,
+        names: announcement,
+        priority,
+        ready,
+        version,
+        created_at,
+        state,
+    }
 }
 
 #[cfg(test)]
@@ -460,15 +472,15 @@ mod tests {
     use recipes::FencingToken;
 
     #[test]
-    fn a_znode_that_never_said_whose_it_is_is_a_strangers() {
-        let mut whose = Whose::default();
+    fn a_znode_that_never_said_whose_it_is_is_an_unknown_znodes() {
+        let mut whose = ZnodeOwners::default();
         let [a, b] = [3, 4].map(|n: i32| Ticket {
             sequence: Sequence::new(n).unwrap(),
             token: FencingToken(n.unsigned_abs().into()),
         });
         let mut noted = |ticket, is_members| {
             whose.note(ticket, is_members);
-            whose.strangers
+            whose.unknown_znodes
         };
         assert_eq!(noted(a, false), Some(a));
         assert_eq!(noted(a, true), None, "it says so later");

@@ -59,7 +59,7 @@ struct LeaderJson {
 #[derive(Serialize, Deserialize)]
 struct OfferJson {
     token: u64,
-    heir: String,
+    target: String,
     number: u64,
 }
 
@@ -249,15 +249,15 @@ impl StateJson {
 
 impl OfferJson {
     fn of(offer: &Offer, znodes: &ZnodeNames) -> Self {
-        let Offer { leader, heir, number } = *offer;
-        Self { token: leader.0, heir: znodes.name(heir), number }
+        let Offer { leader, target, number } = *offer;
+        Self { token: leader.0, target: znodes.name(target), number }
     }
 
-    /// Returns `None` if the heir's name is no member's.
+    /// Returns `None` if the target's name is not a member's.
     fn read(self, znodes: &ZnodeNames) -> Option<Offer> {
-        let Self { token, heir, number } = self;
-        let heir = znodes.sequence(&heir)?;
-        Some(Offer { leader: FencingToken(token), heir, number })
+        let Self { token, target, number } = self;
+        let target = znodes.sequence(&target)?;
+        Some(Offer { leader: FencingToken(token), target, number })
     }
 }
 
@@ -316,15 +316,15 @@ mod tests {
 
     #[test]
     fn an_offer_and_its_acceptance_are_decoded_to_the_same() {
-        let heir = Sequence::new(3).unwrap();
-        let offer = Some(Offer { leader: FencingToken(7), heir, number: 5_000_000_000 });
+        let target = Sequence::new(3).unwrap();
+        let offer = Some(Offer { leader: FencingToken(7), target, number: 5_000_000_000 });
         let none = || ZnodeData::of(Arc::new(profile("a")));
         let offers = encode(
             &ZnodeData { offer: offer.map(Box::new), ..none() },
             OwnState::default(),
             &"leader_".into(),
         );
-        let text = r#""offer":{"token":7,"heir":"leader_0000000003","number":5000000000}"#;
+        let text = r#""offer":{"token":7,"target":"leader_0000000003","number":5000000000}"#;
         assert!(String::from_utf8(offers.clone()).unwrap().contains(text));
         let decoded = decode(&offers, &"leader_".into()).unwrap();
         assert_eq!((decoded.offer, decoded.accepted), (offer, None));
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn an_offer_that_does_not_fit_is_left_out() {
         let offer =
-            Some(Offer { leader: FencingToken(7), heir: Sequence::new(3).unwrap(), number: 5 });
+            Some(Offer { leader: FencingToken(7), target: Sequence::new(3).unwrap(), number: 5 });
         let filled = |more: usize| {
             let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
             let data = ZnodeData::of(Arc::new(Profile { labels, ..profile("a") }));
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn another_clients_contender_has_the_id_that_it_wrote_in_visible_characters() {
-        let znodes = ZnodeNames::of_family(recipes::Family::Kazoo);
+        let znodes = ZnodeNames::of_family(recipes::ForeignClient::Kazoo);
         let ticket = Ticket { sequence: Sequence::new(3).unwrap(), token: FencingToken(7) };
         let name = format!("{}__lock__0000000003", "a".repeat(32));
         znodes.note(&name);

@@ -1,8 +1,8 @@
 //! The znodes of barriers: reads all of one, makes `ready`, and ends a round.
 
 use super::data;
-use super::session::{Entry, Named, Shown, find};
-use crate::zookeeper::client::{Connection, Leaving, TransactionResult};
+use super::session::{Listing, NamedEntry, QueueEntry, find};
+use crate::zookeeper::client::{Connection, LeaveServerOutcome, TransactionResult};
 use crate::zookeeper::queue::{
     Context, RETRY_DELAY, leave_wrong_server, of_queue, owner, stats, token,
 };
@@ -20,7 +20,7 @@ pub(super) const READY: &str = "ready";
 pub(super) async fn read(
     context: &Context,
     connection: &Connection,
-) -> Result<(Shown, Option<OneshotWatcher>), Error> {
+) -> Result<(Listing, Option<OneshotWatcher>), Error> {
     let root = &context.settings.root;
     let ready_path = path_of_ready(context);
     // Each request leaves with the call, the watch first: so it misses nothing that the reading does not show.
@@ -34,9 +34,13 @@ pub(super) async fn read(
     );
     let ((_, watcher), (names, stat)) = (watched?, listed?);
     let is_open = names.iter().any(|name| name == READY);
-    let named =
-        |name: String| Some(Named { entry: Entry::Barrier(barrier::Entry::of_name(&name)?), name });
-    let shown = Shown { round: Round(stat.mzxid), version: stat.version, ..Shown::default() };
+    let named = |name: String| {
+        Some(NamedEntry {
+            entry: QueueEntry::Barrier(barrier::BarrierEntry::of_name(&name)?),
+            name,
+        })
+    };
+    let shown = Listing { round: Round(stat.mzxid), version: stat.version, ..Listing::default() };
     let shown = shown.with(names.into_iter().filter_map(named));
     if !is_open {
         return Ok((shown, Some(watcher)));
@@ -51,17 +55,17 @@ pub(super) async fn read(
         Ok(_) | Err(Error::NoNode) => return Err(Error::Timeout),
         Err(error) => return Err(error),
     };
-    Ok((Shown { ready, ..shown }, Some(watcher)))
+    Ok((Listing { ready, ..shown }, Some(watcher)))
 }
 
 /// Returns what a `ready` says that says nothing itself: all are inside that were there when it was made.
 async fn ready_of_another_client(
     context: &Context,
     connection: &Connection,
-    shown: &Shown,
+    shown: &Listing,
     of_ready: &Stat,
 ) -> Result<Option<Ready>, Error> {
-    for Named { entry, name } in shown.entries.iter().rev() {
+    for NamedEntry { entry, name } in shown.entries.iter().rev() {
         let path = format!("{}/{name}", context.settings.root);
         let stat = connection.request(connection.client.check_stat(&path)).await?;
         if stat.is_some_and(|stat| token(&stat) < token(of_ready)) {
@@ -76,7 +80,7 @@ async fn ready_of_another_client(
 /// these znodes outlive every session, so that no member stands there: `ready` is not made then.
 pub(super) async fn make_ready(
     context: &Context,
-    shown: &Shown,
+    shown: &Listing,
     round: Round,
     ready: Ready,
     members: &BTreeSet<Sequence>,
@@ -134,7 +138,7 @@ pub(super) async fn make_ready(
 }
 
 /// Deletes `ready` and begins the next round, both or neither, unless this round is over.
-pub(super) async fn end_round(context: &Context, shown: &Shown, round: Round) {
+pub(super) async fn end_round(context: &Context, shown: &Listing, round: Round) {
     if shown.round != round {
         return;
     }
@@ -162,7 +166,7 @@ pub(super) async fn end_round(context: &Context, shown: &Shown, round: Round) {
 }
 
 // By the time of its answer to a transaction, a server has carried out all that the quorum knew. Where it shows otherwise,
-// it has lost a transaction, and would do so for ever.
+// it has lost a transaction, and would go on doing so.
 
 /// Leaves the server at hand if it still shows a member that a quorum says is gone.
 async fn leave_if_shown(connection: &Connection, path: &str) -> Result<(), Error> {
@@ -198,7 +202,7 @@ async fn leave_if_outdated(connection: &Connection, path: &str, version: i32) ->
 }
 
 async fn leave(connection: &Connection, path: &str, shows: &str, truth: &str) {
-    if leave_wrong_server(connection, path, shows, truth) == Leaving::NotYet {
+    if leave_wrong_server(connection, path, shows, truth) == LeaveServerOutcome::NotYet {
         // There may be no other: what it shows will be the same.
         sleep(RETRY_DELAY).await;
     }

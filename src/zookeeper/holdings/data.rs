@@ -49,25 +49,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_is_read_as_it_was_written_and_a_stranger_is_none() {
+    fn a_member_is_read_as_it_was_written_and_an_unknown_client_is_none() {
         let id = MemberId::new("app-0").unwrap();
         let data = encode(&id, HoldingId(7));
         assert_eq!(String::from_utf8_lossy(&data), r#"{"id":"app-0","holding":7}"#);
         assert_eq!(member(&data).as_deref(), Some("app-0"));
-        for stranger in [&b""[..], b"10.0.0.7", b"\xff", br#"{"id":"a b","holding":1}"#] {
-            assert_eq!(member(stranger), None);
+        for unknown_client in [&b""[..], b"10.0.0.7", b"\xff", br#"{"id":"a b","holding":1}"#] {
+            assert_eq!(member(unknown_client), None);
         }
     }
 
     #[test]
-    fn ready_is_read_as_it_was_written_and_a_strangers_says_nothing() {
+    fn ready_is_read_as_it_was_written_and_an_unknown_clients_says_nothing() {
         let last = Sequence::new(7).unwrap();
         let written = Ready { last, size: NonZeroU32::new(3) };
         let data = encode_ready(written);
         assert_eq!(String::from_utf8_lossy(&data), r#"{"last":7,"size":3}"#);
         assert_eq!(ready(&data), Some(written));
-        for stranger in [&b""[..], b"1", b"\xff", br#"{"last":-1,"size":3}"#] {
-            assert_eq!(ready(stranger), None);
+        for unknown_client in [&b""[..], b"1", b"\xff", br#"{"last":-1,"size":3}"#] {
+            assert_eq!(ready(unknown_client), None);
         }
     }
 }

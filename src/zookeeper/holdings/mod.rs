@@ -13,20 +13,20 @@ mod readings;
 mod session;
 mod watches;
 
-use self::reader::Reader;
+use self::reader::QueueReader;
 use self::session::HoldingsSession;
-use super::client::{Before, Credentials, SessionSettings, UnclosedSession};
+use super::client::{Credentials, PreviousEnd, SessionSettings, UnclosedSession};
 use super::queue::Reports;
 use super::shared_config::{self, SharedConfig};
 use crate::clock::{Alarm, Clock};
 use crate::config::Zookeeper;
 use crate::holdings::{
-    Ask, Ended, HOLDINGS_MAX, HoldingName, HoldingsMeter, HoldingsRequests, Judged, Published,
+    Ask, Ended, HOLDINGS_MAX, HoldingName, HoldingView, HoldingsMeter, HoldingsRequests, Published,
     SwitchedOn,
 };
 use crate::shared_config::ConfigRequests;
 use crate::status::ConnectionState;
-use recipes::holding::{Action, End, Event, HoldingId, Holdings, Status, Wanted};
+use recipes::holding::{Action, End, Event, HoldingId, HoldingSpec, HoldingState, Holdings};
 use recipes::{Margins, MemberId, Moment};
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -66,10 +66,10 @@ impl HoldingsSettings {
     }
 
     /// Returns where this stands; `None` if such are switched off.
-    fn path_of(&self, wanted: Wanted, name: &HoldingName) -> Option<Arc<str>> {
+    fn path_of(&self, wanted: HoldingSpec, name: &HoldingName) -> Option<Arc<str>> {
         let root = match wanted {
-            Wanted::Lock(_) => &self.locks,
-            Wanted::Barrier(_) => &self.barriers,
+            HoldingSpec::Lock(_) => &self.locks,
+            HoldingSpec::Barrier(_) => &self.barriers,
         };
         Some(format!("{}/{name}", root.as_ref()?).into())
     }
@@ -83,10 +83,10 @@ pub async fn run_holdings(
     stop: &mut oneshot::Receiver<()>,
 ) -> bool {
     let HoldingsRequests { asks, looks, meter } = requests;
-    let runner = Runner::new(settings.clone(), clock, meter.clone(), config);
+    let runner = HoldingsRunner::new(settings.clone(), clock, meter.clone(), config);
     let sessions = runner.config.sessions();
     let link = runner.reports.link.subscribe();
-    let reader = Reader::new(settings, clock, sessions, link, runner.reads.clone());
+    let reader = QueueReader::new(settings, clock, sessions, link, runner.reads.clone());
     let reading = async {
         reader.run(looks).await;
         pending().await
@@ -98,7 +98,7 @@ pub async fn run_holdings(
 }
 
 /// The loop's state.
-struct Runner {
+struct HoldingsRunner {
     holdings: Holdings,
     settings: HoldingsSettings,
     clock: Clock,
@@ -107,7 +107,7 @@ struct Runner {
     session: Option<HoldingsSession>,
     /// The session before, if it may live on.
     unclosed: UnclosedSession,
-    asked: BTreeMap<HoldingId, Asked>,
+    asked: BTreeMap<HoldingId, RequestedHolding>,
     /// Wait until those who asked give back what they asked for.
     releases: JoinSet<HoldingId>,
     last_id: HoldingId,
@@ -121,8 +121,8 @@ struct Runner {
 }
 
 /// One lock or barrier that was asked for, and is not gone.
-struct Asked {
-    wanted: Wanted,
+struct RequestedHolding {
+    wanted: HoldingSpec,
     name: HoldingName,
     path: Arc<str>,
     at: Moment,
@@ -132,20 +132,20 @@ struct Asked {
 
 /// Which holdings an event may have changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Touched {
+enum ChangedHoldings {
     None,
     One(HoldingId),
     All,
 }
 
-impl Runner {
+impl HoldingsRunner {
     fn new(
         settings: HoldingsSettings,
         clock: Clock,
         meter: Arc<HoldingsMeter>,
         config: &ConfigRequests,
     ) -> Self {
-        let config_settings = shared_config::Settings {
+        let config_settings = shared_config::ConfigSettings {
             root: settings.config_root.clone(),
             acl: settings.zookeeper.security.acl,
         };
@@ -237,7 +237,7 @@ impl Runner {
 
     fn is_held(&self, id: HoldingId, now: Moment) -> bool {
         let status = self.holdings.standing(id).map(|standing| standing.at(now));
-        matches!(status, Some(Status::Held { .. }))
+        matches!(status, Some(HoldingState::Held { .. }))
     }
 
     /// Whether it has left its barrier, and is only to hear when others have.
@@ -245,7 +245,7 @@ impl Runner {
         let standing = self.holdings.standing(id);
         let status = standing.as_ref().map(|standing| standing.at(self.clock.now()));
         let ticket = standing.and_then(|standing| standing.ticket());
-        matches!((status, ticket), (Some(Status::Leaving), None))
+        matches!((status, ticket), (Some(HoldingState::Leaving), None))
     }
 
     fn take(&mut self, ask: Ask) -> Option<Event> {
@@ -260,7 +260,7 @@ impl Runner {
         self.last_id = id;
         debug!("{path}: asked for {wanted}");
         let at = self.clock.now();
-        self.asked.insert(id, Asked { wanted, name, path, at, published, ended: None });
+        self.asked.insert(id, RequestedHolding { wanted, name, path, at, published, ended: None });
         self.releases.spawn(async move {
             let _dropped = released.await;
             id
@@ -272,15 +272,17 @@ impl Runner {
     async fn step(&mut self, event: Event) {
         let now = self.clock.now();
         let touched = match &event {
-            Event::Asked(id, _) | Event::Released(id) | Event::Lock(id, _) => Touched::One(*id),
-            Event::Barrier(id, _) => Touched::One(*id),
+            Event::Asked(id, _) | Event::Released(id) | Event::Lock(id, _) => {
+                ChangedHoldings::One(*id)
+            }
+            Event::Barrier(id, _) => ChangedHoldings::One(*id),
             Event::SessionOpened { .. }
             | Event::SessionResumed { .. }
             | Event::SessionLost
             | Event::Committed { .. }
             | Event::Woke
-            | Event::Stop => Touched::All,
-            Event::InUse(_) | Event::Read => Touched::None,
+            | Event::Stop => ChangedHoldings::All,
+            Event::InUse(_) | Event::Read => ChangedHoldings::None,
         };
         let is_lost = event == Event::SessionLost;
         let stops = event == Event::Stop;
@@ -294,9 +296,9 @@ impl Runner {
             }
         }
         match touched {
-            Touched::None => {}
-            Touched::One(id) => self.publish(id, now),
-            Touched::All => {
+            ChangedHoldings::None => {}
+            ChangedHoldings::One(id) => self.publish(id, now),
+            ChangedHoldings::All => {
                 let all: Vec<_> = self.asked.keys().copied().collect();
                 all.into_iter().for_each(|id| self.publish(id, now));
             }
@@ -311,7 +313,7 @@ impl Runner {
 
     fn end(&mut self, id: HoldingId, end: End, stops: bool, now: Moment) {
         let Some(asked) = self.asked.get_mut(&id) else { return };
-        let Asked { wanted, name, .. } = &asked;
+        let RequestedHolding { wanted, name, .. } = &asked;
         match end {
             End::Lost(loss) => {
                 self.meter.of(*wanted).lost();
@@ -328,7 +330,8 @@ impl Runner {
 
     /// Publishes how one stands, and forgets it if nothing of it is left.
     fn publish(&mut self, id: HoldingId, now: Moment) {
-        let Some(Asked { wanted, name, at, published, ended, .. }) = self.asked.get(&id) else {
+        let Some(RequestedHolding { wanted, name, at, published, ended, .. }) = self.asked.get(&id)
+        else {
             return;
         };
         let standing = self.holdings.standing(id);
@@ -337,7 +340,7 @@ impl Runner {
             let before = published.at(now);
             *published = Published { standing, ended: *ended };
             let judged = published.at(now);
-            if let Judged::Held { token, .. } = judged
+            if let HoldingView::Held { token, .. } = judged
                 && before.is_waiting()
             {
                 self.meter.of(*wanted).waits.add(now.since(*at));
@@ -382,7 +385,7 @@ impl Runner {
             credentials: self.credentials.clone(),
             clock: self.clock,
             link: self.reports.link.clone(),
-            before: if is_lost { Before::Ended } else { Before::Closed },
+            before: if is_lost { PreviousEnd::Ended } else { PreviousEnd::Closed },
             file: None,
             former: None,
         };
@@ -402,10 +405,10 @@ impl Runner {
     }
 }
 
-fn kind(wanted: Wanted) -> &'static str {
+fn kind(wanted: HoldingSpec) -> &'static str {
     match wanted {
-        Wanted::Lock(_) => "lock",
-        Wanted::Barrier(_) => "barrier",
+        HoldingSpec::Lock(_) => "lock",
+        HoldingSpec::Barrier(_) => "barrier",
     }
 }
 

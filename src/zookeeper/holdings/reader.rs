@@ -6,14 +6,16 @@
 use super::barrier_znodes::READY;
 use super::{HoldingsSettings, data};
 use crate::clock::Clock;
-use crate::holdings::{Answer, Gathered, HoldingName, Look, Place, Present};
+use crate::holdings::{
+    Answer, BarrierContent, BarrierOccupant, HoldingName, LockQueuePlace, LookRequest,
+};
 use crate::status::ConnectionState;
 use crate::zookeeper::client::{Connection, in_words, is_verdict};
 use crate::zookeeper::queue::{names_below, owner, read_short, refusal, token};
-use crate::zookeeper::shared_config::Sessions;
+use crate::zookeeper::shared_config::CurrentSession;
 use ::zookeeper::{Error, Stat};
 use recipes::barrier::{self, Reading, Ready, Round};
-use recipes::lock::{Entry, holders};
+use recipes::lock::{LockEntry, holders};
 use recipes::{Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,27 +35,27 @@ const ATTEMPTS: u32 = 2;
 /// No longer queue is read in full: so much of its head.
 const PLACES_MAX: usize = 2000;
 
-pub(super) struct Reader {
+pub(super) struct QueueReader {
     settings: HoldingsSettings,
     clock: Clock,
-    sessions: Sessions,
+    sessions: CurrentSession,
     link: watch::Receiver<ConnectionState>,
     /// Notified before each read: the session has to be open.
     reads: Arc<Notify>,
     names: Cached<[String]>,
-    queues: BTreeMap<HoldingName, Cached<[Place]>>,
+    queues: BTreeMap<HoldingName, Cached<[LockQueuePlace]>>,
     barrier_names: Cached<[String]>,
-    barriers: BTreeMap<HoldingName, Cached<Gathered>>,
+    barriers: BTreeMap<HoldingName, Cached<BarrierContent>>,
 }
 
 /// The last reading, and when it ended.
 type Cached<T> = Option<(Moment, Result<Arc<T>, String>)>;
 
-impl Reader {
+impl QueueReader {
     pub(super) fn new(
         settings: HoldingsSettings,
         clock: Clock,
-        sessions: Sessions,
+        sessions: CurrentSession,
         link: watch::Receiver<ConnectionState>,
         reads: Arc<Notify>,
     ) -> Self {
@@ -71,13 +73,13 @@ impl Reader {
     }
 
     /// Answers until there is none left that could ask.
-    pub(super) async fn run(mut self, looks: &mut mpsc::Receiver<Look>) {
+    pub(super) async fn run(mut self, looks: &mut mpsc::Receiver<LookRequest>) {
         while let Some(look) = looks.recv().await {
             self.answer(look).await;
         }
     }
 
-    async fn answer(&mut self, look: Look) {
+    async fn answer(&mut self, look: LookRequest) {
         let now = self.clock.now();
         self.queues.retain(|_, cached| fresh(cached, now).is_some());
         self.barriers.retain(|_, cached| fresh(cached, now).is_some());
@@ -85,21 +87,21 @@ impl Reader {
         let locks = below(&self.settings.locks);
         let barriers = below(&self.settings.barriers);
         match look {
-            Look::Names(answer) => {
+            LookRequest::Names(answer) => {
                 if fresh(&self.names, now).is_none() {
                     let names = self.read(&locks, async |at| names(at, &locks).await).await;
                     self.names = Some((self.clock.now(), names));
                 }
                 tell(answer, &self.names);
             }
-            Look::BarrierNames(answer) => {
+            LookRequest::BarrierNames(answer) => {
                 if fresh(&self.barrier_names, now).is_none() {
                     let names = self.read(&barriers, async |at| names(at, &barriers).await).await;
                     self.barrier_names = Some((self.clock.now(), names));
                 }
                 tell(answer, &self.barrier_names);
             }
-            Look::Queue(name, answer) => {
+            LookRequest::Queue(name, answer) => {
                 if !self.queues.contains_key(&name) {
                     let path = format!("{locks}/{name}");
                     let queue = self.read(&locks, async |at| queue(at, &path).await).await;
@@ -107,7 +109,7 @@ impl Reader {
                 }
                 tell(answer, &self.queues[&name]);
             }
-            Look::Barrier(name, answer) => {
+            LookRequest::Barrier(name, answer) => {
                 if !self.barriers.contains_key(&name) {
                     let path = format!("{barriers}/{name}");
                     let read = self.read(&barriers, async |at| gathered(at, &path).await).await;
@@ -171,7 +173,7 @@ async fn names(
 }
 
 /// One znode, as it was read.
-struct Read<E> {
+struct ReadZnode<E> {
     entry: E,
     znode: String,
     data: Vec<u8>,
@@ -183,30 +185,33 @@ async fn read_all<E>(
     connection: &Connection,
     path: &str,
     entries: Vec<(E, String)>,
-) -> Result<Vec<Read<E>>, Error> {
+) -> Result<Vec<ReadZnode<E>>, Error> {
     let paths: Vec<_> = entries.iter().map(|(_, znode)| format!("{path}/{znode}")).collect();
     let read = read_short(connection, &paths).await?;
     let read = entries.into_iter().zip(read).filter_map(|((entry, znode), read)| {
         // It may have gone in the meantime.
         let (data, stat) = read?;
-        owner(&stat).is_some().then_some(Read { entry, znode, data, stat })
+        owner(&stat).is_some().then_some(ReadZnode { entry, znode, data, stat })
     });
     Ok(read.collect())
 }
 
 /// Returns who is in a queue, in order.
-async fn queue(connection: &Connection, path: &str) -> Result<Result<Arc<[Place]>, String>, Error> {
+async fn queue(
+    connection: &Connection,
+    path: &str,
+) -> Result<Result<Arc<[LockQueuePlace]>, String>, Error> {
     let names = match names_below(connection, path).await? {
         Ok(names) => names,
         Err(problem) => return Ok(Err(problem)),
     };
     let mut entries: Vec<_> =
-        names.into_iter().filter_map(|name| Some((Entry::of_name(&name)?, name))).collect();
+        names.into_iter().filter_map(|name| Some((LockEntry::of_name(&name)?, name))).collect();
     entries.sort_unstable_by_key(|(entry, _)| entry.sequence);
     entries.truncate(PLACES_MAX);
     let read = read_all(connection, path, entries).await?;
     let modes: Vec<_> = read.iter().map(|read| read.entry.mode).collect();
-    let places = read.into_iter().zip(holders(&modes)).map(|(read, holds)| Place {
+    let places = read.into_iter().zip(holders(&modes)).map(|(read, holds)| LockQueuePlace {
         entry: read.entry,
         ticket: read.ticket(read.entry.sequence),
         member: data::member(&read.data),
@@ -221,7 +226,7 @@ async fn queue(connection: &Connection, path: &str) -> Result<Result<Arc<[Place]
 async fn gathered(
     connection: &Connection,
     path: &str,
-) -> Result<Result<Arc<Gathered>, String>, Error> {
+) -> Result<Result<Arc<BarrierContent>, String>, Error> {
     let names = match names_below(connection, path).await? {
         Ok(names) => names,
         Err(problem) => return Ok(Err(problem)),
@@ -235,7 +240,7 @@ async fn gathered(
         Err(Error::NoNode) => None,
         Err(error) => return Err(error),
     };
-    let of_name = |name: String| Some((barrier::Entry::of_name(&name)?, name));
+    let of_name = |name: String| Some((barrier::BarrierEntry::of_name(&name)?, name));
     let mut entries: Vec<_> = names.into_iter().filter_map(of_name).collect();
     entries.sort_unstable_by_key(|(entry, _)| entry.sequence);
     entries.truncate(PLACES_MAX);
@@ -248,7 +253,7 @@ async fn gathered(
         data::ready(&data).unwrap_or_else(|| Ready { last: last.unwrap_or(nobody), size: None })
     });
     let counted = Reading::of(Round(0), read.iter().map(|read| read.entry).collect(), ready);
-    let members = read.into_iter().map(|read| Present {
+    let members = read.into_iter().map(|read| BarrierOccupant {
         ticket: read.ticket(read.entry.sequence),
         member: data::member(&read.data),
         since: read.since(),
@@ -256,10 +261,10 @@ async fn gathered(
         znode: read.znode,
     });
     let members = members.collect();
-    Ok(Ok(Arc::new(Gathered { size: counted.size, is_open: ready.is_some(), members })))
+    Ok(Ok(Arc::new(BarrierContent { size: counted.size, is_open: ready.is_some(), members })))
 }
 
-impl<E> Read<E> {
+impl<E> ReadZnode<E> {
     fn ticket(&self, sequence: Sequence) -> Ticket {
         Ticket { sequence, token: token(&self.stat) }
     }

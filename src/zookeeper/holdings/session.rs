@@ -2,13 +2,13 @@
 //! into their events.
 
 use super::readings::Readings;
-use super::watches::{self, PlaceEvent, Want};
+use super::watches::{self, PlaceEvent, WatchRequest};
 use super::{HoldingsSettings, barrier_znodes, data};
 use crate::clock::Clock;
-use crate::config::security::Acl;
+use crate::config::security::AclPolicy;
 use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::{
-    Session, SessionEvent, SessionHandle, SessionSettings, UnclosedSession, delay_after_force,
+    SessionEvent, SessionHandle, SessionSettings, SessionTask, UnclosedSession, delay_after_force,
 };
 use crate::zookeeper::queue::{
     self, CHILDREN_MAX, Context, QueueEvent, QueueSettings, RETRY_DELAY, Reports, join, still_ours,
@@ -35,15 +35,15 @@ const ACLS_MAX: usize = 1000;
 
 /// Of one session, which requests end with.
 pub(super) struct HoldingsSession {
-    session: Session,
-    shared: Shared,
-    events: mpsc::UnboundedReceiver<Told>,
+    session: SessionTask,
+    shared: SessionContext,
+    events: mpsc::UnboundedReceiver<Message>,
     requests: JoinSet<()>,
     watches: JoinSet<()>,
-    places: BTreeMap<HoldingId, Place>,
+    places: BTreeMap<HoldingId, HoldingPlace>,
     readings: BTreeMap<Arc<str>, Readings>,
     /// Holdings whose queue or barrier has just been read, with the reading.
-    read: VecDeque<(HoldingId, Arc<Shown>)>,
+    read: VecDeque<(HoldingId, Arc<Listing>)>,
     /// The events to deliver next.
     due: VecDeque<Event>,
     /// Wait for `ready` to be made or deleted, at the paths of barriers.
@@ -54,25 +54,25 @@ pub(super) struct HoldingsSession {
 
 /// The state shared by all requests of a session.
 #[derive(Clone)]
-struct Shared {
+struct SessionContext {
     settings: HoldingsSettings,
     session: SessionHandle,
     reports: Reports,
     clock: Clock,
-    told: mpsc::UnboundedSender<Told>,
+    told: mpsc::UnboundedSender<Message>,
     pace: Arc<Semaphore>,
 }
 
 /// One holding's place in a lock's queue or a barrier, or on the way there.
-struct Place {
+struct HoldingPlace {
     kind: Kind,
     path: Arc<str>,
     context: Arc<Context>,
-    own: Own,
+    own: OwnPlace,
     watching: Option<AbortHandle>,
-    wants: mpsc::UnboundedSender<Want>,
+    wants: mpsc::UnboundedSender<WatchRequest>,
     /// The queue or barrier as it was last read.
-    shown: Arc<Shown>,
+    shown: Arc<Listing>,
     /// Znodes ahead that are gone, whatever a server shows: while the own znode exists, no number is used twice.
     gone: BTreeSet<Sequence>,
 }
@@ -85,7 +85,7 @@ enum Kind {
 
 /// The own znode of a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Own {
+enum OwnPlace {
     Joining,
     Stands(Ticket),
     /// The own znode is deleted, and the barrier waits for others.
@@ -99,9 +99,9 @@ struct ReadyWatch {
 }
 
 /// The result of a reading; empty by default.
-pub(super) struct Shown {
+pub(super) struct Listing {
     /// In order of their numbers.
-    pub(super) entries: Vec<Named>,
+    pub(super) entries: Vec<NamedEntry>,
     pub(super) round: Round,
     /// The version of the path's data in that round.
     pub(super) version: i32,
@@ -109,21 +109,21 @@ pub(super) struct Shown {
 }
 
 /// An entry, and what its znode is named.
-pub(super) struct Named {
-    pub(super) entry: Entry,
+pub(super) struct NamedEntry {
+    pub(super) entry: QueueEntry,
     pub(super) name: String,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Entry {
-    Lock(lock::Entry),
-    Barrier(barrier::Entry),
+pub(super) enum QueueEntry {
+    Lock(lock::LockEntry),
+    Barrier(barrier::BarrierEntry),
 }
 
-enum Told {
+enum Message {
     Session(SessionEvent),
     Place(HoldingId, PlaceEvent),
-    Read(Arc<str>, Arc<Shown>, Option<ReadyWatch>),
+    Read(Arc<str>, Arc<Listing>, Option<ReadyWatch>),
     /// The queue is to be read once more for this one.
     Unread(HoldingId),
     /// `ready` was made or deleted in this barrier, or the watch of it is gone.
@@ -145,15 +145,16 @@ impl HoldingsSession {
         let (told, events) = mpsc::unbounded_channel();
         let clock = session.clock;
         let sender = told.clone();
-        let session = Session::open(
+        let session = SessionTask::open(
             session,
             before,
             Box::new(move |event| {
-                let _receiver_gone = sender.send(Told::Session(event));
+                let _receiver_gone = sender.send(Message::Session(event));
             }),
         );
         let pace = Arc::new(Semaphore::new(REQUESTS_AT_ONCE));
-        let shared = Shared { settings, session: session.handle(), reports, clock, told, pace };
+        let shared =
+            SessionContext { settings, session: session.handle(), reports, clock, told, pace };
         Self {
             session,
             shared,
@@ -180,7 +181,7 @@ impl HoldingsSession {
             loop {
                 match shared.session.connection().await.check("/").await {
                     // A check that fails is a transaction of this session all the same, which a quorum has logged.
-                    Ok(()) | Err(Error::NoAuth) => return shared.tell(Told::Renewed(sent_at)),
+                    Ok(()) | Err(Error::NoAuth) => return shared.tell(Message::Renewed(sent_at)),
                     Err(_) => tokio::time::sleep(RETRY_DELAY).await,
                 }
             }
@@ -193,7 +194,7 @@ impl HoldingsSession {
             lock::Action::Join(mode) => self.join(id, Kind::Lock, path, mode.prefix()),
             lock::Action::ReadQueue => self.read(id),
             lock::Action::Watch(sequence) => self.watch(id, sequence),
-            lock::Action::Prove(sequence) => self.want(id, Want::Prove(sequence)),
+            lock::Action::Prove(sequence) => self.want(id, WatchRequest::Prove(sequence)),
             lock::Action::Leave(ticket) => self.leave(id, ticket),
         }
     }
@@ -212,13 +213,13 @@ impl HoldingsSession {
             barrier::Action::Read => {
                 if !self.places.contains_key(&id) {
                     // This holding left in an earlier session, and others may still be inside.
-                    self.add_place(id, Kind::Barrier, path, String::new(), Own::Left);
+                    self.add_place(id, Kind::Barrier, path, String::new(), OwnPlace::Left);
                     self.watch_others(id);
                 }
                 self.read(id);
             }
             barrier::Action::Watch(sequence) => self.watch(id, sequence),
-            barrier::Action::Prove(sequence) => self.want(id, Want::Prove(sequence)),
+            barrier::Action::Prove(sequence) => self.want(id, WatchRequest::Prove(sequence)),
             barrier::Action::MakeReady { round, size, members } => {
                 let Some(place) = self.places.get(&id) else { return };
                 let Some(last) = members.iter().last() else { return };
@@ -253,9 +254,9 @@ impl HoldingsSession {
         self.requests.spawn(async move {
             for sequence in change().await {
                 // Whatever a server shows, none stands there.
-                shared.tell(Told::Place(id, PlaceEvent::Gone { sequence, token: None }));
+                shared.tell(Message::Place(id, PlaceEvent::Gone { sequence, token: None }));
             }
-            shared.tell(Told::Answered(id));
+            shared.tell(Message::Answered(id));
         });
     }
 
@@ -266,11 +267,11 @@ impl HoldingsSession {
         kind: Kind,
         path: Arc<str>,
         prefix: String,
-        own: Own,
-    ) -> Option<Place> {
+        own: OwnPlace,
+    ) -> Option<HoldingPlace> {
         let context = Arc::new(self.shared.context(&path, prefix));
         let (wants, _) = mpsc::unbounded_channel();
-        let place = Place {
+        let place = HoldingPlace {
             kind,
             path,
             context,
@@ -285,7 +286,7 @@ impl HoldingsSession {
 
     fn join(&mut self, id: HoldingId, kind: Kind, path: Arc<str>, prefix: String) {
         let shared = self.shared.clone();
-        let before = self.add_place(id, kind, path.clone(), prefix, Own::Joining);
+        let before = self.add_place(id, kind, path.clone(), prefix, OwnPlace::Joining);
         let context = self.places[&id].context.clone();
         self.forget_readings(id);
         let was_lost = before.is_some();
@@ -300,11 +301,11 @@ impl HoldingsSession {
             if was_lost {
                 tokio::time::sleep(delay_after_force()).await;
             }
-            let joined = join(&context, &data, queue::Own::WithData).await;
+            let joined = join(&context, &data, queue::OwnZnodeMatch::WithData).await;
             let Some((ticket, sent_at)) = joined else {
-                return shared.tell(Told::Place(id, PlaceEvent::Left));
+                return shared.tell(Message::Place(id, PlaceEvent::Left));
             };
-            shared.tell(Told::Place(id, PlaceEvent::Joined { ticket, sent_at }));
+            shared.tell(Message::Place(id, PlaceEvent::Joined { ticket, sent_at }));
             if is_acl_news {
                 warn_if_weak(&context).await;
             }
@@ -313,13 +314,13 @@ impl HoldingsSession {
 
     /// Stops the join of a holding that is released. A znode that was created already is reported, to be deleted.
     pub(super) fn withdraw(&self, id: HoldingId) {
-        if let Some(Place { own: Own::Joining, context, .. }) = self.places.get(&id) {
+        if let Some(HoldingPlace { own: OwnPlace::Joining, context, .. }) = self.places.get(&id) {
             context.withdraw();
         }
     }
 
     fn read(&mut self, id: HoldingId) {
-        let Some(Place { path, .. }) = self.places.get(&id) else { return };
+        let Some(HoldingPlace { path, .. }) = self.places.get(&id) else { return };
         let path = path.clone();
         if self.readings.entry(path.clone()).or_default().ask(id) {
             self.begin_reading(path, id);
@@ -334,7 +335,7 @@ impl HoldingsSession {
         let kind = place.kind;
         // No more stood there when it joined than were ever created, as its number says: nobody need be asked how many do.
         let is_short = place.shown.entries.is_empty()
-            && matches!(place.own, Own::Stands(ticket) if ticket.sequence.number() < CHILDREN_MAX);
+            && matches!(place.own, OwnPlace::Stands(ticket) if ticket.sequence.number() < CHILDREN_MAX);
         self.requests.spawn(async move {
             let mut connections = shared.session.clone();
             // Before any connection is taken: so the loss of none is missed.
@@ -355,11 +356,11 @@ impl HoldingsSession {
             // Without a path, the queue is empty.
             let (shown, watcher) = read.await.unwrap_or_default();
             let watch = watcher.map(|watcher| ReadyWatch { watcher, connections });
-            shared.tell(Told::Read(path, Arc::new(shown), watch));
+            shared.tell(Message::Read(path, Arc::new(shown), watch));
         });
     }
 
-    fn on_read(&mut self, path: &Arc<str>, shown: &Arc<Shown>, watch: Option<ReadyWatch>) {
+    fn on_read(&mut self, path: &Arc<str>, shown: &Arc<Listing>, watch: Option<ReadyWatch>) {
         if let Some(watch) = watch {
             self.watch_ready(path, watch);
         }
@@ -373,8 +374,8 @@ impl HoldingsSession {
         for id in asked {
             let Some(place) = self.places.get(&id) else { continue };
             match place.own {
-                Own::Joining => {}
-                Own::Stands(ticket) if find(&shown.entries, ticket.sequence).is_none() => {
+                OwnPlace::Joining => {}
+                OwnPlace::Stands(ticket) if find(&shown.entries, ticket.sequence).is_none() => {
                     // The current server may lack the znode.
                     let shared = self.shared.clone();
                     let context = place.context.clone();
@@ -382,7 +383,7 @@ impl HoldingsSession {
                         own_is_not_shown(&shared, &context, id, ticket).await
                     });
                 }
-                Own::Stands(_) | Own::Left => self.read.push_back((id, shown.clone())),
+                OwnPlace::Stands(_) | OwnPlace::Left => self.read.push_back((id, shown.clone())),
             }
         }
     }
@@ -399,13 +400,13 @@ impl HoldingsSession {
                 _ = connections.changed() => {}
                 _ = watcher.changed() => {}
             }
-            shared.tell(Told::ReadyChanged(at));
+            shared.tell(Message::ReadyChanged(at));
         });
         self.ready_watches.insert(path.clone(), watching).inspect(AbortHandle::abort);
     }
 
     fn on_ready_changed(&mut self, path: &Arc<str>) {
-        let is_there = |(_, place): &(&HoldingId, &Place)| place.path == *path;
+        let is_there = |(_, place): &(&HoldingId, &HoldingPlace)| place.path == *path;
         let ids = self.places.iter().filter(is_there).map(|(id, _)| *id);
         self.due.extend(ids.map(|id| Event::Barrier(id, barrier::Event::Changed)));
     }
@@ -419,11 +420,11 @@ impl HoldingsSession {
             let entries = entries.filter(|entry| !place.gone.contains(&entry.sequence()));
             let event = match place.kind {
                 Kind::Lock => {
-                    let entries = entries.filter_map(Entry::of_lock).collect();
+                    let entries = entries.filter_map(QueueEntry::of_lock).collect();
                     Event::Lock(id, lock::Event::QueueRead(entries))
                 }
                 Kind::Barrier => {
-                    let entries = entries.filter_map(Entry::of_barrier).collect();
+                    let entries = entries.filter_map(QueueEntry::of_barrier).collect();
                     let reading = Reading::of(shown.round, entries, shown.ready);
                     Event::Barrier(id, barrier::Event::Read(reading))
                 }
@@ -434,7 +435,7 @@ impl HoldingsSession {
         None
     }
 
-    fn want(&self, id: HoldingId, want: Want) {
+    fn want(&self, id: HoldingId, want: WatchRequest) {
         if let Some(place) = self.places.get(&id) {
             let _receiver_gone = place.wants.send(want);
         }
@@ -442,8 +443,8 @@ impl HoldingsSession {
 
     fn watch(&mut self, id: HoldingId, sequence: Sequence) {
         let Some(place) = self.places.get(&id) else { return };
-        let Some(Named { name, .. }) = find(&place.shown.entries, sequence) else { return };
-        self.want(id, Want::Watch(sequence, format!("{}/{name}", place.path)));
+        let Some(NamedEntry { name, .. }) = find(&place.shown.entries, sequence) else { return };
+        self.want(id, WatchRequest::Watch(sequence, format!("{}/{name}", place.path)));
     }
 
     fn leave(&mut self, id: HoldingId, ticket: Ticket) {
@@ -463,7 +464,7 @@ impl HoldingsSession {
             });
             // If a quorum says that there is none, it is gone as well.
             let _gone_already = deleted.await;
-            shared.tell(Told::Place(id, PlaceEvent::Left));
+            shared.tell(Message::Place(id, PlaceEvent::Left));
         });
     }
 
@@ -475,23 +476,25 @@ impl HoldingsSession {
             }
             self.reap();
             match self.events.recv().await.expect("this holds a sender") {
-                Told::Session(SessionEvent::Opened { session, timeout, sent_at }) => {
+                Message::Session(SessionEvent::Opened { session, timeout, sent_at }) => {
                     return Event::SessionOpened { session, timeout, sent_at };
                 }
-                Told::Session(SessionEvent::Resumed { timeout, sent_at }) => {
+                Message::Session(SessionEvent::Resumed { timeout, sent_at }) => {
                     return Event::SessionResumed { timeout, sent_at };
                 }
-                Told::Session(SessionEvent::TakenOver { .. }) => {
+                Message::Session(SessionEvent::TakenOver { .. }) => {
                     unreachable!("no process leaves such a session to a next one")
                 }
-                Told::Session(SessionEvent::Disconnected) => {}
-                Told::Session(SessionEvent::Lost) | Told::Unusable => return Event::SessionLost,
-                Told::Renewed(sent_at) => return Event::Committed { sent_at },
-                Told::Read(path, shown, watch) => self.on_read(&path, &shown, watch),
-                Told::Unread(id) => self.read(id),
-                Told::ReadyChanged(path) => self.on_ready_changed(&path),
-                Told::Answered(id) => return Event::Barrier(id, barrier::Event::Changed),
-                Told::Place(id, event) => {
+                Message::Session(SessionEvent::Disconnected) => {}
+                Message::Session(SessionEvent::Lost) | Message::Unusable => {
+                    return Event::SessionLost;
+                }
+                Message::Renewed(sent_at) => return Event::Committed { sent_at },
+                Message::Read(path, shown, watch) => self.on_read(&path, &shown, watch),
+                Message::Unread(id) => self.read(id),
+                Message::ReadyChanged(path) => self.on_ready_changed(&path),
+                Message::Answered(id) => return Event::Barrier(id, barrier::Event::Changed),
+                Message::Place(id, event) => {
                     if let Some(event) = self.noted(id, event) {
                         return event;
                     }
@@ -506,21 +509,21 @@ impl HoldingsSession {
         let kind = place.kind;
         match event {
             PlaceEvent::Joined { ticket, .. } => {
-                place.own = Own::Stands(ticket);
+                place.own = OwnPlace::Stands(ticket);
                 let (wants, wanted) = mpsc::unbounded_channel();
                 place.wants = wants;
                 let shared = self.shared.clone();
                 let context = place.context.clone();
-                let tell = move |event| shared.tell(Told::Place(id, event));
+                let tell = move |event| shared.tell(Message::Place(id, event));
                 let watching = self.watches.spawn(watches::watch(context, ticket, wanted, tell));
                 place.watching = Some(watching);
             }
-            PlaceEvent::TicketLost(lost) if place.own != Own::Stands(lost) => return None,
+            PlaceEvent::TicketLost(lost) if place.own != OwnPlace::Stands(lost) => return None,
             PlaceEvent::Gone { sequence, .. } => {
                 place.gone.insert(sequence);
             }
             PlaceEvent::Left if kind == Kind::Barrier => {
-                place.own = Own::Left;
+                place.own = OwnPlace::Left;
                 self.watch_others(id);
             }
             PlaceEvent::TicketLost(_) | PlaceEvent::Watched(_) | PlaceEvent::Left => {}
@@ -538,7 +541,7 @@ impl HoldingsSession {
         place.wants = wants;
         let shared = self.shared.clone();
         let context = place.context.clone();
-        let tell = move |event| shared.tell(Told::Place(id, event));
+        let tell = move |event| shared.tell(Message::Place(id, event));
         let watching = self.watches.spawn(watches::watch_others(context, wanted, tell));
         place.watching.replace(watching).inspect(AbortHandle::abort);
     }
@@ -555,7 +558,9 @@ impl HoldingsSession {
     /// Forgets a holding of which nothing is left.
     pub(super) fn forget(&mut self, id: HoldingId) {
         self.forget_readings(id);
-        let Some(Place { kind, path, watching, .. }) = self.places.remove(&id) else { return };
+        let Some(HoldingPlace { kind, path, watching, .. }) = self.places.remove(&id) else {
+            return;
+        };
         watching.inspect(AbortHandle::abort);
         let is_last = || self.places.values().all(|place| place.path != path);
         if kind == Kind::Barrier && is_last() {
@@ -571,7 +576,7 @@ impl HoldingsSession {
                 && error.is_panic()
             {
                 error!(%error, "a request for a lock or barrier died: starting over with another session");
-                self.shared.tell(Told::Unusable);
+                self.shared.tell(Message::Unusable);
             }
         }
     }
@@ -585,15 +590,15 @@ impl HoldingsSession {
     }
 }
 
-impl Shared {
-    fn tell(&self, told: Told) {
+impl SessionContext {
+    fn tell(&self, told: Message) {
         let _receiver_gone = self.told.send(told);
     }
 
     /// Whether it was told that all is open: so is each lock then.
     fn is_open_and_told(&self) -> bool {
         let told = self.reports.acl_warning.lock().expect("no panic while it is held");
-        self.settings.zookeeper.security.acl == Acl::Open && told.is_some()
+        self.settings.zookeeper.security.acl == AclPolicy::Open && told.is_some()
     }
 
     fn context(&self, path: &str, prefix: String) -> Context {
@@ -607,7 +612,7 @@ impl Shared {
         let told = self.told.clone();
         // Of all that a queue can tell, what is used of it here tells one thing.
         let tell = Box::new(move |_: QueueEvent| {
-            let _receiver_gone = told.send(Told::Unusable);
+            let _receiver_gone = told.send(Message::Unusable);
         });
         let session = self.session.clone();
         let reports = self.reports.clone();
@@ -615,7 +620,7 @@ impl Shared {
     }
 }
 
-impl Entry {
+impl QueueEntry {
     pub(super) fn sequence(self) -> Sequence {
         match self {
             Self::Lock(entry) => entry.sequence,
@@ -623,50 +628,56 @@ impl Entry {
         }
     }
 
-    fn of_lock(self) -> Option<lock::Entry> {
+    fn of_lock(self) -> Option<lock::LockEntry> {
         if let Self::Lock(entry) = self { Some(entry) } else { None }
     }
 
-    fn of_barrier(self) -> Option<barrier::Entry> {
+    fn of_barrier(self) -> Option<barrier::BarrierEntry> {
         if let Self::Barrier(entry) = self { Some(entry) } else { None }
     }
 }
 
-impl Default for Shown {
+impl Default for Listing {
     fn default() -> Self {
         // No path was last written in that round.
         Self { entries: vec![], round: Round(-1), version: -1, ready: None }
     }
 }
 
-impl Shown {
+impl Listing {
     /// Returns this with these entries, in order.
-    pub(super) fn with(self, entries: impl Iterator<Item = Named>) -> Self {
+    pub(super) fn with(self, entries: impl Iterator<Item = NamedEntry>) -> Self {
         let mut entries: Vec<_> = entries.collect();
         entries.sort_unstable_by_key(|named| named.entry.sequence());
         Self { entries, ..self }
     }
 }
 
-fn shown_queue(names: Vec<String>) -> Shown {
-    let named =
-        |name: String| Some(Named { entry: Entry::Lock(lock::Entry::of_name(&name)?), name });
-    Shown::default().with(names.into_iter().filter_map(named))
+fn shown_queue(names: Vec<String>) -> Listing {
+    let named = |name: String| {
+        Some(NamedEntry { entry: QueueEntry::Lock(lock::LockEntry::of_name(&name)?), name })
+    };
+    Listing::default().with(names.into_iter().filter_map(named))
 }
 
-pub(super) fn find(entries: &[Named], sequence: Sequence) -> Option<&Named> {
+pub(super) fn find(entries: &[NamedEntry], sequence: Sequence) -> Option<&NamedEntry> {
     let at = entries.binary_search_by_key(&sequence, |named| named.entry.sequence()).ok()?;
     entries.get(at)
 }
 
 /// Finds out whether a quorum agrees that the own znode is not in its queue. Else the queue is read again.
-async fn own_is_not_shown(shared: &Shared, context: &Context, id: HoldingId, ticket: Ticket) {
+async fn own_is_not_shown(
+    shared: &SessionContext,
+    context: &Context,
+    id: HoldingId,
+    ticket: Ticket,
+) {
     let connection = context.session.connection().await;
     let path = context.path(ticket.sequence);
     if let Error::NoNode = context.own_is_not_shown(&connection, &path).await {
-        return shared.tell(Told::Place(id, PlaceEvent::TicketLost(ticket)));
+        return shared.tell(Message::Place(id, PlaceEvent::TicketLost(ticket)));
     }
     drop(connection);
     tokio::time::sleep(RETRY_DELAY).await;
-    shared.tell(Told::Unread(id));
+    shared.tell(Message::Unread(id));
 }

@@ -1,7 +1,7 @@
 //! Watches the own znode of one holding, and those that it waits for. `queue/watches` has the invariant of that, and
 //! the loop that keeps it.
 
-use crate::zookeeper::client::{Connection, Leaving};
+use crate::zookeeper::client::{Connection, LeaveServerOutcome};
 use crate::zookeeper::queue::{
     Context, ZnodesAhead, leave_if_lacking, leave_wrong_server, owner, token,
     watch_until_own_is_lost,
@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 /// A request about a znode ahead.
-pub(super) enum Want {
+pub(super) enum WatchRequest {
     /// Watch the one at this path.
     Watch(Sequence, String),
     /// Have a quorum say whether the watched one stands.
@@ -65,10 +65,10 @@ impl PlaceEvent {
 pub(super) async fn watch(
     context: Arc<Context>,
     ticket: Ticket,
-    wanted: mpsc::UnboundedReceiver<Want>,
+    wanted: mpsc::UnboundedReceiver<WatchRequest>,
     tell: impl Fn(PlaceEvent),
 ) {
-    let ahead = Ahead::new(context.clone(), wanted);
+    let ahead = ZnodesAheadWatch::new(context.clone(), wanted);
     watch_until_own_is_lost(&context, ticket, ahead, &tell).await;
     tell(PlaceEvent::TicketLost(ticket));
 }
@@ -76,11 +76,11 @@ pub(super) async fn watch(
 /// Watches others for one that has no znode any more.
 pub(super) async fn watch_others(
     context: Arc<Context>,
-    wanted: mpsc::UnboundedReceiver<Want>,
+    wanted: mpsc::UnboundedReceiver<WatchRequest>,
     tell: impl Fn(PlaceEvent),
 ) {
     let mut connections = context.session.clone();
-    let mut others = Ahead::new(context, wanted);
+    let mut others = ZnodesAheadWatch::new(context, wanted);
     loop {
         connections.mark_seen();
         others.read_again();
@@ -100,33 +100,33 @@ pub(super) async fn watch_others(
 }
 
 /// The znodes ahead that are watched.
-struct Ahead {
+struct ZnodesAheadWatch {
     context: Arc<Context>,
-    wanted: mpsc::UnboundedReceiver<Want>,
-    watched: BTreeMap<Sequence, Watched>,
+    wanted: mpsc::UnboundedReceiver<WatchRequest>,
+    watched: BTreeMap<Sequence, WatchedZnode>,
     /// Pending readings, notifications and proofs.
-    steps: FuturesUnordered<BoxFuture<'static, Step>>,
+    steps: FuturesUnordered<BoxFuture<'static, WatchStep>>,
 }
 
-struct Watched {
+struct WatchedZnode {
     path: String,
     /// Of the znode that stood there when it was first read.
     token: Option<FencingToken>,
 }
 
-enum Step {
-    Read(Sequence, Found),
+enum WatchStep {
+    Read(Sequence, WatchRead),
     Changed(Sequence, WatchedEvent),
     Proved(Sequence, bool),
 }
 
-enum Found {
+enum WatchRead {
     Stands(Stat, OneshotWatcher),
     /// A quorum agrees.
     Gone,
 }
 
-impl ZnodesAhead for Ahead {
+impl ZnodesAhead for ZnodesAheadWatch {
     type Event = PlaceEvent;
 
     async fn next_event(&mut self) -> PlaceEvent {
@@ -151,52 +151,55 @@ impl ZnodesAhead for Ahead {
     }
 }
 
-impl Ahead {
-    fn new(context: Arc<Context>, wanted: mpsc::UnboundedReceiver<Want>) -> Self {
+impl ZnodesAheadWatch {
+    fn new(context: Arc<Context>, wanted: mpsc::UnboundedReceiver<WatchRequest>) -> Self {
         let watched = BTreeMap::new();
         let steps = FuturesUnordered::new();
         Self { context, wanted, watched, steps }
     }
 
-    fn begin(&mut self, want: Want) {
+    fn begin(&mut self, want: WatchRequest) {
         match want {
-            Want::Watch(sequence, path) => {
-                self.watched.insert(sequence, Watched { path, token: None });
+            WatchRequest::Watch(sequence, path) => {
+                self.watched.insert(sequence, WatchedZnode { path, token: None });
                 self.read(sequence);
             }
-            Want::Prove(sequence) => {
-                let Some(Watched { path, .. }) = self.watched.get(&sequence) else { return };
+            WatchRequest::Prove(sequence) => {
+                let Some(WatchedZnode { path, .. }) = self.watched.get(&sequence) else { return };
                 let context = self.context.clone();
                 let path = path.clone();
-                let proved = async move { Step::Proved(sequence, !stands(&context, &path).await) };
+                let proved =
+                    async move { WatchStep::Proved(sequence, !stands(&context, &path).await) };
                 self.steps.push(proved.boxed());
             }
         }
     }
 
     fn read(&self, sequence: Sequence) {
-        let Some(Watched { path, .. }) = self.watched.get(&sequence) else { return };
+        let Some(WatchedZnode { path, .. }) = self.watched.get(&sequence) else { return };
         let context = self.context.clone();
         let path = path.clone();
-        let read = async move { Step::Read(sequence, read_and_watch(&context, &path).await) };
+        let read = async move { WatchStep::Read(sequence, read_and_watch(&context, &path).await) };
         self.steps.push(read.boxed());
     }
 
-    fn after(&mut self, step: Step) -> Option<PlaceEvent> {
+    fn after(&mut self, step: WatchStep) -> Option<PlaceEvent> {
         match step {
-            Step::Read(sequence, found) => self.after_reading(sequence, found),
-            Step::Changed(sequence, change) if change.event_type != EventType::NodeDeleted => {
+            WatchStep::Read(sequence, found) => self.after_reading(sequence, found),
+            WatchStep::Changed(sequence, change) if change.event_type != EventType::NodeDeleted => {
                 self.read(sequence);
                 None
             }
-            Step::Proved(_, false) => None,
-            Step::Changed(sequence, _) | Step::Proved(sequence, true) => self.gone(sequence),
+            WatchStep::Proved(_, false) => None,
+            WatchStep::Changed(sequence, _) | WatchStep::Proved(sequence, true) => {
+                self.gone(sequence)
+            }
         }
     }
 
-    fn after_reading(&mut self, sequence: Sequence, found: Found) -> Option<PlaceEvent> {
+    fn after_reading(&mut self, sequence: Sequence, found: WatchRead) -> Option<PlaceEvent> {
         let watched = self.watched.get_mut(&sequence)?;
-        let Found::Stands(stat, watcher) = found else { return self.gone(sequence) };
+        let WatchRead::Stands(stat, watcher) = found else { return self.gone(sequence) };
         let path = &watched.path;
         let token = token(&stat);
         let is_ephemeral = owner(&stat).is_some();
@@ -208,13 +211,13 @@ impl Ahead {
             return self.gone(sequence);
         }
         watched.token = Some(token);
-        let changed = watcher.changed().map(move |change| Step::Changed(sequence, change));
+        let changed = watcher.changed().map(move |change| WatchStep::Changed(sequence, change));
         self.steps.push(changed.boxed());
         Some(PlaceEvent::Watched(Ticket { sequence, token }))
     }
 
     fn gone(&mut self, sequence: Sequence) -> Option<PlaceEvent> {
-        let Watched { token, .. } = self.watched.remove(&sequence)?;
+        let WatchedZnode { token, .. } = self.watched.remove(&sequence)?;
         Some(PlaceEvent::Gone { sequence, token })
     }
 }
@@ -222,17 +225,17 @@ impl Ahead {
 /// Reads a znode and watches it: for its children, of which an ephemeral znode has none, so that the watch fires when
 /// the znode is deleted. A reading that finds none counts only if a quorum agrees: until then it is asked again, as no claim
 /// keeps a lock that stands. A notification needs no such check.
-async fn read_and_watch(context: &Context, path: &str) -> Found {
+async fn read_and_watch(context: &Context, path: &str) -> WatchRead {
     let read = context.until_judged(async |connection| {
         match connection.request(connection.client.get_and_watch_children(path)).await {
-            Ok((_, stat, watcher)) => return Ok(Found::Stands(stat, watcher)),
+            Ok((_, stat, watcher)) => return Ok(WatchRead::Stands(stat, watcher)),
             Err(Error::NoNode) => {}
             Err(error) => return Err(error),
         }
         leave_if_lacking(&connection, path).await?;
         Err(Error::Timeout)
     });
-    read.await.unwrap_or(Found::Gone)
+    read.await.unwrap_or(WatchRead::Gone)
 }
 
 /// Asks a quorum whether a znode stands. A server that shows it though it does not is left.
@@ -249,7 +252,9 @@ async fn stands(context: &Context, path: &str) -> bool {
 
 async fn leave_if_shown(connection: &Connection, path: &str) -> Result<(), Error> {
     let shown = connection.request(connection.client.check_stat(path)).await?.is_some();
-    if shown && leave_wrong_server(connection, path, "still shows", "it is gone") == Leaving::NotYet
+    if shown
+        && leave_wrong_server(connection, path, "still shows", "it is gone")
+            == LeaveServerOutcome::NotYet
     {
         // The watch of that znode would never fire.
         connection.give_up();

@@ -1,7 +1,7 @@
 //! The ACLs of created znodes, and warnings about the ACLs of others.
 
 use super::context::Context;
-use crate::config::security::Acl;
+use crate::config::security::AclPolicy;
 use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::{Acl as Entry, Acls, AuthId, AuthUser, Error, Permission};
 use std::sync::atomic::Ordering;
@@ -17,20 +17,20 @@ static ALSO_FOR_OTHERS: [Entry; 3] = [OURS, ANYONE_READS, ANYONE_CREATES];
 
 /// Returns the ACL of members' znodes and of the one above them: a client that may delete there can end
 /// leaderships, and one that may write can forge announcements.
-pub(in crate::zookeeper) fn of_queue(acl: Acl) -> Acls<'static> {
+pub(in crate::zookeeper) fn of_queue(acl: AclPolicy) -> Acls<'static> {
     match acl {
-        Acl::Open => Acls::anyone_all(),
-        Acl::Creator => Acls::creator_all(),
-        Acl::CreatorReadable => Acls::new(&READABLE),
+        AclPolicy::Open => Acls::anyone_all(),
+        AclPolicy::Creator => Acls::creator_all(),
+        AclPolicy::CreatorReadable => Acls::new(&READABLE),
     }
 }
 
 /// Returns the ACL of the znodes further up: others may create their paths there beside ours, and no
 /// client can delete them while there is anything below.
-pub(in crate::zookeeper) fn of_ancestors(acl: Acl) -> Acls<'static> {
+pub(in crate::zookeeper) fn of_ancestors(acl: AclPolicy) -> Acls<'static> {
     match acl {
-        Acl::Open => Acls::anyone_all(),
-        Acl::Creator | Acl::CreatorReadable => Acls::new(&ALSO_FOR_OTHERS),
+        AclPolicy::Open => Acls::anyone_all(),
+        AclPolicy::Creator | AclPolicy::CreatorReadable => Acls::new(&ALSO_FOR_OTHERS),
     }
 }
 
@@ -55,7 +55,11 @@ pub(in crate::zookeeper) async fn warn_if_weak(context: &Context) {
 }
 
 /// Says which clients other than members may harm what stands at the path, and how.
-async fn weakness(connection: &Connection, path: &str, acl: Acl) -> Result<Option<String>, Error> {
+async fn weakness(
+    connection: &Connection,
+    path: &str,
+    acl: AclPolicy,
+) -> Result<Option<String>, Error> {
     let (entries, _) = match connection.request(connection.client.get_acl(path)).await {
         // Then it is not readable for anyone either.
         Err(error) if is_verdict(&error) => return Ok(None),
@@ -66,7 +70,7 @@ async fn weakness(connection: &Connection, path: &str, acl: Acl) -> Result<Optio
     Ok(exposed(&entries, us.as_deref(), acl))
 }
 
-fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: Acl) -> Option<String> {
+fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: AclPolicy) -> Option<String> {
     let anyone_may = |permission| {
         entries.iter().any(|entry| is_anyone(entry) && entry.permission().has(permission))
     };
@@ -77,7 +81,7 @@ fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: Acl) -> Option<Strin
         harm.push("change who may delete members' znodes");
     }
     // Without an identity of members, any client may act as one.
-    if anyone_may(Permission::CREATE) && acl != Acl::Open {
+    if anyone_may(Permission::CREATE) && acl != AclPolicy::Open {
         harm.push("join the queue, or block it");
     }
     let anyone = (!harm.is_empty())
@@ -126,13 +130,13 @@ fn name(entry: &Entry) -> &str {
 }
 
 /// Says what to do about it.
-fn remedy(acl: Acl) -> &'static str {
+fn remedy(acl: AclPolicy) -> &'static str {
     match acl {
-        Acl::Open => {
+        AclPolicy::Open => {
             "give all members an identity (zookeeper.auth, zookeeper.tls.cert) before the path is \
              created, or say zookeeper.acl = \"open\" if it is meant to be so"
         }
-        Acl::Creator | Acl::CreatorReadable => {
+        AclPolicy::Creator | AclPolicy::CreatorReadable => {
             "it was created so, and is left so: have its owner, or an administrator of ZooKeeper, \
              change its ACL (setAcl), or let it be created again while no member is in it"
         }
@@ -142,7 +146,7 @@ fn remedy(acl: Acl) -> &'static str {
 /// Says in one line what the servers refused at the path: the identity that they know us by, and whose the path is.
 pub(crate) async fn refusal(
     connection: &Connection,
-    acl: Acl,
+    acl: AclPolicy,
     path: &str,
     error: &Error,
 ) -> String {
@@ -244,9 +248,9 @@ mod tests {
                 .iter()
                 .map(|(scheme, id, may)| Entry::new(*may, AuthId::new(scheme, id)))
                 .collect();
-            assert_eq!(exposed(&acl, Some(&us), Acl::CreatorReadable), told, "{entries:?}");
+            assert_eq!(exposed(&acl, Some(&us), AclPolicy::CreatorReadable), told, "{entries:?}");
         }
         let open = [Entry::new(READ | CREATE, AuthId::anyone())];
-        assert_eq!(exposed(&open, Some(&us[..1]), Acl::Open), None, "anyone is a member");
+        assert_eq!(exposed(&open, Some(&us[..1]), AclPolicy::Open), None, "anyone is a member");
     }
 }

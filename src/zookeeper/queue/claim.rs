@@ -6,10 +6,10 @@
 
 use super::acl;
 use super::context::{Context, REFUSED_DELAY, leave_if_lacking};
-use super::write::{Lost, still_ours, unless_denied};
+use super::write::{ZnodeLost, still_ours, unless_denied};
 use super::znode::{is_of_session, is_ours, owner};
 use crate::znode_names::ZnodeNames;
-use crate::zookeeper::client::{Connection, Leaving, TransactionResult, is_verdict};
+use crate::zookeeper::client::{Connection, LeaveServerOutcome, TransactionResult, is_verdict};
 use ::zookeeper::{CreateMode, Error, MultiWriteResult, Stat};
 use recipes::Ticket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
 }
 
 /// The outcome of a claim.
-pub(super) enum Claimed {
+pub(super) enum ClaimOutcome {
     /// A quorum committed it. This is the stat of our own znode.
     Ours(Stat),
     /// Another session's stands there, with this data.
@@ -33,12 +33,16 @@ pub(super) enum Claimed {
 }
 
 /// Writes to our own znode and makes the claim, both or neither. Asks until the servers have judged.
-pub(super) async fn claim(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Claimed, Lost> {
+pub(super) async fn claim(
+    context: &Context,
+    ticket: Ticket,
+    data: &[u8],
+) -> Result<ClaimOutcome, ZnodeLost> {
     let path = context.path(ticket.sequence);
     let claim_path = context.claim_path();
     let mode = CreateMode::Ephemeral.with_acls(acl::of_queue(context.settings.acl));
     let is_retry = AtomicBool::new(false);
-    let unknown = Unknown::default();
+    let unknown = OpenQuestions::default();
     let writes_own = context.settings.znodes.family().is_none();
     let claimed = context.until_judged(async |connection| {
         if is_retry.swap(true, Ordering::Relaxed) {
@@ -76,12 +80,12 @@ pub(super) async fn claim(context: &Context, ticket: Ticket, data: &[u8]) -> Res
     });
     let claimed = claimed.await;
     context.clear_problem();
-    claimed.map_err(|_| Lost)
+    claimed.map_err(|_| ZnodeLost)
 }
 
 /// The open questions of one claim.
 #[derive(Default)]
-struct Unknown {
+struct OpenQuestions {
     /// An attempt had no answer.
     outcome: AtomicBool,
     /// A claim that stands was not shown.
@@ -94,8 +98,8 @@ async fn holder(
     connection: &Connection,
     ticket: Ticket,
     announced: &[u8],
-    unknown: &Unknown,
-) -> Result<Claimed, Error> {
+    unknown: &OpenQuestions,
+) -> Result<ClaimOutcome, Error> {
     let claim_path = context.claim_path();
     let read = connection.request(connection.client.get_data(&claim_path)).await;
     let (data, stat) = match read {
@@ -105,9 +109,11 @@ async fn holder(
                 return Err(Error::Timeout);
             }
             return match leave_if_lacking(connection, &claim_path).await {
-                Err(Error::NoNode) | Ok(Leaving::First | Leaving::Again) => Err(Error::Timeout),
+                Err(Error::NoNode) | Ok(LeaveServerOutcome::First | LeaveServerOutcome::Again) => {
+                    Err(Error::Timeout)
+                }
                 Err(error) => Err(error),
-                Ok(Leaving::NotYet) => Ok(Claimed::Anothers(vec![])),
+                Ok(LeaveServerOutcome::NotYet) => Ok(ClaimOutcome::Anothers(vec![])),
             };
         }
         read => read?,
@@ -135,7 +141,7 @@ async fn holder(
             Err(error) => return Err(error),
         }
     }
-    Ok(Claimed::Anothers(data))
+    Ok(ClaimOutcome::Anothers(data))
 }
 
 /// Writes to our own znode where our claim stands already: an attempt of which no answer came was carried out, or the
@@ -145,7 +151,7 @@ async fn confirm(
     connection: &Connection,
     ticket: Ticket,
     data: &[u8],
-) -> Result<Claimed, Error> {
+) -> Result<ClaimOutcome, Error> {
     let path = context.path(ticket.sequence);
     let claim_path = context.claim_path();
     let writes_own = context.settings.znodes.family().is_none();
@@ -186,13 +192,13 @@ fn ours(
     read: Result<Option<Stat>, Error>,
     ticket: Ticket,
     connection: &Connection,
-) -> Result<Claimed, Error> {
+) -> Result<ClaimOutcome, Error> {
     match results.into_iter().next() {
         Some(MultiWriteResult::SetData { stat }) if is_ours(&stat, ticket, connection) => {
-            Ok(Claimed::Ours(stat))
+            Ok(ClaimOutcome::Ours(stat))
         }
         Some(MultiWriteResult::Check) => match read? {
-            Some(stat) if is_ours(&stat, ticket, connection) => Ok(Claimed::Ours(stat)),
+            Some(stat) if is_ours(&stat, ticket, connection) => Ok(ClaimOutcome::Ours(stat)),
             // A server that has just committed a check of it shows it, unless it has gone since.
             Some(_) | None => Err(Error::NoNode),
         },

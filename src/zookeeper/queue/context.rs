@@ -4,7 +4,7 @@ use super::znode::{owner, token};
 use super::{QueueEvent, QueueSettings, Reports, acl, claim_path, foreign};
 use crate::clock::Clock;
 use crate::status::{ConnectionState, ForeignQueue};
-use crate::zookeeper::client::{Connection, Leaving, SessionHandle, Tell, is_verdict};
+use crate::zookeeper::client::{Connection, LeaveServerOutcome, SessionHandle, Tell, is_verdict};
 use ::zookeeper::{Error, Stat};
 use recipes::{FencingToken, Sequence, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +85,7 @@ impl Context {
         }
     }
 
-    /// Has each attempt to ask take a turn. None is kept while nothing is asked: what is refused for ever keeps no other from
+    /// Has each attempt to ask take a turn. None is kept while nothing is asked: what is refused every time keeps no other from
     /// asking.
     pub(in crate::zookeeper) fn paced_by(self, pace: Arc<Semaphore>) -> Self {
         Self { pace: Some(pace), ..self }
@@ -131,7 +131,7 @@ impl Context {
     /// Handles a read that did not show our own znode. Returns [`Error::NoNode`] if a quorum agrees.
     ///
     /// Else the server at hand has lost the transaction that created it. A second znode of this session would wait behind the
-    /// first for ever, so another server is asked; where none is found for as long as a session lasts, another session is
+    /// first indefinitely, so another server is asked; where none is found for as long as a session lasts, another session is
     /// needed.
     pub(in crate::zookeeper) async fn own_is_not_shown(
         &self,
@@ -140,8 +140,8 @@ impl Context {
     ) -> Error {
         match leave_if_lacking(connection, path).await {
             Err(error) => error,
-            Ok(Leaving::Again) => self.give_session_up().await,
-            Ok(Leaving::First | Leaving::NotYet) => Error::Timeout,
+            Ok(LeaveServerOutcome::Again) => self.give_session_up().await,
+            Ok(LeaveServerOutcome::First | LeaveServerOutcome::NotYet) => Error::Timeout,
         }
     }
 
@@ -160,7 +160,9 @@ impl Context {
         }
         drop(denied);
         let path = self.path(sequence);
-        if leave_wrong_server(connection, &path, "still shows", "it is gone") == Leaving::NotYet {
+        if leave_wrong_server(connection, &path, "still shows", "it is gone")
+            == LeaveServerOutcome::NotYet
+        {
             // The watch of that znode would never fire.
             connection.give_up();
         }
@@ -189,7 +191,7 @@ impl Context {
         &self,
         ask: impl Fn(Connection) -> F,
     ) -> Result<T, NoNode> {
-        let mut refused = Refused { link: &self.reports.link, problem: None };
+        let mut refused = RequestRefusal { link: &self.reports.link, problem: None };
         loop {
             let (connection, turn) = self.connection_and_turn().await;
             let answer = ask(connection).await;
@@ -197,7 +199,7 @@ impl Context {
             match answer {
                 Ok(answer) => return Ok(answer),
                 Err(Error::NoNode) => return Err(NoNode),
-                Err(error) => self.until_to_be_asked_again(error, &mut refused).await,
+                Err(error) => self.backoff(error, &mut refused).await,
             }
         }
     }
@@ -207,7 +209,7 @@ impl Context {
     }
 
     /// Waits after a request that was refused, or not answered. Apart from the loop, of which the program has many.
-    async fn until_to_be_asked_again(&self, error: Error, refused: &mut Refused<'_>) {
+    async fn backoff(&self, error: Error, refused: &mut RequestRefusal<'_>) {
         if !is_verdict(&error) {
             debug!(%error, "no answer");
             return tokio::time::sleep(RETRY_DELAY).await;
@@ -343,12 +345,12 @@ impl Context {
 
 /// A refusal of one request by the servers: no longer a problem once the request is answered or given up. Another
 /// request's problem stays.
-struct Refused<'a> {
+struct RequestRefusal<'a> {
     link: &'a watch::Sender<ConnectionState>,
     problem: Option<String>,
 }
 
-impl Drop for Refused<'_> {
+impl Drop for RequestRefusal<'_> {
     fn drop(&mut self) {
         let Some(own) = self.problem.take() else { return };
         self.link
@@ -361,7 +363,7 @@ impl Drop for Refused<'_> {
 pub(in crate::zookeeper) async fn leave_if_lacking(
     connection: &Connection,
     path: &str,
-) -> Result<Leaving, Error> {
+) -> Result<LeaveServerOutcome, Error> {
     connection.check(path).await?;
     Ok(leave_wrong_server(connection, path, "does not show", "it is there"))
 }
@@ -372,9 +374,9 @@ pub(in crate::zookeeper) fn leave_wrong_server(
     path: &str,
     shows: &str,
     truth: &str,
-) -> Leaving {
+) -> LeaveServerOutcome {
     let leaving = connection.leave_server();
-    if leaving == Leaving::NotYet {
+    if leaving == LeaveServerOutcome::NotYet {
         return leaving;
     }
     let server = connection.server();
@@ -395,11 +397,11 @@ mod tests {
         let (link, told) = watch::channel(ConnectionState::default());
         let refuse = |why: &str| {
             link.send_modify(|link| link.problem = Some(why.into()));
-            Refused { link: &link, problem: Some(why.into()) }
+            RequestRefusal { link: &link, problem: Some(why.into()) }
         };
         let problem = || told.borrow().problem.clone();
         let first = refuse("our place");
-        drop(Refused { link: &link, problem: None });
+        drop(RequestRefusal { link: &link, problem: None });
         assert_eq!(problem().as_deref(), Some("our place"), "another's answer");
         let second = refuse("a reading");
         drop(first);

@@ -7,7 +7,7 @@ use crate::status::ForeignQueue;
 use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::Connection;
 use ::zookeeper::Error;
-use recipes::Family;
+use recipes::ForeignClient;
 use std::collections::BTreeMap;
 
 /// How many of them are looked at, or in one go, the lowest numbers: who writes znodes at will must not cost members much.
@@ -15,9 +15,9 @@ pub(super) const MOST: usize = 100;
 
 /// Returns whose contender a znode of this name is, if it is none of this queue, and its number. Members that elect by
 /// themselves may have several queues in one path, by prefixes of their own.
-pub(crate) fn foreign_name(name: &str, znodes: &ZnodeNames) -> Option<(Family, i32)> {
-    let is_members = |family| family == Family::Bellwether && znodes.family().is_none();
-    Family::of_name(name)
+pub(crate) fn foreign_name(name: &str, znodes: &ZnodeNames) -> Option<(ForeignClient, i32)> {
+    let is_members = |family| family == ForeignClient::Bellwether && znodes.family().is_none();
+    ForeignClient::of_name(name)
         .filter(|(family, _)| znodes.sequence(name).is_none() && !is_members(*family))
 }
 
@@ -76,7 +76,7 @@ async fn read_all(
     let mut queues = BTreeMap::new();
     for (name, stat) in names.iter().zip(stats(connection, &paths).await?) {
         let Some(stat) = stat else { continue };
-        let Some((family, _)) = Family::of_name(name) else { continue };
+        let Some((family, _)) = ForeignClient::of_name(name) else { continue };
         if owner(&stat).is_none() {
             continue;
         }
@@ -105,7 +105,7 @@ async fn read_all(
 /// Returns how a contender names itself. Its client may keep others from reading that.
 async fn read_id(connection: &Connection, path: &str) -> Result<Option<String>, Error> {
     match connection.request(connection.client.get_data(path)).await {
-        Ok((data, _)) => Ok(Family::id(&data)),
+        Ok((data, _)) => Ok(ForeignClient::id(&data)),
         Err(Error::NoNode | Error::NoAuth) => Ok(None),
         Err(error) => Err(error),
     }

@@ -19,7 +19,7 @@ const COUNTER_END_DELAY: Duration = Duration::from_secs(5);
 
 /// Which of a session's znodes in a queue is the one that was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::zookeeper) enum Own {
+pub(in crate::zookeeper) enum OwnZnodeMatch {
     /// Its only one. Any other is deleted.
     OfSession,
     /// The one with the same data: the session has several, each with data of its own.
@@ -33,7 +33,7 @@ pub(in crate::zookeeper) enum Own {
 pub(in crate::zookeeper) async fn join(
     context: &Context,
     data: &[u8],
-    own: Own,
+    own: OwnZnodeMatch,
 ) -> Option<(Ticket, Option<Moment>)> {
     context.forget_znodes();
     let acls = acl::of_queue(context.settings.acl);
@@ -122,9 +122,10 @@ async fn may_join(context: &Context, connection: &Connection) -> bool {
 }
 
 /// Returns the znode that this session owns, and its data.
-pub(super) async fn find(context: &Context) -> Option<Found> {
+pub(super) async fn find(context: &Context) -> Option<OwnedZnode> {
     let found = context.until_judged(async |connection| {
-        let Some(ticket) = find_own(context, &connection, b"", Own::OfSession).await? else {
+        let Some(ticket) = find_own(context, &connection, b"", OwnZnodeMatch::OfSession).await?
+        else {
             return Ok(None);
         };
         let path = context.path(ticket.sequence);
@@ -133,7 +134,7 @@ pub(super) async fn find(context: &Context) -> Option<Found> {
             return Ok(None);
         }
         let claimed = own_claim(context, &connection).await?;
-        Ok(Some(Found { ticket, data, claimed }))
+        Ok(Some(OwnedZnode { ticket, data, claimed }))
     });
     let found = found.await.unwrap_or(None);
     context.clear_problem();
@@ -141,7 +142,7 @@ pub(super) async fn find(context: &Context) -> Option<Found> {
 }
 
 /// A znode that our session owns, of a process before.
-pub(super) struct Found {
+pub(super) struct OwnedZnode {
     pub(super) ticket: Ticket,
     pub(super) data: Vec<u8>,
     /// The data that the session wrote into its claim.
@@ -166,7 +167,7 @@ async fn find_own(
     context: &Context,
     connection: &Connection,
     data: &[u8],
-    own: Own,
+    own: OwnZnodeMatch,
 ) -> Result<Option<Ticket>, Error> {
     match connection.check(&context.settings.root).await {
         Err(Error::NoNode) => return Ok(None),
@@ -190,7 +191,7 @@ async fn find_own(
     let stats = stats(connection, &paths).await?;
     for ((sequence, path), stat) in sequences.into_iter().zip(&paths).zip(stats) {
         let Some(stat) = stat.filter(|stat| is_of_session(stat, connection)) else { continue };
-        if own == Own::WithData {
+        if own == OwnZnodeMatch::WithData {
             match connection.request(connection.client.get_data(path)).await {
                 Ok((other, _)) if other != data => continue,
                 Err(Error::NoNode) => continue,

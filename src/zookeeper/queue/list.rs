@@ -77,8 +77,8 @@ async fn crowd(connection: &Connection, root: &str) -> Result<Option<String>, Er
         connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
     Ok((stat.num_children > CHILDREN_MAX).then(|| {
         format!(
-            "{} znodes stand below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are no \
-             members', and keep strangers out",
+            "{} znodes stand below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are not \
+             members', and keep unknown clients out",
             stat.num_children
         )
     }))

@@ -4,7 +4,7 @@ use super::acl;
 use super::context::{Context, RETRY_DELAY};
 use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::{CreateMode, Error};
-use recipes::Family;
+use recipes::ForeignClient;
 use std::time::Duration;
 use tracing::info;
 
@@ -23,12 +23,15 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) -> Res
         let container = CreateMode::Container.with_acls(acls);
         let persistent = CreateMode::Persistent.with_acls(acls);
         let is_container = match context.settings.znodes.family() {
-            None | Some(Family::GoZookeeper | Family::DocumentedRecipe | Family::Bellwether) => {
-                last
-            }
+            None
+            | Some(
+                ForeignClient::GoZookeeper
+                | ForeignClient::DocumentedRecipe
+                | ForeignClient::Bellwether,
+            ) => last,
             // As these clients make them.
-            Some(Family::CuratorLatch | Family::CuratorSelector) => true,
-            Some(Family::Kazoo | Family::ZookeeperRecipe) => false,
+            Some(ForeignClient::CuratorLatch | ForeignClient::CuratorSelector) => true,
+            Some(ForeignClient::Kazoo | ForeignClient::ZookeeperRecipe) => false,
         };
         let mode = if is_container { &container } else { &persistent };
         let mut made = connection.request(connection.client.create(path, b"", mode)).await;

@@ -25,18 +25,18 @@ pub(in crate::zookeeper) use context::{
     Context, RETRY_DELAY, leave_if_lacking, leave_wrong_server,
 };
 pub(crate) use foreign::foreign_name;
-pub(in crate::zookeeper) use join::{Own, join};
+pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};
 pub(in crate::zookeeper) use list::{CHILDREN_MAX, names_below, sync, unless_crowded};
-pub(crate) use read::Member;
+pub(crate) use read::MemberZnode;
 pub(in crate::zookeeper) use read::{read_short, stats};
 pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
 pub(in crate::zookeeper) use write::{still_ours, unless_denied};
 pub(crate) use znode::{owner, token};
 
-use self::write::Write;
+use self::write::QueueWrite;
 use super::client::{SessionHandle, Tell, delay_after_force};
 use crate::clock::Clock;
-use crate::config::security::Acl;
+use crate::config::security::AclPolicy;
 use crate::counters::Meter;
 use crate::status::ConnectionState;
 use crate::znode_names::ZnodeNames;
@@ -55,13 +55,13 @@ pub(crate) struct QueueSettings {
     pub(crate) root: String,
     /// How members' znodes are named.
     pub(crate) znodes: ZnodeNames,
-    pub(crate) acl: Acl,
+    pub(crate) acl: AclPolicy,
     /// The operator chose that anyone may change what stands there: no warning then.
     pub(crate) is_open_by_choice: bool,
 }
 
 impl QueueSettings {
-    /// Whether to keep out while contenders with another order stand in the path. Where members alone elect, strangers must
+    /// Whether to keep out while contenders with another order stand in the path. Where members alone elect, unknown clients must
     /// not be able to stop an election.
     fn refuses_foreign(&self) -> bool {
         self.znodes.family().is_some()
@@ -121,7 +121,7 @@ pub(crate) enum QueueEvent {
     /// A quorum committed that our znode is there.
     Renewed { sent_at: Moment },
     /// All members' znodes.
-    MembersRead(Vec<Member>),
+    MembersRead(Vec<MemberZnode>),
     /// The queue cannot go on in this session: the servers keep us from our own znode, or a task died.
     Unusable,
 }
@@ -136,7 +136,7 @@ pub(crate) enum ClaimHolder {
 }
 
 /// Our place in one queue, for the length of a session. Requests end when it is dropped.
-pub(crate) struct Queue {
+pub(crate) struct QueueSession {
     context: Arc<Context>,
     requests: JoinSet<()>,
     watches: JoinSet<()>,
@@ -152,12 +152,12 @@ pub(crate) struct Queue {
     foreign: Option<AbortHandle>,
     /// How many listings were begun.
     listings: u64,
-    writes: mpsc::UnboundedSender<Write>,
+    writes: mpsc::UnboundedSender<QueueWrite>,
     /// Reads all members' znodes for the queue's owner.
     members: Option<AbortHandle>,
 }
 
-impl Queue {
+impl QueueSession {
     pub(crate) fn new(
         settings: QueueSettings,
         session: SessionHandle,
@@ -196,7 +196,7 @@ impl Queue {
                 tokio::time::sleep(delay_after_force()).await;
             }
             context.set_own(None);
-            if let Some((ticket, _)) = join(&context, &data, Own::OfSession).await {
+            if let Some((ticket, _)) = join(&context, &data, OwnZnodeMatch::OfSession).await {
                 stand(&context, &writes, ticket, predecessor, QueueEvent::Joined(ticket)).await;
             }
         });
@@ -211,7 +211,7 @@ impl Queue {
         (self.predecessor, predecessor) = watch::channel(None);
         let membership = self.watches.spawn(async move {
             match join::find(&context).await {
-                Some(join::Found { ticket, data, claimed }) => {
+                Some(join::OwnedZnode { ticket, data, claimed }) => {
                     let found = QueueEvent::Found { ticket, data, claimed };
                     stand(&context, &writes, ticket, predecessor, found).await;
                 }
@@ -286,7 +286,7 @@ impl Queue {
     }
 
     /// Reads the znodes of all members.
-    pub(crate) fn read_all(&mut self, answer: oneshot::Sender<Result<Vec<Member>, Error>>) {
+    pub(crate) fn read_all(&mut self, answer: oneshot::Sender<Result<Vec<MemberZnode>, Error>>) {
         let context = self.context.clone();
         self.requests.spawn(async move {
             let _receiver_gone = answer.send(read::read_all(&context).await);
@@ -309,19 +309,19 @@ impl Queue {
 
     /// Writes to our own znode, in the order of the calls.
     pub(crate) fn write(&self, data: Vec<u8>, sent_at: Option<Moment>) {
-        let _receiver_gone = self.writes.send(Write::Put(data.into(), sent_at));
+        let _receiver_gone = self.writes.send(QueueWrite::Put(data.into(), sent_at));
     }
 
     /// Writes to our own znode and makes the queue's one claim, both or neither, in order with the writes. The claim ends with
     /// the session.
     pub(crate) fn claim(&self, data: Vec<u8>, sent_at: Moment) {
-        let _receiver_gone = self.writes.send(Write::Claim(data.into(), sent_at));
+        let _receiver_gone = self.writes.send(QueueWrite::Claim(data.into(), sent_at));
     }
 
     /// Has a quorum commit that our znode is there, and our claim if we made it, in order with the writes. Finds out whether
     /// the predecessor is gone.
     pub(crate) fn renew(&self, predecessor: Option<Sequence>, sent_at: Moment) {
-        let _receiver_gone = self.writes.send(Write::Renew(predecessor, sent_at));
+        let _receiver_gone = self.writes.send(QueueWrite::Renew(predecessor, sent_at));
     }
 
     /// Removes what has ended. A dead task may have been a watch, without which a member must not
@@ -355,13 +355,13 @@ impl Queue {
 /// Tells that our znode stands, and watches it and the predecessor's from then on.
 async fn stand(
     context: &Context,
-    writes: &mpsc::UnboundedSender<Write>,
+    writes: &mpsc::UnboundedSender<QueueWrite>,
     ticket: Ticket,
     predecessor: watch::Receiver<Option<Sequence>>,
     event: QueueEvent,
 ) {
     context.set_own(Some(ticket));
-    let _receiver_gone = writes.send(Write::Joined(ticket));
+    let _receiver_gone = writes.send(QueueWrite::Joined(ticket));
     context.tell(event);
     tokio::join!(watches::watch(context, ticket, predecessor), warn_if_weak(context));
 }

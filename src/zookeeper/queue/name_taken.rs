@@ -49,7 +49,7 @@ impl NameTaken {
         if self.0.is_none() {
             warn!(
                 "{name} is in the way of the next member: ZooKeeper did not name it, so \
-                 a client made it by hand; passed over. Delete it, and keep strangers out of {root}"
+                 a client made it by hand; passed over. Delete it, and keep unknown clients out of {root}"
             );
         }
         let first = self.0.get_or_insert(name);

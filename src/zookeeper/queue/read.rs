@@ -4,7 +4,7 @@ use super::QueueEvent;
 use super::context::{Context, leave_if_lacking};
 use super::list::{queue_names, sequences};
 use super::znode::{owner, token};
-use crate::zookeeper::client::{Connection, Leaving, is_verdict};
+use crate::zookeeper::client::{Connection, LeaveServerOutcome, is_verdict};
 use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 
@@ -16,7 +16,7 @@ const READS_AT_ONCE: usize = 64;
 
 /// A member's znode, as it was read.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
+pub(crate) struct MemberZnode {
     pub(crate) ticket: Ticket,
     pub(crate) data: Vec<u8>,
     /// When it was created, by the servers' clock, in milliseconds since 1970.
@@ -81,8 +81,8 @@ pub(super) async fn read_proven(
         (Ok(()) | Err(_), Err(Error::NoNode)) => {
             // The znode may have gone between the two requests.
             match leave_if_lacking(connection, &path).await? {
-                Leaving::First | Leaving::Again => Err(Error::Timeout),
-                Leaving::NotYet => Err(Error::NoNode),
+                LeaveServerOutcome::First | LeaveServerOutcome::Again => Err(Error::Timeout),
+                LeaveServerOutcome::NotYet => Err(Error::NoNode),
             }
         }
         (Ok(()) | Err(_), read) => read,
@@ -98,7 +98,7 @@ pub(super) async fn verify(context: &Context, member: Sequence) {
 }
 
 /// Returns the znodes of all members.
-pub(super) async fn read_all(context: &Context) -> Result<Vec<Member>, Error> {
+pub(super) async fn read_all(context: &Context) -> Result<Vec<MemberZnode>, Error> {
     let connection = context.session.connection().await;
     let mut members = vec![];
     let names = match queue_names(context, &connection).await {
@@ -117,7 +117,7 @@ pub(super) async fn read_all(context: &Context) -> Result<Vec<Member>, Error> {
             non_ephemeral.push(sequence);
             continue;
         }
-        members.push(Member {
+        members.push(MemberZnode {
             ticket: Ticket { sequence, token: token(&stat) },
             data,
             created_ms: stat.ctime,

@@ -13,7 +13,7 @@
 use super::QueueEvent;
 use super::context::{Context, leave_if_lacking};
 use super::znode::{is_of_session, is_ours, token};
-use crate::zookeeper::client::{Connection, Leaving, SessionHandle};
+use crate::zookeeper::client::{Connection, LeaveServerOutcome, SessionHandle};
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
 use futures_util::future::{BoxFuture, FutureExt};
 use recipes::{FencingToken, Sequence, Ticket};
@@ -122,10 +122,10 @@ async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'stati
 struct Predecessor<'a> {
     context: &'a Context,
     wanted: watch::Receiver<Option<Sequence>>,
-    watched: Option<Watched>,
+    watched: Option<WatchedPredecessor>,
 }
 
-struct Watched {
+struct WatchedPredecessor {
     sequence: Sequence,
     /// Of the znode that stood there when it was first read.
     token: Option<FencingToken>,
@@ -151,7 +151,7 @@ impl ZnodesAhead for Predecessor<'_> {
                 Ok(()) = self.wanted.changed() => {
                     let wanted = *self.wanted.borrow_and_update();
                     self.watched =
-                        wanted.map(|sequence| Watched { sequence, token: None, change: None });
+                        wanted.map(|sequence| WatchedPredecessor { sequence, token: None, change: None });
                 }
                 event = next => {
                     if matches!(event, QueueEvent::PredecessorGone { .. }) {
@@ -170,7 +170,7 @@ impl ZnodesAhead for Predecessor<'_> {
     }
 }
 
-impl Watched {
+impl WatchedPredecessor {
     /// Waits for a change of the znode, or reads it if it is not watched yet.
     async fn next_event(&mut self, context: &Context) -> QueueEvent {
         if let Some(change) = &mut self.change {
@@ -226,7 +226,7 @@ async fn read_and_watch(
         read => return read.map(Some),
     }
     match leave_if_lacking(connection, path).await? {
-        Leaving::First | Leaving::Again => Err(Error::Timeout),
-        Leaving::NotYet => Ok(None),
+        LeaveServerOutcome::First | LeaveServerOutcome::Again => Err(Error::Timeout),
+        LeaveServerOutcome::NotYet => Ok(None),
     }
 }

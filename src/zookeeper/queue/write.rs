@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-pub(super) enum Write {
+pub(super) enum QueueWrite {
     /// From here on, this znode is ours.
     Joined(Ticket),
     /// Writes the data into our znode. The moment, if there is one, comes back with the commit.
@@ -29,10 +29,10 @@ struct LastWrite {
 }
 
 /// The znode is gone, or it is not ours.
-pub(super) struct Lost;
+pub(super) struct ZnodeLost;
 
 /// Our znode, as writes know it.
-struct OwnZnode {
+struct OwnZnodeVersion {
     ticket: Ticket,
     last: Option<LastWrite>,
     /// Whether a quorum has acknowledged our claim.
@@ -42,13 +42,13 @@ struct OwnZnode {
 }
 
 /// The znodes that a renewal checks besides the own one.
-enum Beside {
+enum RenewalCheck {
     Nothing,
     Claim,
     Predecessor(Sequence),
 }
 
-enum Renewed {
+enum RenewalOutcome {
     /// The version of our znode's data.
     Ours(i32),
     /// The claim that was looked at beside our znode is gone; or the predecessor's is, or we may not read it.
@@ -58,18 +58,18 @@ enum Renewed {
 /// Carries out one write after the other: none is sent before the outcome of the one before is known.
 pub(super) async fn write_in_order(
     context: Arc<Context>,
-    mut wanted: mpsc::UnboundedReceiver<Write>,
+    mut wanted: mpsc::UnboundedReceiver<QueueWrite>,
 ) {
-    let mut own_znode: Option<OwnZnode> = None;
+    let mut own_znode: Option<OwnZnodeVersion> = None;
     while let Some(write) = wanted.recv().await {
-        if let Write::Joined(ticket) = write {
-            own_znode = Some(OwnZnode { ticket, last: None, is_claimed: false, seen: 0 });
+        if let QueueWrite::Joined(ticket) = write {
+            own_znode = Some(OwnZnodeVersion { ticket, last: None, is_claimed: false, seen: 0 });
             continue;
         }
         let Some(ours) = &mut own_znode else { continue };
         context.tell(match ours.carry_out(&context, write).await {
             Ok(event) => event,
-            Err(Lost) => {
+            Err(ZnodeLost) => {
                 let lost = QueueEvent::TicketLost(ours.ticket);
                 own_znode = None;
                 lost
@@ -78,28 +78,34 @@ pub(super) async fn write_in_order(
     }
 }
 
-impl OwnZnode {
-    async fn carry_out(&mut self, context: &Context, write: Write) -> Result<QueueEvent, Lost> {
+impl OwnZnodeVersion {
+    async fn carry_out(
+        &mut self,
+        context: &Context,
+        write: QueueWrite,
+    ) -> Result<QueueEvent, ZnodeLost> {
         let (data, stat, sent_at) = match write {
-            Write::Joined(_) => unreachable!("the loop takes it"),
-            Write::Renew(predecessor, sent_at) => {
+            QueueWrite::Joined(_) => unreachable!("the loop takes it"),
+            QueueWrite::Renew(predecessor, sent_at) => {
                 return self.renew(context, predecessor, sent_at).await;
             }
-            Write::Put(data, sent_at) => {
+            QueueWrite::Put(data, sent_at) => {
                 let stat = put(context, self.ticket, &data).await;
                 (data, stat, sent_at)
             }
-            Write::Claim(data, sent_at) => match claim::claim(context, self.ticket, &data).await {
-                Ok(claim::Claimed::Ours(stat)) => {
-                    self.is_claimed = true;
-                    (data, Ok(stat), Some(sent_at))
+            QueueWrite::Claim(data, sent_at) => {
+                match claim::claim(context, self.ticket, &data).await {
+                    Ok(claim::ClaimOutcome::Ours(stat)) => {
+                        self.is_claimed = true;
+                        (data, Ok(stat), Some(sent_at))
+                    }
+                    Ok(claim::ClaimOutcome::Anothers(data)) => {
+                        let holder = ClaimHolder::Another(data);
+                        return Ok(QueueEvent::ClaimRefused { holder, sent_at });
+                    }
+                    Err(lost) => (data, Err(lost), None),
                 }
-                Ok(claim::Claimed::Anothers(data)) => {
-                    let holder = ClaimHolder::Another(data);
-                    return Ok(QueueEvent::ClaimRefused { holder, sent_at });
-                }
-                Err(lost) => (data, Err(lost), None),
-            },
+            }
         };
         self.last =
             stat.as_ref().ok().map(|stat| LastWrite { data: data.clone(), version: stat.version });
@@ -115,25 +121,27 @@ impl OwnZnode {
         context: &Context,
         predecessor: Option<Sequence>,
         sent_at: Moment,
-    ) -> Result<QueueEvent, Lost> {
+    ) -> Result<QueueEvent, ZnodeLost> {
         let beside = match predecessor {
-            _ if self.is_claimed => Beside::Claim,
-            Some(predecessor) => Beside::Predecessor(predecessor),
-            None => Beside::Nothing,
+            _ if self.is_claimed => RenewalCheck::Claim,
+            Some(predecessor) => RenewalCheck::Predecessor(predecessor),
+            None => RenewalCheck::Nothing,
         };
         let version = match check(context, self.ticket, &beside).await? {
-            Renewed::Ours(version) => version,
-            Renewed::BesideGone if self.is_claimed => {
+            RenewalOutcome::Ours(version) => version,
+            RenewalOutcome::BesideGone if self.is_claimed => {
                 self.is_claimed = false;
                 warn!("{} is gone: a client has deleted it", context.claim_path());
                 let holder = ClaimHolder::Gone;
                 return Ok(QueueEvent::ClaimRefused { holder, sent_at });
             }
             // The watch reports that the predecessor is gone. Our own lease needs a write that is committed.
-            Renewed::BesideGone => match check(context, self.ticket, &Beside::Nothing).await? {
-                Renewed::Ours(version) => version,
-                Renewed::BesideGone => unreachable!("nothing else was looked at"),
-            },
+            RenewalOutcome::BesideGone => {
+                match check(context, self.ticket, &RenewalCheck::Nothing).await? {
+                    RenewalOutcome::Ours(version) => version,
+                    RenewalOutcome::BesideGone => unreachable!("nothing else was looked at"),
+                }
+            }
         };
         if context.settings.znodes.family().is_some() {
             self.note_version(context, version);
@@ -147,7 +155,7 @@ impl OwnZnode {
     }
 }
 
-impl OwnZnode {
+impl OwnZnodeVersion {
     /// Warns if another client has written into our znode since the last renewal. What it wrote stays there: another write would
     /// use up the watch of who is behind us, as theirs did.
     fn note_version(&mut self, context: &Context, version: i32) {
@@ -157,7 +165,7 @@ impl OwnZnode {
     }
 }
 
-async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, Lost> {
+async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, ZnodeLost> {
     let path = context.path(ticket.sequence);
     let is_retry = AtomicBool::new(false);
     let written = context.until_judged(async |connection| {
@@ -172,7 +180,7 @@ async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, Los
         };
         if is_ours(&stat, ticket, &connection) { Ok(stat) } else { Err(Error::NoNode) }
     });
-    written.await.map_err(|_| Lost)
+    written.await.map_err(|_| ZnodeLost)
 }
 
 /// Returns the stat of our znode if the path is still ours: while there was no connection, it may have become another
@@ -192,12 +200,16 @@ pub(in crate::zookeeper) async fn still_ours(
 
 /// Has a quorum commit a check of our path, and of what is beside it. Pipelined behind it, a stat proves that the znode
 /// there is still ours: a path can be used again.
-async fn check(context: &Context, ticket: Ticket, beside: &Beside) -> Result<Renewed, Lost> {
+async fn check(
+    context: &Context,
+    ticket: Ticket,
+    beside: &RenewalCheck,
+) -> Result<RenewalOutcome, ZnodeLost> {
     let path = context.path(ticket.sequence);
     let beside_path = match beside {
-        Beside::Nothing => None,
-        Beside::Claim => Some(context.claim_path()),
-        Beside::Predecessor(predecessor) => Some(context.path(*predecessor)),
+        RenewalCheck::Nothing => None,
+        RenewalCheck::Claim => Some(context.claim_path()),
+        RenewalCheck::Predecessor(predecessor) => Some(context.path(*predecessor)),
     };
     let checked = context.until_judged(async |connection| {
         let asked = async {
@@ -212,17 +224,17 @@ async fn check(context: &Context, ticket: Ticket, beside: &Beside) -> Result<Ren
                 TransactionResult::Done(_) => {}
                 TransactionResult::Failed { at: 0, error } => return Err(error),
                 TransactionResult::Failed { error, .. }
-                    if error == Error::NoNode || matches!(beside, Beside::Predecessor(_)) =>
+                    if error == Error::NoNode || matches!(beside, RenewalCheck::Predecessor(_)) =>
                 {
                     deny_ghost(context, &connection, beside, &error).await?;
-                    return Ok(Renewed::BesideGone);
+                    return Ok(RenewalOutcome::BesideGone);
                 }
                 // Of the claim that proves nothing: a client may have taken the right to read it from us.
                 TransactionResult::Failed { error, .. } => return Err(error),
             }
             match stat? {
                 Some(stat) if is_ours(&stat, ticket, &connection) => {
-                    Ok(Renewed::Ours(stat.version))
+                    Ok(RenewalOutcome::Ours(stat.version))
                 }
                 Some(_) => Err(Error::NoNode),
                 None => Err(context.own_is_not_shown(&connection, &path).await),
@@ -230,18 +242,20 @@ async fn check(context: &Context, ticket: Ticket, beside: &Beside) -> Result<Ren
         };
         unless_denied(context, &path, counted(context, asked).await).await
     });
-    checked.await.map_err(|_| Lost)
+    checked.await.map_err(|_| ZnodeLost)
 }
 
 /// Takes the predecessor for gone from now on if a quorum says so and the server at hand still shows it. That
-/// server has carried out, by then, all that was committed before the quorum's answer: it would show it for ever.
+/// server has carried out, by then, all that was committed before the quorum's answer: it would go on showing it.
 async fn deny_ghost(
     context: &Context,
     connection: &Connection,
-    beside: &Beside,
+    beside: &RenewalCheck,
     error: &Error,
 ) -> Result<(), Error> {
-    let (Beside::Predecessor(predecessor), Error::NoNode) = (beside, error) else { return Ok(()) };
+    let (RenewalCheck::Predecessor(predecessor), Error::NoNode) = (beside, error) else {
+        return Ok(());
+    };
     let path = context.path(*predecessor);
     if let Some(shown) = connection.request(connection.client.check_stat(&path)).await? {
         context.deny(connection, *predecessor, &shown);

@@ -158,7 +158,7 @@ fn words(change: &Change, lapsed_at: Option<SystemTime>) -> String {
         (ChangeKind::LostLeadership, _) => {
             let over = change.token.map(|token| format!(", token {token}")).unwrap_or_default();
             let since = lapsed_at.map(|at| format!(", since {}", format_rfc3339_millis(at)));
-            format!("leads no more{over}{}", since.unwrap_or_default())
+            format!("no longer leads{over}{}", since.unwrap_or_default())
         }
         (ChangeKind::BecameLeader, View::This(leader) | View::Other(leader)) => {
             format!("became leader: {leader}")
@@ -188,8 +188,8 @@ mod tests {
         for (before, now, expected) in [
             (Role::Absent, this(4, 0), "became leader: «a leads, token 4»"),
             (this(4, 0), this(4, 1), "leads on: «a leads, token 4, revision 1»"),
-            (this(4, 0), Role::Absent, "leads no more, token 4"),
-            (this(4, 0), other(5), "leads no more, token 4; follows: «b leads, token 5»"),
+            (this(4, 0), Role::Absent, "no longer leads, token 4"),
+            (this(4, 0), other(5), "no longer leads, token 4; follows: «b leads, token 5»"),
             (Role::Absent, other(5), "follows: «b leads, token 5»"),
             (other(5), Role::Absent, "knows no leader"),
         ] {
@@ -199,7 +199,7 @@ mod tests {
         }
         let lapsed = changes(&View::of(&this(4, 0)), &Role::Candidate);
         let since = words(&lapsed[0], Some(SystemTime::UNIX_EPOCH));
-        assert_eq!(since, "leads no more, token 4, since 1970-01-01T00:00:00.000Z");
+        assert_eq!(since, "no longer leads, token 4, since 1970-01-01T00:00:00.000Z");
     }
 
     fn announcement(id: &str, token: u64, revision: u64) -> Announcement {

@@ -1,6 +1,6 @@
 //! The members as they were last read for operators, and the callers that wait for the next reading.
 
-use crate::status::Entry;
+use crate::status::MemberEntry;
 use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::in_words;
 use crate::zookeeper::election::{Reading, entries};
@@ -12,11 +12,11 @@ use tokio::sync::oneshot;
 /// How long a reading answers further callers, however many.
 const TTL: Duration = Duration::from_secs(1);
 
-type MembersCaller = oneshot::Sender<Result<Arc<[Entry]>, String>>;
+type MembersCaller = oneshot::Sender<Result<Arc<[MemberEntry]>, String>>;
 
 pub(super) struct MembersCache {
     znodes: ZnodeNames,
-    read: Option<(Moment, Arc<[Entry]>)>,
+    read: Option<(Moment, Arc<[MemberEntry]>)>,
     under_way: Option<Reading>,
     /// The reading under way began before a change that further callers may know of.
     is_outdated: bool,
@@ -77,13 +77,13 @@ impl MembersCache {
     pub(super) fn another_named(&self, id: &MemberId, own: Ticket) -> Option<Ticket> {
         let (_, entries) = self.read.as_ref()?;
         let is_same =
-            |entry: &&Entry| entry.profile.as_ref().is_some_and(|profile| profile.id == *id);
+            |entry: &&MemberEntry| entry.profile.as_ref().is_some_and(|profile| profile.id == *id);
         let others = entries.iter().filter(|entry| entry.ticket != own);
         others.into_iter().find(is_same).map(|entry| entry.ticket)
     }
 
     /// Waits for the reading under way.
-    pub(super) async fn read(&mut self) -> Result<Arc<[Entry]>, String> {
+    pub(super) async fn read(&mut self) -> Result<Arc<[MemberEntry]>, String> {
         let Some(reading) = &mut self.under_way else { return std::future::pending().await };
         match reading.await {
             Ok(Ok(members)) => Ok(entries(members, &self.znodes).into()),
@@ -107,7 +107,7 @@ impl MembersCache {
     /// Answers the callers with what was read, and reads again for those who need something newer.
     pub(super) fn answer(
         &mut self,
-        read: &Result<Arc<[Entry]>, String>,
+        read: &Result<Arc<[MemberEntry]>, String>,
         again: Option<impl FnOnce() -> Reading>,
         now: Moment,
     ) {
@@ -144,7 +144,10 @@ mod tests {
             let profile =
                 Some(recipes::election::Profile { id, address: None, labels, revision: 0 });
             let ticket = Ticket { sequence, token };
-            Entry { profile, ..Entry::of_stranger(ticket, std::time::SystemTime::UNIX_EPOCH) }
+            MemberEntry {
+                profile,
+                ..MemberEntry::of_unknown(ticket, std::time::SystemTime::UNIX_EPOCH)
+            }
         };
         let entries = [member(1, &you), member(2, &me), member(3, &me)];
         let [first, own, twin] = [0, 1, 2].map(|at: usize| entries[at].ticket);

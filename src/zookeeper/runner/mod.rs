@@ -5,10 +5,10 @@ mod members_cache;
 
 use self::event_log::{EventLog, Severity};
 use self::members_cache::MembersCache;
-use super::STRANGER_REMEDY;
+use super::UNKNOWN_ZNODE_REMEDY;
 use super::client::{
-    Before, Credentials, Former, SessionFile, SessionSettings, UnclosedSession, close_limit,
-    end_former,
+    Credentials, PreviousEnd, SavedSession, SessionFile, SessionSettings, UnclosedSession,
+    close_limit, end_former,
 };
 use super::election::{ElectionSession, Reading};
 use super::queue::Reports;
@@ -16,8 +16,8 @@ use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
 use crate::counters::Counters;
 use crate::status::{
-    self, Caller, ConnectionState, Namesake, Onsets, RecentChanges, RecordedChange, Request,
-    Snapshot, StatusPublisher,
+    self, ConnectionState, DuplicateId, MemberRequest, ProblemStarts, RecentChanges,
+    RecordedChange, ReplyTo, Snapshot, StatusPublisher,
 };
 use recipes::election::{Action, Cause, ChangeKind, Event, Member, Standing, changes};
 use recipes::{FencingToken, Moment, Sequence, SessionRecord};
@@ -38,7 +38,7 @@ pub async fn run(
     settings: Settings,
     clock: Clock,
     publisher: StatusPublisher,
-    kept: Kept,
+    kept: ResumeState,
     stop: oneshot::Receiver<()>,
 ) -> bool {
     Runner::new(member, settings, clock, publisher, kept).run(stop).await
@@ -46,10 +46,10 @@ pub async fn run(
 
 /// The state that outlives a process, if an operator wants that.
 #[derive(Default)]
-pub struct Kept {
+pub struct ResumeState {
     pub file: Option<Arc<SessionFile>>,
     /// The session of the process before.
-    pub former: Option<Former>,
+    pub former: Option<SavedSession>,
 }
 
 /// The loop's state.
@@ -65,7 +65,7 @@ struct Runner {
     session: Option<ElectionSession>,
     /// The session before, if it may live on.
     unclosed: UnclosedSession,
-    kept: Kept,
+    kept: ResumeState,
     /// The last record of the session for the next process.
     noted: Option<SessionRecord>,
     /// The term that the process before began and this one goes on with.
@@ -76,11 +76,11 @@ struct Runner {
     /// How the member stands since then.
     standing: Standing,
     recent_changes: Arc<RecentChanges>,
-    onsets: Onsets,
+    onsets: ProblemStarts,
     counters: Counters,
     log: EventLog,
     /// Callers that wait until the last step's actions are done.
-    commands: Vec<Caller>,
+    commands: Vec<ReplyTo>,
     alarm: Alarm,
     /// When a claim was refused last.
     claim_refused_at: Option<Moment>,
@@ -89,11 +89,11 @@ struct Runner {
     /// When this member, which leads, looked last for other clients' contenders.
     looked_for_foreign_at: Option<Moment>,
     /// What the log has warned of: that this member waits behind a znode of no member.
-    stranger_warned_of: Option<String>,
+    reported_unknown_znode: Option<String>,
     /// Whether the log has warned of a member whose data has a newer format.
     newer_format_warned: bool,
-    /// The token of the namesake of which the log has warned.
-    namesake_warned_of: Option<FencingToken>,
+    /// The token of the member with the same id of which the log has warned.
+    duplicate_id_warned_of: Option<FencingToken>,
     /// The last event was the loss of our znode: a client has deleted it.
     ticket_was_lost: bool,
     /// The last event ended a term.
@@ -107,7 +107,7 @@ impl Runner {
         settings: Settings,
         clock: Clock,
         publisher: StatusPublisher,
-        kept: Kept,
+        kept: ResumeState,
     ) -> Self {
         let (link_in, link) = watch::channel(ConnectionState::default());
         let acl_warning = Arc::<Mutex<Option<String>>>::default();
@@ -125,7 +125,7 @@ impl Runner {
             actions,
             standing: member.standing(),
             recent_changes: Arc::default(),
-            onsets: Onsets::default(),
+            onsets: ProblemStarts::default(),
             counters: Counters::begun(clock.now()),
             log: EventLog::of(&settings),
             commands: vec![],
@@ -133,9 +133,9 @@ impl Runner {
             claim_refused_at: None,
             read_in_vain: None,
             looked_for_foreign_at: None,
-            stranger_warned_of: None,
+            reported_unknown_znode: None,
             newer_format_warned: false,
-            namesake_warned_of: None,
+            duplicate_id_warned_of: None,
             ticket_was_lost: false,
             term_has_ended: false,
             stopping: false,
@@ -162,8 +162,8 @@ impl Runner {
             self.publish();
             let closing = self.give_session_up().await;
             self.log.write(&self.standing);
-            self.warn_of_namesake();
-            self.warn_of_stranger();
+            self.warn_of_duplicate_id();
+            self.warn_of_unknown_znode();
             self.warn_of_newer_format();
             if let Some(closing) = closing {
                 self.unclosed = closing.await;
@@ -198,7 +198,7 @@ impl Runner {
         }
     }
 
-    async fn end(&self, former: &Former) -> Result<(), UnclosedSession> {
+    async fn end(&self, former: &SavedSession) -> Result<(), UnclosedSession> {
         self.kept.file.iter().for_each(|file| file.closing());
         let settings = &self.settings.zookeeper;
         let limit = close_limit(settings);
@@ -245,7 +245,7 @@ impl Runner {
     fn publish(&mut self) {
         let link = self.link_with_own_problem();
         let same_id = self.same_id();
-        self.onsets = self.onsets.noting(&self.standing, &link, same_id, || self.clock.date());
+        self.onsets = self.onsets.update(&self.standing, &link, same_id, || self.clock.date());
         let snapshot = Snapshot {
             standing: self.standing.clone(),
             link,
@@ -261,7 +261,7 @@ impl Runner {
             if snapshot.standing.changes_at(now) != published.standing.changes_at(now) {
                 self.publisher.lease_moved.notify_one();
             }
-            let wakes_readers = snapshot.standing.is_news_after(&published.standing, now)
+            let wakes_readers = snapshot.standing.differs_for_readers(&published.standing, now)
                 || published.link != snapshot.link
                 || !Arc::ptr_eq(&published.recent_changes, &snapshot.recent_changes);
             *published = Arc::new(snapshot);
@@ -280,34 +280,36 @@ impl Runner {
     }
 
     /// Warns once of each other member that has the id of this one.
-    fn warn_of_namesake(&mut self) {
-        let namesake = self.publisher.snapshot.borrow().namesake(self.clock.now());
-        if let Some(namesake @ (Namesake::Leader { token } | Namesake::InQueue { token })) =
-            namesake
-            && self.namesake_warned_of.replace(token) != Some(token)
+    fn warn_of_duplicate_id(&mut self) {
+        let duplicate_id = self.publisher.snapshot.borrow().duplicate_id(self.clock.now());
+        if let Some(duplicate_id @ (DuplicateId::Leader { token } | DuplicateId::InQueue { token })) =
+            duplicate_id
+            && self.duplicate_id_warned_of.replace(token) != Some(token)
         {
-            warn!("{namesake}");
+            warn!("{duplicate_id}");
         }
     }
 
-    /// Puts in words that this member waits for the end of the head of the queue, which is no member's.
-    fn stranger_ahead(&self) -> Option<String> {
+    /// Returns the sentence that this member waits for the end of an unknown znode at the head of the queue.
+    fn unknown_znode_ahead(&self) -> Option<String> {
         self.standing.predecessor()?;
         let is_standby = self.standing.standby_is_ready(self.clock.now()).is_some();
-        let stranger = self.session.as_ref()?.stranger_at_head(is_standby)?;
+        let unknown_znode = self.session.as_ref()?.unknown_znode_at_head(is_standby)?;
         let Settings { root, znodes, .. } = &self.settings;
-        let path = format!("{root}/{}", znodes.name(stranger));
-        Some(format!("this member waits behind {path}, which is no member's: {STRANGER_REMEDY}"))
+        let path = format!("{root}/{}", znodes.name(unknown_znode));
+        Some(format!(
+            "this member waits behind {path}, which is not a member's: {UNKNOWN_ZNODE_REMEDY}"
+        ))
     }
 
-    /// Warns once of each stranger's znode at the head.
-    fn warn_of_stranger(&mut self) {
-        let stranger = self.publisher.snapshot.borrow().link.stranger.clone();
-        if let Some(problem) = &stranger
-            && self.stranger_warned_of != stranger
+    /// Warns once of each unknown client's znode at the head.
+    fn warn_of_unknown_znode(&mut self) {
+        let unknown_znode = self.publisher.snapshot.borrow().link.unknown_znode.clone();
+        if let Some(problem) = &unknown_znode
+            && self.reported_unknown_znode != unknown_znode
         {
             warn!("{problem}");
-            self.stranger_warned_of = stranger;
+            self.reported_unknown_znode = unknown_znode;
         }
     }
 
@@ -335,11 +337,15 @@ impl Runner {
 
     /// Adds the member's own problems, which are the greater ones. No other place publishes them.
     fn link_with_own_problem(&self) -> ConnectionState {
-        let stranger = self.stranger_ahead();
+        let unknown_znode = self.unknown_znode_ahead();
         let session_file = self.kept.file.as_ref().and_then(|file| file.problem());
         let newer_format = self.newer_format_ahead();
-        let link =
-            ConnectionState { stranger, newer_format, session_file, ..self.link.borrow().clone() };
+        let link = ConnectionState {
+            unknown_znode,
+            newer_format,
+            session_file,
+            ..self.link.borrow().clone()
+        };
         let problem = match self.standing.out_of_order() {
             _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
             Some(pair) => Some(self.out_of_order(pair)),
@@ -356,7 +362,7 @@ impl Runner {
         let other = path(other);
         format!(
             "{first} stands ahead of {other} and was created after it: one of them was made by hand. `bellwether \
-             inspect` shows which is a stranger's: delete that one, never a member's"
+             inspect` shows which is an unknown client's: delete that one, never a member's"
         )
     }
 
@@ -385,9 +391,9 @@ impl Runner {
             return self.members.end_session(None::<fn() -> Reading>);
         }
         let before = match (actions.contains(&Action::CloseSession), self.ticket_was_lost) {
-            (false, _) => Before::Ended,
-            (true, false) => Before::Closed,
-            (true, true) => Before::ClosedAfterForce,
+            (false, _) => PreviousEnd::Ended,
+            (true, false) => PreviousEnd::Closed,
+            (true, true) => PreviousEnd::ClosedAfterForce,
         };
         let session = SessionSettings {
             settings: self.settings.zookeeper.clone(),
@@ -442,24 +448,24 @@ impl Runner {
         }
     }
 
-    fn on_request(&mut self, request: Request) -> Option<Event> {
+    fn on_request(&mut self, request: MemberRequest) -> Option<Event> {
         match request {
-            Request::Carry(command, caller)
-                if status::comes_too_late(&command, &caller, self.clock.now()) =>
+            MemberRequest::Carry(command, caller)
+                if status::caller_expired(&command, &caller, self.clock.now()) =>
             {
                 info!("dropped {command:?}: its caller timed out");
                 None
             }
-            Request::Members(answer) => {
+            MemberRequest::Members(answer) => {
                 let read = self.session.as_mut().map(|session| || session.read_members());
                 self.members.ask(answer, read, self.clock.now());
                 None
             }
-            Request::Tell(state) => {
+            MemberRequest::Tell(state) => {
                 self.session.iter_mut().for_each(|session| session.tell(state));
                 None
             }
-            Request::Carry(command, caller) => {
+            MemberRequest::Carry(command, caller) => {
                 self.commands.push(caller);
                 Some(Event::Command(command))
             }
@@ -473,13 +479,13 @@ impl Runner {
         self.log.hear(&event);
         let now = self.clock.now();
         let lapsed = self.standing.has_lapsed(now);
-        self.counters.hears(&event);
+        self.counters.on_event(&event);
         self.resumed_term = event.resumed_term().or(self.resumed_term);
         self.actions = self.member.step(now, event.clone());
         self.note(now);
         let before = std::mem::replace(&mut self.standing, self.member.standing());
         self.term_has_ended = before.way().is_some() && self.standing.way().is_none();
-        self.counters.stands(&self.standing, now);
+        self.counters.on_state(&self.standing, now);
         let text = || if lapsed { format!("{LAPSED}; {event}") } else { event.to_string() };
         let changes = changes(&self.recent_changes.view(), &self.standing.at(now));
         let cause = Cause::of(&event, &before, now);
@@ -568,7 +574,7 @@ fn is_routine(event: &Event, actions: &[Action]) -> bool {
             action,
             Action::Renew { .. }
                 | Action::ReadHead { .. }
-                | Action::ReadHeir(_)
+                | Action::ReadTarget(_)
                 | Action::ReadPriorities
                 | Action::ReadQueue
         )
@@ -578,7 +584,7 @@ fn is_routine(event: &Event, actions: &[Action]) -> bool {
         Event::Woke
             | Event::Committed { .. }
             | Event::HeadRead { .. }
-            | Event::HeirRead { accepted: None, .. }
+            | Event::TargetRead { accepted: None, .. }
             | Event::PrioritiesRead(_)
             | Event::PredecessorRead { .. }
             | Event::Foreign { keep_out: false }
@@ -588,7 +594,7 @@ fn is_routine(event: &Event, actions: &[Action]) -> bool {
 
 async fn session_event(session: &mut Option<ElectionSession>) -> Event {
     match session {
-        Some(session) => session.heard().await,
+        Some(session) => session.next_event().await,
         None => std::future::pending().await,
     }
 }

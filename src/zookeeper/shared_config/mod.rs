@@ -10,15 +10,15 @@ mod reading;
 mod watching;
 mod writing;
 
-use self::watching::keep_true;
+use self::watching::watch_value;
 use super::client::{Connection, SessionHandle, in_words, is_verdict};
 use super::queue::{names_below, refusal};
 use crate::clock::Clock;
-use crate::config::security::Acl;
+use crate::config::security::AclPolicy;
 use crate::counters::{ConfigMeter, WriteResult};
 use crate::shared_config::{
-    Answer, ConfigName, Known, NAMES_MAX, Request, TooMany, Unwritten, Watched, Write, WriteAction,
-    Written,
+    Answer, ConfigName, ConfigRequest, NAMES_MAX, TooMany, ValueState, ValueWrite, WatchedValue,
+    WriteAction, WriteError, WriteOutcome,
 };
 use ::zookeeper::Error;
 use recipes::Moment;
@@ -42,15 +42,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The settings of the shared configuration.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct ConfigSettings {
     /// The path below which it stands, the connect string's chroot included.
     pub(super) root: String,
-    pub(super) acl: Acl,
+    pub(super) acl: AclPolicy,
 }
 
 /// Owned by the runner of the locks, whose session it uses.
 pub(super) struct SharedConfig {
-    shared: Shared,
+    shared: ConfigContext,
     sessions: watch::Sender<Option<SessionHandle>>,
     names: BTreeMap<ConfigName, Name>,
     /// Keep what is known of the names true.
@@ -63,9 +63,9 @@ pub(super) struct SharedConfig {
 
 /// The state shared by all tasks.
 #[derive(Clone)]
-struct Shared {
-    settings: Arc<Settings>,
-    sessions: Sessions,
+struct ConfigContext {
+    settings: Arc<ConfigSettings>,
+    sessions: CurrentSession,
     clock: Clock,
     meter: Arc<ConfigMeter>,
     listed: Arc<tokio::sync::Mutex<Option<Listed>>>,
@@ -76,21 +76,21 @@ type Listed = (Moment, Arc<[String]>);
 
 /// The session of the moment.
 #[derive(Clone)]
-pub(super) struct Sessions(watch::Receiver<Option<SessionHandle>>);
+pub(super) struct CurrentSession(watch::Receiver<Option<SessionHandle>>);
 
 /// A name that is watched.
 struct Name {
-    known: Arc<watch::Sender<Known>>,
+    known: Arc<watch::Sender<ValueState>>,
     questions: Arc<watch::Sender<u64>>,
     task: AbortHandle,
 }
 
 impl SharedConfig {
-    pub(super) fn new(settings: Settings, clock: Clock, meter: Arc<ConfigMeter>) -> Self {
+    pub(super) fn new(settings: ConfigSettings, clock: Clock, meter: Arc<ConfigMeter>) -> Self {
         let (sessions, of_the_moment) = watch::channel(None);
-        let shared = Shared {
+        let shared = ConfigContext {
             settings: Arc::new(settings),
-            sessions: Sessions(of_the_moment),
+            sessions: CurrentSession(of_the_moment),
             clock,
             meter,
             listed: Arc::default(),
@@ -111,7 +111,7 @@ impl SharedConfig {
     }
 
     /// Returns the session of the moment, for others that read over it.
-    pub(super) fn sessions(&self) -> Sessions {
+    pub(super) fn sessions(&self) -> CurrentSession {
         self.shared.sessions.clone()
     }
 
@@ -122,7 +122,7 @@ impl SharedConfig {
 
     /// Takes the next request, or notes that something has ended: after that, the session may be needed or not. May be
     /// dropped and called again: nothing is lost.
-    pub(super) async fn turn(&mut self, requests: &mut mpsc::Receiver<Request>) {
+    pub(super) async fn turn(&mut self, requests: &mut mpsc::Receiver<ConfigRequest>) {
         tokio::select! {
             biased;
             Some(unused) = self.forgetting.join_next() => {
@@ -143,13 +143,13 @@ impl SharedConfig {
         }
     }
 
-    fn take(&mut self, request: Request) {
+    fn take(&mut self, request: ConfigRequest) {
         match request {
-            Request::Watch(name, answer) => {
+            ConfigRequest::Watch(name, answer) => {
                 let _receiver_gone = answer.send(self.watched(name));
             }
-            Request::Write(write, answer) => self.write(write, answer),
-            Request::Names(answer) => {
+            ConfigRequest::Write(write, answer) => self.write(write, answer),
+            ConfigRequest::Names(answer) => {
                 let shared = self.shared.clone();
                 self.requests.spawn(async move {
                     let _receiver_gone = answer.send(shared.names().await);
@@ -158,19 +158,19 @@ impl SharedConfig {
         }
     }
 
-    fn watched(&mut self, name: ConfigName) -> Result<Watched, TooMany> {
+    fn watched(&mut self, name: ConfigName) -> Result<WatchedValue, TooMany> {
         if let Some(Name { known, questions, .. }) = self.names.get(&name) {
-            return Ok(Watched { known: known.subscribe(), questions: questions.clone() });
+            return Ok(WatchedValue { known: known.subscribe(), questions: questions.clone() });
         }
         if self.names.len() >= NAMES_MAX {
             return Err(TooMany);
         }
-        let (known, first) = watch::channel(Known::default());
+        let (known, first) = watch::channel(ValueState::default());
         let known = Arc::new(known);
         let questions = Arc::new(watch::Sender::new(0));
         let task = self.keep_true(&name, &known, &questions);
         self.forget_when_unused(name.clone(), known.clone());
-        let watched = Watched { known: first, questions: questions.clone() };
+        let watched = WatchedValue { known: first, questions: questions.clone() };
         self.names.insert(name, Name { known, questions, task });
         self.shared.meter.set_watched(self.names.len());
         Ok(watched)
@@ -179,12 +179,12 @@ impl SharedConfig {
     fn keep_true(
         &mut self,
         name: &ConfigName,
-        known: &Arc<watch::Sender<Known>>,
+        known: &Arc<watch::Sender<ValueState>>,
         questions: &watch::Sender<u64>,
     ) -> AbortHandle {
         let shared = self.shared.clone();
         let path = self.shared.path_of(name);
-        self.watches.spawn(keep_true(shared, path, known.clone(), questions.subscribe()))
+        self.watches.spawn(watch_value(shared, path, known.clone(), questions.subscribe()))
     }
 
     /// Restarts watches that have ended.
@@ -199,7 +199,7 @@ impl SharedConfig {
         }
     }
 
-    fn forget_when_unused(&mut self, name: ConfigName, known: Arc<watch::Sender<Known>>) {
+    fn forget_when_unused(&mut self, name: ConfigName, known: Arc<watch::Sender<ValueState>>) {
         self.forgetting.spawn(async move {
             loop {
                 known.closed().await;
@@ -222,11 +222,11 @@ impl SharedConfig {
         self.shared.meter.set_watched(self.names.len());
     }
 
-    fn write(&mut self, write: Write, answer: Answer<Written, Unwritten>) {
+    fn write(&mut self, write: ValueWrite, answer: Answer<WriteOutcome, WriteError>) {
         let is_ephemeral = matches!(write.action, WriteAction::Put { is_ephemeral: true, .. });
         let watched = is_ephemeral.then(|| self.watched(write.name.clone())).transpose();
         let Ok(watched) = watched else {
-            let _receiver_gone = answer.send(Err(Unwritten::TooMany));
+            let _receiver_gone = answer.send(Err(WriteError::TooMany));
             return;
         };
         let shared = self.shared.clone();
@@ -246,25 +246,25 @@ impl SharedConfig {
 }
 
 /// Whether none asks for this name, and no value of ours is there.
-fn is_unused(known: &watch::Sender<Known>) -> bool {
+fn is_unused(known: &watch::Sender<ValueState>) -> bool {
     known.receiver_count() == 0 && !known.borrow().is_own()
 }
 
-fn result(written: &Result<Written, Unwritten>) -> WriteResult {
+fn result(written: &Result<WriteOutcome, WriteError>) -> WriteResult {
     match written {
         Ok(_) => WriteResult::Done,
-        Err(Unwritten::NotSent | Unwritten::Unknown) => WriteResult::Failed,
+        Err(WriteError::NotSent | WriteError::Unknown) => WriteResult::Failed,
         Err(
-            Unwritten::Differs { .. }
-            | Unwritten::NotThere
-            | Unwritten::NotOurs
-            | Unwritten::TooMany
-            | Unwritten::Refused(_),
+            WriteError::Differs { .. }
+            | WriteError::NotThere
+            | WriteError::NotOurs
+            | WriteError::TooMany
+            | WriteError::Refused(_),
         ) => WriteResult::Refused,
     }
 }
 
-impl Sessions {
+impl CurrentSession {
     /// Returns the session of the moment; waits until there is one.
     async fn session(&mut self) -> SessionHandle {
         match self.0.wait_for(Option::is_some).await.map(|session| session.clone()) {
@@ -293,7 +293,7 @@ impl Sessions {
     }
 }
 
-impl Shared {
+impl ConfigContext {
     fn path_of(&self, name: &ConfigName) -> String {
         format!("{}/{name}", self.settings.root)
     }

@@ -1,6 +1,6 @@
 //! One reading of a name, and the watch that tells when it is outdated.
 
-use crate::shared_config::{Reading, Value};
+use crate::shared_config::{Value, ValueReading};
 use crate::zookeeper::client::{Connection, is_verdict};
 use crate::zookeeper::queue::owner;
 use ::zookeeper::{Error, OneshotWatcher, Stat};
@@ -12,7 +12,7 @@ const ATTEMPTS: usize = 8;
 pub(super) async fn read_and_watch(
     connection: &Connection,
     path: &str,
-) -> Result<(Reading, OneshotWatcher), Error> {
+) -> Result<(ValueReading, OneshotWatcher), Error> {
     // All at once: each request leaves with the call.
     let synced = connection.client.sync(path);
     let watched = connection.client.check_and_watch_stat(path);
@@ -36,7 +36,7 @@ pub(super) async fn read_and_watch(
 pub(super) async fn current_as_of(
     connection: &Connection,
     path: &str,
-    reading: &Reading,
+    reading: &ValueReading,
 ) -> Result<Option<u64>, Error> {
     let synced = connection.client.sync(path);
     let stat = connection.client.check_stat(path);
@@ -57,21 +57,21 @@ pub(super) async fn current_as_of(
     }
 }
 
-fn present(data: Vec<u8>, stat: &Stat) -> Reading {
+fn present(data: Vec<u8>, stat: &Stat) -> ValueReading {
     let value = Value { data: data.into(), version: stat.version, owner: owner(stat) };
-    Reading { index: stat.mzxid.cast_unsigned(), value: Some(value) }
+    ValueReading { index: stat.mzxid.cast_unsigned(), value: Some(value) }
 }
 
 /// Reads when a name was last seen to come or go: its index must not be smaller than that of its deletion, nor as large as
 /// that of a creation which this does not show.
-async fn absent(connection: &Connection, path: &str) -> Result<Reading, Error> {
+async fn absent(connection: &Connection, path: &str) -> Result<ValueReading, Error> {
     for _ in 0..ATTEMPTS {
         let before = changed_above(connection, path).await?;
         if connection.request(connection.client.check_stat(path)).await?.is_some() {
             break;
         }
         if changed_above(connection, path).await? == before {
-            return Ok(Reading { index: before, value: None });
+            return Ok(ValueReading { index: before, value: None });
         }
     }
     // A name that changes this often is read again soon.

@@ -1,8 +1,8 @@
 //! Keeps what is known of one name true: reads it at each change, at each question, and over each new connection.
 
-use super::Shared;
+use super::ConfigContext;
 use super::reading::{current_as_of, read_and_watch};
-use crate::shared_config::{Known, Reading};
+use crate::shared_config::{ValueReading, ValueState};
 use crate::zookeeper::client::{Connection, SessionHandle, is_verdict};
 use ::zookeeper::{Error, OneshotWatcher};
 use recipes::SessionId;
@@ -20,16 +20,16 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 const REFUSED_DELAY: Duration = Duration::from_secs(2);
 
 struct Watching {
-    shared: Shared,
+    shared: ConfigContext,
     path: String,
-    known: Arc<watch::Sender<Known>>,
+    known: Arc<watch::Sender<ValueState>>,
     questions: watch::Receiver<u64>,
 }
 
-pub(super) async fn keep_true(
-    shared: Shared,
+pub(super) async fn watch_value(
+    shared: ConfigContext,
     path: String,
-    known: Arc<watch::Sender<Known>>,
+    known: Arc<watch::Sender<ValueState>>,
     questions: watch::Receiver<u64>,
 ) {
     let mut sessions = shared.sessions.clone();
@@ -76,7 +76,7 @@ impl Watching {
     }
 
     /// Reads the name. No reading is older than one before, unless a quorum says so.
-    async fn read(&self, connection: &Connection) -> Result<(Reading, OneshotWatcher), Error> {
+    async fn read(&self, connection: &Connection) -> Result<(ValueReading, OneshotWatcher), Error> {
         let read = read_and_watch(connection, &self.path).await?;
         let known = self.known.borrow().reading.as_ref().map(|known| known.index);
         if known.is_none_or(|known| known <= read.0.index) {
@@ -91,7 +91,7 @@ impl Watching {
     }
 
     /// Publishes a reading that was asked for by the question of this number, or one before.
-    fn publish(&self, reading: Reading, number: u64, connection: &Connection) {
+    fn publish(&self, reading: ValueReading, number: u64, connection: &Connection) {
         let session = Some(SessionId(connection.client.session_id().0));
         self.known.send_modify(|known| {
             known.as_of = reading.index;

@@ -1,8 +1,8 @@
 //! One write: sent once, and never again without knowing what became of it.
 
-use super::Shared;
-use crate::config::security::Acl;
-use crate::shared_config::{Condition, Unwritten, Write, WriteAction, Written};
+use super::ConfigContext;
+use crate::config::security::AclPolicy;
+use crate::shared_config::{Condition, ValueWrite, WriteAction, WriteError, WriteOutcome};
 use crate::zookeeper::client::{Connection, is_verdict};
 use crate::zookeeper::queue::{acl_of_ancestors, of_queue};
 use ::zookeeper::{Acls, CreateMode, Error, Stat};
@@ -11,9 +11,9 @@ use tracing::info;
 /// The number of attempts while others create and delete the value.
 const ATTEMPTS: usize = 8;
 
-impl Shared {
-    pub(super) async fn write(&self, write: &Write) -> Result<Written, Unwritten> {
-        let connection = self.connection().await.ok_or(Unwritten::NotSent)?;
+impl ConfigContext {
+    pub(super) async fn write(&self, write: &ValueWrite) -> Result<WriteOutcome, WriteError> {
+        let connection = self.connection().await.ok_or(WriteError::NotSent)?;
         let path = self.path_of(&write.name);
         let writing = Writing { connection: &connection, acl: self.settings.acl, path: &path };
         let written = match &write.action {
@@ -28,19 +28,19 @@ impl Shared {
         match written {
             Ok(written) => written,
             Err(error) if is_verdict(&error) => {
-                Err(Unwritten::Refused(self.refusal(&connection, &path, &error).await))
+                Err(WriteError::Refused(self.refusal(&connection, &path, &error).await))
             }
-            Err(_) => Err(Unwritten::Unknown),
+            Err(_) => Err(WriteError::Unknown),
         }
     }
 }
 
 /// An error is none that was expected: it says that the servers refuse it, or that no answer came.
-type Outcome = Result<Result<Written, Unwritten>, Error>;
+type Outcome = Result<Result<WriteOutcome, WriteError>, Error>;
 
 struct Writing<'a> {
     connection: &'a Connection,
-    acl: Acl,
+    acl: AclPolicy,
     path: &'a str,
 }
 
@@ -58,11 +58,11 @@ impl Writing<'_> {
                 Err(Error::NoNode) if condition == Condition::None => {
                     match self.create(data, CreateMode::Persistent).await? {
                         // Another has created it meanwhile.
-                        Err(Unwritten::Differs { .. }) => {}
+                        Err(WriteError::Differs { .. }) => {}
                         created => return Ok(created),
                     }
                 }
-                Err(Error::NoNode) => return Ok(Err(Unwritten::Differs { found: None })),
+                Err(Error::NoNode) => return Ok(Err(WriteError::Differs { found: None })),
                 Err(Error::BadVersion) => return self.differs().await,
                 Err(error) => return Err(error),
             }
@@ -77,25 +77,25 @@ impl Writing<'_> {
                 self.connection.request(self.connection.client.check_stat(self.path)).await?;
             let Some(stat) = stat else {
                 if matches!(condition, Condition::Exists | Condition::Version(_)) {
-                    return Ok(Err(Unwritten::Differs { found: None }));
+                    return Ok(Err(WriteError::Differs { found: None }));
                 }
                 match self.create(data, CreateMode::Ephemeral).await? {
-                    Err(Unwritten::Differs { .. }) if condition == Condition::None => continue,
+                    Err(WriteError::Differs { .. }) if condition == Condition::None => continue,
                     created => return Ok(created),
                 }
             };
             let found = Some(stat.version);
             if condition == Condition::Absent {
-                return Ok(Err(Unwritten::Differs { found }));
+                return Ok(Err(WriteError::Differs { found }));
             }
             if stat.ephemeral_owner != self.connection.client.session_id().0 {
-                return Ok(Err(Unwritten::NotOurs));
+                return Ok(Err(WriteError::NotOurs));
             }
             let condition =
                 if condition == Condition::None { Condition::Exists } else { condition };
             match self.put(data, condition).await? {
                 // The value has gone meanwhile.
-                Err(Unwritten::Differs { found: None }) => {}
+                Err(WriteError::Differs { found: None }) => {}
                 put => return Ok(put),
             }
         }
@@ -112,9 +112,9 @@ impl Writing<'_> {
         match self.connection.request(delete).await {
             Ok(()) => {
                 let index = stat.map_or(0, |stat| stat.mzxid.cast_unsigned());
-                Ok(Ok(Written::Deleted { index }))
+                Ok(Ok(WriteOutcome::Deleted { index }))
             }
-            Err(Error::NoNode) => Ok(Err(Unwritten::NotThere)),
+            Err(Error::NoNode) => Ok(Err(WriteError::NotThere)),
             Err(Error::BadVersion) => self.differs().await,
             Err(error) => Err(error),
         }
@@ -129,7 +129,7 @@ impl Writing<'_> {
                 Ok((stat, _)) => {
                     let version = stat.version;
                     let index = stat.mzxid.cast_unsigned();
-                    return Ok(Ok(Written::Created { version, index }));
+                    return Ok(Ok(WriteOutcome::Created { version, index }));
                 }
                 Err(Error::NodeExists) => return self.differs().await,
                 Err(Error::NoNode) => self.make_root().await?,
@@ -162,14 +162,14 @@ impl Writing<'_> {
     /// Says which version is there instead.
     async fn differs(&self) -> Outcome {
         let stat = self.connection.request(self.connection.client.check_stat(self.path)).await?;
-        Ok(Err(Unwritten::Differs { found: stat.map(|stat| stat.version) }))
+        Ok(Err(WriteError::Differs { found: stat.map(|stat| stat.version) }))
     }
 }
 
-fn changed(stat: &Stat) -> Written {
-    Written::Changed { version: stat.version, index: stat.mzxid.cast_unsigned() }
+fn changed(stat: &Stat) -> WriteOutcome {
+    WriteOutcome::Changed { version: stat.version, index: stat.mzxid.cast_unsigned() }
 }
 
-fn busy() -> Unwritten {
-    Unwritten::Refused("others create and delete it all the time: try again".into())
+fn busy() -> WriteError {
+    WriteError::Refused("others create and delete it all the time: try again".into())
 }

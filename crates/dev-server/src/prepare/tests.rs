@@ -4,8 +4,8 @@ use super::*;
 
 const SESSION: i64 = 0x100;
 
-fn caller() -> Caller {
-    Caller { session: SESSION, ids: Vec::new(), extended_types: true }
+fn caller() -> Requester {
+    Requester { session: SESSION, ids: Vec::new(), extended_types: true }
 }
 
 fn anyone() -> Option<Vec<RawAcl>> {
@@ -14,8 +14,8 @@ fn anyone() -> Option<Vec<RawAcl>> {
     Some(vec![entry])
 }
 
-fn create(path: &str, flags: i32) -> Write {
-    Write::Create(Create {
+fn create(path: &str, flags: i32) -> WriteRequest {
+    WriteRequest::Create(Create {
         kind: CreateKind::Create,
         path: Some(path.to_owned()),
         data: None,
@@ -25,8 +25,8 @@ fn create(path: &str, flags: i32) -> Write {
     })
 }
 
-fn with_ttl(path: &str, flags: i32, ttl_ms: i64) -> Write {
-    Write::Create(Create {
+fn with_ttl(path: &str, flags: i32, ttl_ms: i64) -> WriteRequest {
+    WriteRequest::Create(Create {
         kind: CreateKind::Ttl,
         path: Some(path.to_owned()),
         data: None,
@@ -36,36 +36,36 @@ fn with_ttl(path: &str, flags: i32, ttl_ms: i64) -> Write {
     })
 }
 
-fn delete(path: &str, version: i32) -> Write {
-    Write::Delete { path: Some(path.to_owned()), version }
+fn delete(path: &str, version: i32) -> WriteRequest {
+    WriteRequest::Delete { path: Some(path.to_owned()), version }
 }
 
-fn check(path: &str, version: i32) -> Write {
-    Write::Check { path: Some(path.to_owned()), version }
+fn check(path: &str, version: i32) -> WriteRequest {
+    WriteRequest::Check { path: Some(path.to_owned()), version }
 }
 
-fn set_data(path: &str, version: i32) -> Write {
-    Write::SetData { path: Some(path.to_owned()), data: None, version }
+fn set_data(path: &str, version: i32) -> WriteRequest {
+    WriteRequest::SetData { path: Some(path.to_owned()), data: None, version }
 }
 
 /// What the last of several operations of one transaction is answered.
-fn last(tree: &Tree, writes: Vec<Write>) -> Result<Change, ErrorCode> {
+fn last(tree: &Tree, writes: Vec<WriteRequest>) -> Result<TreeChange, ErrorCode> {
     let caller = caller();
     let mut preparation = Preparation::new(tree, &caller, 1, 0);
-    let mut result = Ok(Change::Nothing);
+    let mut result = Ok(TreeChange::Nothing);
     for write in writes {
         result = preparation.prepare(write);
     }
     result
 }
 
-fn refusal(tree: &Tree, writes: Vec<Write>) -> Option<ErrorCode> {
+fn refusal(tree: &Tree, writes: Vec<WriteRequest>) -> Option<ErrorCode> {
     last(tree, writes).err()
 }
 
-fn created(tree: &Tree, writes: Vec<Write>) -> String {
+fn created(tree: &Tree, writes: Vec<WriteRequest>) -> String {
     match last(tree, writes).unwrap() {
-        Change::Create(_, new) => new.path,
+        TreeChange::Create(_, new) => new.path,
         other => panic!("{other:?}"),
     }
 }
@@ -102,7 +102,7 @@ fn a_create_is_refused_for_the_first_reason_that_holds() {
     assert_eq!(refused(create("/a/e/x", 0)), Some(ErrorCode::NoChildrenForEphemerals));
     assert_eq!(refused(create("/", 0)), Some(ErrorCode::NodeExists));
     let mut without_acl = create("/none/x", 0);
-    if let Write::Create(create) = &mut without_acl {
+    if let WriteRequest::Create(create) = &mut without_acl {
         create.acl = None;
     }
     assert_eq!(refused(without_acl), Some(ErrorCode::InvalidAcl));
@@ -111,7 +111,7 @@ fn a_create_is_refused_for_the_first_reason_that_holds() {
 #[test]
 fn without_extended_types_there_is_no_ttl() {
     let tree = tree(1);
-    let caller = Caller { extended_types: false, ..caller() };
+    let caller = Requester { extended_types: false, ..caller() };
     let mut preparation = Preparation::new(&tree, &caller, 1, 0);
     assert_eq!(preparation.prepare(with_ttl("/a/x", 5, 0)).err(), Some(ErrorCode::Unimplemented));
 }
@@ -171,8 +171,8 @@ fn versions_are_held_against_what_is_expected() {
 #[test]
 fn null_is_refused_as_java_refuses_it() {
     let tree = tree(1);
-    let null = || Write::Delete { path: None, version: -1 };
+    let null = || WriteRequest::Delete { path: None, version: -1 };
     assert_eq!(refusal(&tree, vec![null()]), Some(ErrorCode::Marshalling));
-    let null = || Write::SetData { path: None, data: None, version: -1 };
+    let null = || WriteRequest::SetData { path: None, data: None, version: -1 };
     assert_eq!(refusal(&tree, vec![null()]), Some(ErrorCode::BadArguments));
 }

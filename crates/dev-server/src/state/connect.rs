@@ -1,6 +1,6 @@
 //! How sessions begin, are resumed, and end.
 
-use super::{Now, State};
+use super::{Now, ServerState};
 use crate::watches::ConnectionId;
 use crate::wire::reply;
 use crate::wire::request::Connect;
@@ -10,7 +10,7 @@ use std::fmt;
 
 /// Why a connection is closed without an answer to its first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum ConnectRefusal {
     Malformed(Malformed),
     /// The client knows of transactions that this server does not.
     Ahead {
@@ -19,13 +19,13 @@ pub(crate) enum Refused {
     },
 }
 
-impl From<Malformed> for Refused {
+impl From<Malformed> for ConnectRefusal {
     fn from(malformed: Malformed) -> Self {
         Self::Malformed(malformed)
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for ConnectRefusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(malformed) => malformed.fmt(formatter),
@@ -38,18 +38,18 @@ impl fmt::Display for Refused {
     }
 }
 
-impl State {
+impl ServerState {
     /// Handles the first frame of a connection, which asks for a new session or to resume one.
     pub(crate) fn connect(
         &mut self,
         now: Now,
         from: ConnectionId,
         frame: &[u8],
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ConnectRefusal> {
         self.traffic.received += 1;
         let request = Connect::decode(&mut Reader::new(frame))?;
         if request.last_zxid_seen > self.zxid {
-            return Err(Refused::Ahead { seen: request.last_zxid_seen, last: self.zxid });
+            return Err(ConnectRefusal::Ahead { seen: request.last_zxid_seen, last: self.zxid });
         }
         let timeout_ms =
             request.timeout_ms.max(self.limits.min_timeout_ms).min(self.limits.max_timeout_ms);

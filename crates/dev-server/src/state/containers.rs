@@ -1,8 +1,8 @@
 //! The znodes that the server itself deletes.
 
-use super::{Now, State};
+use super::{Now, ServerState};
 
-impl State {
+impl ServerState {
     /// Deletes the containers and the znodes with a TTL that are outlived, each in a transaction of its own.
     pub(crate) fn delete_outlived(&mut self, now: Now) -> Vec<String> {
         let outlived = self.tree.outlived(now.wall_ms);

@@ -1,7 +1,7 @@
 //! All that a server knows, and what it does with what clients send: without IO and without a clock.
 //!
 //! Each frame is handled to its end before the next one of any connection. What is to be sent is collected, in
-//! order, and taken by [`State::take_outputs`]; so a notification leaves before the answer to the request that caused it,
+//! order, and taken by [`ServerState::take_outputs`]; so a notification leaves before the answer to the request that caused it,
 //! and before that of any later one.
 
 mod connect;
@@ -11,9 +11,9 @@ mod request;
 mod watch;
 mod write;
 
-pub(crate) use connect::Refused;
+pub(crate) use connect::ConnectRefusal;
 
-use crate::acl::{self, Acl, Id};
+use crate::acl::{self, AclEntry, Id};
 use crate::error::ErrorCode;
 use crate::sessions::Sessions;
 use crate::tree::Tree;
@@ -33,7 +33,7 @@ pub(crate) struct Now {
 
 /// What clients may ask for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct ServerLimits {
     pub(crate) tick_ms: u64,
     pub(crate) min_timeout_ms: i32,
     pub(crate) max_timeout_ms: i32,
@@ -59,7 +59,7 @@ pub(crate) struct Traffic {
 
 /// One connection of a client.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct ClientConnection {
     pub(crate) address: SocketAddr,
     pub(crate) established_ms: i64,
     /// 0 as long as there is none.
@@ -83,14 +83,14 @@ pub(crate) struct LastOperation {
 
 /// A server's state.
 #[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) limits: Limits,
+pub(crate) struct ServerState {
+    pub(crate) limits: ServerLimits,
     pub(crate) tree: Tree,
     pub(crate) sessions: Sessions,
     /// On data and existence.
     pub(crate) data_watches: Watches,
     pub(crate) child_watches: Watches,
-    pub(crate) connections: BTreeMap<ConnectionId, Connection>,
+    pub(crate) connections: BTreeMap<ConnectionId, ClientConnection>,
     pub(crate) traffic: Traffic,
     /// That of the last transaction that was applied, refused ones included: the one in answers.
     pub(crate) zxid: i64,
@@ -101,9 +101,9 @@ pub(crate) struct State {
     outputs: Vec<(ConnectionId, Output)>,
 }
 
-impl State {
+impl ServerState {
     /// The state of a new server, whose transactions begin at 1 as those of a real standalone one.
-    pub(crate) fn new(limits: Limits, secret: [u8; 16], wall_ms: i64) -> Self {
+    pub(crate) fn new(limits: ServerLimits, secret: [u8; 16], wall_ms: i64) -> Self {
         Self {
             limits,
             tree: Tree::new(),
@@ -121,7 +121,7 @@ impl State {
 
     /// Takes in a new connection.
     pub(crate) fn accept(&mut self, id: ConnectionId, address: SocketAddr, now: Now) {
-        let connection = Connection {
+        let connection = ClientConnection {
             address,
             established_ms: now.wall_ms,
             session: 0,
@@ -180,7 +180,12 @@ impl State {
     }
 
     /// Notifies the watchers of a path's data or existence, and says which they are.
-    fn notify_data(&mut self, path: &str, kind: EventKind, acl: &[Acl]) -> BTreeSet<ConnectionId> {
+    fn notify_data(
+        &mut self,
+        path: &str,
+        kind: EventKind,
+        acl: &[AclEntry],
+    ) -> BTreeSet<ConnectionId> {
         let watching = self.data_watches.trigger(path, kind);
         self.notify(&watching, path, kind, acl);
         watching
@@ -191,7 +196,7 @@ impl State {
         &mut self,
         path: &str,
         kind: EventKind,
-        acl: &[Acl],
+        acl: &[AclEntry],
         knowing: &BTreeSet<ConnectionId>,
     ) {
         let mut watching = self.child_watches.trigger(path, kind);
@@ -205,7 +210,7 @@ impl State {
         watching: &BTreeSet<ConnectionId>,
         path: &str,
         kind: EventKind,
-        acl: &[Acl],
+        acl: &[AclEntry],
     ) {
         for id in watching {
             if acl::check(acl, acl::READ, self.ids(*id)).is_ok() {

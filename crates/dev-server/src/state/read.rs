@@ -1,21 +1,25 @@
 //! Requests that only look.
 
-use super::State;
+use super::ServerState;
 use crate::acl;
 use crate::error::ErrorCode;
 use crate::tree::Node;
 use crate::watches::{ConnectionId, WatchMode};
 use crate::wire::reply::{OperationResult, Reply};
-use crate::wire::request::{Part, Read};
+use crate::wire::request::{Part, ReadRequest};
 
 /// Beyond so many bytes a multiRead is refused: one short frame may ask for the same long data many thousand times.
 const MAX_MULTI_READ: usize = 16 << 20;
 
-impl State {
+impl ServerState {
     /// Answers a request that only looks; it may leave a watch. A null path is where Java throws a NullPointerException.
-    pub(super) fn read(&mut self, from: ConnectionId, read: Read) -> Result<Reply, ErrorCode> {
+    pub(super) fn read(
+        &mut self,
+        from: ConnectionId,
+        read: ReadRequest,
+    ) -> Result<Reply, ErrorCode> {
         match read {
-            Read::Exists { path, watch } => {
+            ReadRequest::Exists { path, watch } => {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
                 if path.contains('\0') {
                     return Err(ErrorCode::BadArguments);
@@ -27,7 +31,7 @@ impl State {
                 let node = self.tree.node(&path).ok_or(ErrorCode::NoNode)?;
                 Ok(Reply::Stat(node.stat()))
             }
-            Read::Data { path, watch } => {
+            ReadRequest::Data { path, watch } => {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
                 let node = self.readable(from, &path)?;
                 let reply = Reply::Data(node.data.clone(), node.stat());
@@ -36,7 +40,7 @@ impl State {
                 }
                 Ok(reply)
             }
-            Read::Children { path, watch } => {
+            ReadRequest::Children { path, watch } => {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
                 let reply = Reply::Names(self.readable(from, &path)?.children());
                 if watch {
@@ -44,7 +48,7 @@ impl State {
                 }
                 Ok(reply)
             }
-            Read::ChildrenAndStat { path, watch } => {
+            ReadRequest::ChildrenAndStat { path, watch } => {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
                 let node = self.readable(from, &path)?;
                 let reply = Reply::NamesAndStat(node.children(), node.stat());
@@ -53,7 +57,7 @@ impl State {
                 }
                 Ok(reply)
             }
-            Read::Acl { path } => {
+            ReadRequest::Acl { path } => {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
                 let node = self.tree.node(&path).ok_or(ErrorCode::NoNode)?;
                 let caller = self.ids(from);
@@ -65,8 +69,8 @@ impl State {
                 Ok(Reply::Acl(list, node.stat()))
             }
             // One server has nothing to catch up with; not even the path is looked at.
-            Read::Sync { path } => Ok(Reply::Path(path)),
-            Read::Ephemerals { prefix } => {
+            ReadRequest::Sync { path } => Ok(Reply::Path(path)),
+            ReadRequest::Ephemerals { prefix } => {
                 let session =
                     self.connections.get(&from).map_or(0, |connection| connection.session);
                 let mut paths = self.tree.ephemerals_of(session);
@@ -76,14 +80,14 @@ impl State {
                 }
                 Ok(Reply::Names(paths))
             }
-            Read::AllChildrenNumber { path } => {
+            ReadRequest::AllChildrenNumber { path } => {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
                 self.readable(from, &path)?;
                 let count = self.tree.count_below(&path);
                 Ok(Reply::Number(i32::try_from(count).unwrap_or(i32::MAX)))
             }
-            Read::WhoAmI => Ok(Reply::Identities(self.ids(from).to_vec())),
-            Read::Multi(parts) => self.multi_read(from, parts),
+            ReadRequest::WhoAmI => Ok(Reply::Identities(self.ids(from).to_vec())),
+            ReadRequest::Multi(parts) => self.multi_read(from, parts),
         }
     }
 

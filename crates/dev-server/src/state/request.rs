@@ -1,7 +1,7 @@
 //! Handles the frames of a session.
 
 use super::connect::milliseconds;
-use super::{Now, State};
+use super::{Now, ServerState};
 use crate::acl;
 use crate::error::ErrorCode;
 use crate::watches::ConnectionId;
@@ -13,7 +13,7 @@ use crate::wire::{Malformed, Reader};
 /// The xid of each ping's answer, whatever the ping's own was.
 const PING_XID: i32 = -2;
 
-impl State {
+impl ServerState {
     /// Handles one frame of a session. What is malformed is an error, for the log; if the header was readable, it was
     /// answered. The connection is to be closed then.
     pub(crate) fn request(

@@ -1,13 +1,13 @@
 //! A way to speak to a state as clients do.
 
-use super::{Limits, Now, Output, State};
+use super::{Now, Output, ServerLimits, ServerState};
 use crate::watches::ConnectionId;
 use crate::wire::{Malformed, Reader, Writer};
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// A state with clients, and the time.
 pub(crate) struct Bench {
-    pub(crate) state: State,
+    pub(crate) state: ServerState,
     pub(crate) now: Now,
     connections: u64,
 }
@@ -40,14 +40,14 @@ pub(crate) struct Welcome {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        let limits = Limits {
+        let limits = ServerLimits {
             tick_ms: 2000,
             min_timeout_ms: 4000,
             max_timeout_ms: 40_000,
             extended_types: true,
         };
         let now = Now { wall_ms: 1_000_000, elapsed_ms: 0 };
-        Self { state: State::new(limits, [7; 16], now.wall_ms), now, connections: 0 }
+        Self { state: ServerState::new(limits, [7; 16], now.wall_ms), now, connections: 0 }
     }
 
     pub(crate) fn accept(&mut self) -> ConnectionId {

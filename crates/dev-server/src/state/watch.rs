@@ -1,6 +1,6 @@
 //! Requests about watches.
 
-use super::State;
+use super::ServerState;
 use crate::error::ErrorCode;
 use crate::watches::{ConnectionId, EventKind, WatchMode, Watches};
 use crate::wire::reply::{self, Reply};
@@ -34,7 +34,7 @@ impl Which {
     }
 }
 
-impl State {
+impl ServerState {
     pub(super) fn watch(&mut self, from: ConnectionId, watch: Watch) -> Result<Reply, ErrorCode> {
         match watch {
             Watch::Set(watches) => self.set_watches(from, watches),

@@ -1,15 +1,15 @@
 //! Requests that change the tree.
 
-use super::{Now, State};
-use crate::acl::{self, Acl};
+use super::{Now, ServerState};
+use crate::acl::{self, AclEntry};
 use crate::error::ErrorCode;
-use crate::mode::Mode;
-use crate::prepare::{Caller, Change, Preparation};
+use crate::mode::CreateMode;
+use crate::prepare::{Preparation, Requester, TreeChange};
 use crate::stat::Stat;
 use crate::tree::NewNode;
 use crate::watches::{ConnectionId, EventKind};
 use crate::wire::reply::{OperationResult, Reply};
-use crate::wire::request::{Create, CreateKind, Part, Read, Write};
+use crate::wire::request::{Create, CreateKind, Part, ReadRequest, WriteRequest};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ enum Applied {
     Nothing,
 }
 
-impl State {
+impl ServerState {
     /// Does one write. Also a refused one takes a zxid, as in the real server.
     pub(super) fn write(
         &mut self,
         now: Now,
         from: ConnectionId,
-        write: Write,
+        write: WriteRequest,
     ) -> Result<Reply, ErrorCode> {
         let zxid = self.next_zxid();
         let caller = self.caller(from);
@@ -54,7 +54,9 @@ impl State {
         // The real server fails here before the transaction counts as one: its zxid is not yet the last.
         let has_null_path = parts.iter().any(|part| match part {
             Part::Write(write) => write.path().is_none(),
-            Part::Read(Read::Data { path, .. } | Read::Children { path, .. }) => path.is_none(),
+            Part::Read(ReadRequest::Data { path, .. } | ReadRequest::Children { path, .. }) => {
+                path.is_none()
+            }
             Part::Read(_) => false,
         });
         if has_null_path {
@@ -114,24 +116,24 @@ impl State {
     }
 
     /// Changes the tree as was decided, and notifies. What was decided can be done, so an error is a mistake in here.
-    fn apply(&mut self, change: Change, zxid: i64, time_ms: i64) -> Result<Applied, ErrorCode> {
+    fn apply(&mut self, change: TreeChange, zxid: i64, time_ms: i64) -> Result<Applied, ErrorCode> {
         match change {
-            Change::Create(kind, new) => self.create(kind, new, zxid, time_ms),
-            Change::Delete(path) => {
+            TreeChange::Create(kind, new) => self.create(kind, new, zxid, time_ms),
+            TreeChange::Delete(path) => {
                 self.delete(&path, zxid);
                 Ok(Applied::Deleted)
             }
-            Change::SetData { path, data, version } => {
+            TreeChange::SetData { path, data, version } => {
                 let stat = self.tree.set_data(&path, data, version, zxid, time_ms);
                 let acl = self.acl(&path);
                 self.notify_data(&path, EventKind::DataChanged, &acl);
                 stat.map(Applied::Changed).ok_or(ErrorCode::NoNode)
             }
-            Change::SetAcl { path, acl, version } => {
+            TreeChange::SetAcl { path, acl, version } => {
                 let stat = self.tree.set_acl(&path, acl, version);
                 stat.map(Applied::Changed).ok_or(ErrorCode::NoNode)
             }
-            Change::Nothing => Ok(Applied::Nothing),
+            TreeChange::Nothing => Ok(Applied::Nothing),
         }
     }
 
@@ -167,13 +169,13 @@ impl State {
         self.notify_children(parent, EventKind::ChildrenChanged, &acl, &BTreeSet::new());
     }
 
-    fn acl(&self, path: &str) -> Arc<[Acl]> {
+    fn acl(&self, path: &str) -> Arc<[AclEntry]> {
         self.tree.node(path).map_or_else(acl::open, |node| Arc::clone(&node.acl))
     }
 
-    fn caller(&self, from: ConnectionId) -> Caller {
+    fn caller(&self, from: ConnectionId) -> Requester {
         let connection = self.connections.get(&from);
-        Caller {
+        Requester {
             session: connection.map_or(0, |connection| connection.session),
             ids: connection.map_or_else(Vec::new, |connection| connection.ids.clone()),
             extended_types: self.limits.extended_types,
@@ -183,18 +185,18 @@ impl State {
 
 /// Decodes an operation of a multi as the real server does: only the flags say how a znode is created, whichever
 /// of the four operations it came as (`Op.Create`).
-fn part_of_multi(part: Part) -> Result<Write, ErrorCode> {
+fn part_of_multi(part: Part) -> Result<WriteRequest, ErrorCode> {
     let Part::Write(write) = part else { return Err(ErrorCode::Marshalling) };
-    let Write::Create(create) = write else { return Ok(write) };
-    let mode = Mode::from_flags(create.flags).unwrap_or(Mode::Persistent);
+    let WriteRequest::Create(create) = write else { return Ok(write) };
+    let mode = CreateMode::from_flags(create.flags).unwrap_or(CreateMode::Persistent);
     let kind = match (create.kind, mode.has_ttl()) {
-        (CreateKind::Ttl, true) => return Ok(Write::Create(create)),
+        (CreateKind::Ttl, true) => return Ok(WriteRequest::Create(create)),
         // A ClassCastException there.
         (_, true) => return Err(ErrorCode::Marshalling),
-        (_, false) if mode == Mode::Container => CreateKind::Container,
+        (_, false) if mode == CreateMode::Container => CreateKind::Container,
         (_, false) => CreateKind::Create,
     };
-    Ok(Write::Create(Create { kind, ttl_ms: -1, ..create }))
+    Ok(WriteRequest::Create(Create { kind, ttl_ms: -1, ..create }))
 }
 
 /// The parent as watches know it.

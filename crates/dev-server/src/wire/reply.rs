@@ -1,7 +1,7 @@
 //! Replies of the server.
 
 use super::{Writer, opcode};
-use crate::acl::{Acl, Id};
+use crate::acl::{AclEntry, Id};
 use crate::error::ErrorCode;
 use crate::stat::Stat;
 use crate::watches::EventKind;
@@ -21,7 +21,7 @@ pub(crate) enum Reply {
     Data(Option<Vec<u8>>, Stat),
     Names(Vec<String>),
     NamesAndStat(Vec<String>, Stat),
-    Acl(Vec<Acl>, Stat),
+    Acl(Vec<AclEntry>, Stat),
     Number(i32),
     Identities(Vec<Id>),
     Results(Vec<OperationResult>),

@@ -69,19 +69,19 @@ pub(crate) struct RawAcl {
 pub(crate) enum Request {
     Ping,
     CloseSession,
-    Write(Write),
+    Write(WriteRequest),
     Multi(Vec<Part>),
     /// A check outside a multi.
     BareCheck,
     Reconfig,
-    Read(Read),
+    Read(ReadRequest),
     Watch(Watch),
     Unknown,
 }
 
 /// A request that may change the tree.
 #[derive(Debug)]
-pub(crate) enum Write {
+pub(crate) enum WriteRequest {
     Create(Create),
     Delete { path: Option<String>, version: i32 },
     SetData { path: Option<String>, data: Option<Vec<u8>>, version: i32 },
@@ -89,7 +89,7 @@ pub(crate) enum Write {
     Check { path: Option<String>, version: i32 },
 }
 
-impl Write {
+impl WriteRequest {
     pub(crate) fn path(&self) -> Option<&str> {
         match self {
             Self::Create(create) => create.path.as_deref(),
@@ -126,13 +126,13 @@ pub(crate) enum CreateKind {
 /// One operation of a multi or multiRead.
 #[derive(Debug)]
 pub(crate) enum Part {
-    Write(Write),
-    Read(Read),
+    Write(WriteRequest),
+    Read(ReadRequest),
 }
 
 /// A request that only looks.
 #[derive(Debug)]
-pub(crate) enum Read {
+pub(crate) enum ReadRequest {
     Exists { path: Option<String>, watch: bool },
     Data { path: Option<String>, watch: bool },
     Children { path: Option<String>, watch: bool },
@@ -176,7 +176,7 @@ impl Request {
             opcode::CHECK => Self::BareCheck,
             opcode::RECONFIG => Self::Reconfig,
             opcode::MULTI => Self::Multi(parts(from)?),
-            opcode::SET_ACL => Self::Write(Write::SetAcl {
+            opcode::SET_ACL => Self::Write(WriteRequest::SetAcl {
                 path: from.string()?,
                 acl: acl(from)?,
                 version: from.int()?,
@@ -191,25 +191,28 @@ impl Request {
                 Part::Read(read) => Self::Read(read),
             },
             opcode::EXISTS => {
-                Self::Read(Read::Exists { path: from.string()?, watch: from.bool()? })
+                Self::Read(ReadRequest::Exists { path: from.string()?, watch: from.bool()? })
             }
             opcode::GET_DATA => {
-                Self::Read(Read::Data { path: from.string()?, watch: from.bool()? })
+                Self::Read(ReadRequest::Data { path: from.string()?, watch: from.bool()? })
             }
             opcode::GET_CHILDREN => {
-                Self::Read(Read::Children { path: from.string()?, watch: from.bool()? })
+                Self::Read(ReadRequest::Children { path: from.string()?, watch: from.bool()? })
             }
-            opcode::GET_CHILDREN2 => {
-                Self::Read(Read::ChildrenAndStat { path: from.string()?, watch: from.bool()? })
+            opcode::GET_CHILDREN2 => Self::Read(ReadRequest::ChildrenAndStat {
+                path: from.string()?,
+                watch: from.bool()?,
+            }),
+            opcode::GET_ACL => Self::Read(ReadRequest::Acl { path: from.string()? }),
+            opcode::SYNC => Self::Read(ReadRequest::Sync { path: from.string()? }),
+            opcode::GET_EPHEMERALS => {
+                Self::Read(ReadRequest::Ephemerals { prefix: from.string()? })
             }
-            opcode::GET_ACL => Self::Read(Read::Acl { path: from.string()? }),
-            opcode::SYNC => Self::Read(Read::Sync { path: from.string()? }),
-            opcode::GET_EPHEMERALS => Self::Read(Read::Ephemerals { prefix: from.string()? }),
             opcode::GET_ALL_CHILDREN_NUMBER => {
-                Self::Read(Read::AllChildrenNumber { path: from.string()? })
+                Self::Read(ReadRequest::AllChildrenNumber { path: from.string()? })
             }
-            opcode::WHO_AM_I => Self::Read(Read::WhoAmI),
-            opcode::MULTI_READ => Self::Read(Read::Multi(parts(from)?)),
+            opcode::WHO_AM_I => Self::Read(ReadRequest::WhoAmI),
+            opcode::MULTI_READ => Self::Read(ReadRequest::Multi(parts(from)?)),
             opcode::SET_WATCHES => Self::Watch(Watch::Set(set_watches(from, false)?)),
             opcode::SET_WATCHES2 => Self::Watch(Watch::Set(set_watches(from, true)?)),
             opcode::ADD_WATCH => {
@@ -253,30 +256,34 @@ fn part(kind: i32, from: &mut Reader<'_>) -> Result<Part, Malformed> {
         opcode::CREATE2 => Part::Write(create(CreateKind::Create2, from)?),
         opcode::CREATE_CONTAINER => Part::Write(create(CreateKind::Container, from)?),
         opcode::CREATE_TTL => Part::Write(create(CreateKind::Ttl, from)?),
-        opcode::DELETE => Part::Write(Write::Delete { path: from.string()?, version: from.int()? }),
-        opcode::SET_DATA => Part::Write(Write::SetData {
+        opcode::DELETE => {
+            Part::Write(WriteRequest::Delete { path: from.string()?, version: from.int()? })
+        }
+        opcode::SET_DATA => Part::Write(WriteRequest::SetData {
             path: from.string()?,
             data: owned(from.buffer()?),
             version: from.int()?,
         }),
-        opcode::CHECK => Part::Write(Write::Check { path: from.string()?, version: from.int()? }),
+        opcode::CHECK => {
+            Part::Write(WriteRequest::Check { path: from.string()?, version: from.int()? })
+        }
         // Within a multiRead the real server sets no watch, whatever is asked for.
         opcode::GET_DATA => {
             let path = from.string()?;
             let _watch = from.bool()?;
-            Part::Read(Read::Data { path, watch: false })
+            Part::Read(ReadRequest::Data { path, watch: false })
         }
         opcode::GET_CHILDREN => {
             let path = from.string()?;
             let _watch = from.bool()?;
-            Part::Read(Read::Children { path, watch: false })
+            Part::Read(ReadRequest::Children { path, watch: false })
         }
         _ => return Err(Malformed("a multi has an operation that is none of its own")),
     })
 }
 
-fn create(kind: CreateKind, from: &mut Reader<'_>) -> Result<Write, Malformed> {
-    Ok(Write::Create(Create {
+fn create(kind: CreateKind, from: &mut Reader<'_>) -> Result<WriteRequest, Malformed> {
+    Ok(WriteRequest::Create(Create {
         kind,
         path: from.string()?,
         data: owned(from.buffer()?),

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use bellwether_dev_server::{DevServer, Settings};
+use bellwether_dev_server::{DevServer, ServerSettings};
 use std::env;
 use std::ffi::OsString;
 use std::io::Write;
@@ -106,7 +106,7 @@ async fn the_shell_of_zookeeper_works() {
 
 /// Runs a program with the address of a new server as its last argument. The kernel ends it with the test.
 async fn run(program: OsString, arguments: &[&str], told: &'static str) -> Output {
-    let server = DevServer::start(Settings::default()).await.unwrap();
+    let server = DevServer::start(ServerSettings::default()).await.unwrap();
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "--"])

@@ -5,7 +5,7 @@ use crate::client::{
     read_of,
 };
 use crate::wire::{Body, Rest};
-use bellwether_dev_server::{DevServer, Settings};
+use bellwether_dev_server::{DevServer, ServerSettings};
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,13 +13,13 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 async fn server() -> DevServer {
-    DevServer::start(Settings::default()).await.unwrap()
+    DevServer::start(ServerSettings::default()).await.unwrap()
 }
 
 /// A server whose sessions end soon.
 async fn hasty_server() -> DevServer {
     let tick = Duration::from_millis(100);
-    DevServer::start(Settings { tick, ..Settings::default() }).await.unwrap()
+    DevServer::start(ServerSettings { tick, ..ServerSettings::default() }).await.unwrap()
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn connections_can_be_refused() -> io::Result<()> {
 
 #[tokio::test]
 async fn an_address_has_only_so_many_connections() -> io::Result<()> {
-    let settings = Settings { max_connections_per_address: 2, ..Settings::default() };
+    let settings = ServerSettings { max_connections_per_address: 2, ..ServerSettings::default() };
     let server = DevServer::start(settings).await?;
     let first = Client::connect(server.address()).await?;
     let _second = Client::connect(server.address()).await?;
@@ -190,7 +190,7 @@ async fn frames_that_no_client_sends_close_their_connection_alone() -> io::Resul
 
 #[tokio::test]
 async fn a_frame_may_have_as_many_bytes_as_are_allowed() -> io::Result<()> {
-    let settings = Settings { max_frame: 1000, ..Settings::default() };
+    let settings = ServerSettings { max_frame: 1000, ..ServerSettings::default() };
     let server = DevServer::start(settings).await?;
     let mut client = Client::connect(server.address()).await?;
     // 8 of header, 5 of path, 4 of length, 4 of version.
@@ -219,7 +219,8 @@ async fn a_stopped_server_closes_all_and_frees_its_port() -> io::Result<()> {
     let mut client = Client::connect(address).await?;
     server.stop().await;
     client.closed().await;
-    let again = DevServer::start(Settings { listen: address, ..Settings::default() }).await?;
+    let again =
+        DevServer::start(ServerSettings { listen: address, ..ServerSettings::default() }).await?;
     assert_eq!(again.address(), address);
     Ok(())
 }

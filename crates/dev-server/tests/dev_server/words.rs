@@ -1,12 +1,12 @@
 //! The four-letter words, as scripts ask them.
 
 use crate::client::{Client, GET_DATA, ask_word as ask, read_of};
-use bellwether_dev_server::{DevServer, Settings};
+use bellwether_dev_server::{DevServer, ServerSettings};
 use std::io;
 
 #[tokio::test]
 async fn words_are_answered_in_the_form_of_the_real_server() -> io::Result<()> {
-    let server = DevServer::start(Settings::default()).await?;
+    let server = DevServer::start(ServerSettings::default()).await?;
     let address = server.address();
     let mut client = Client::connect(address).await?;
     client.create("/e", 1).await?;

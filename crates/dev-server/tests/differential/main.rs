@@ -28,7 +28,7 @@ mod run;
 
 use crate::client::Client;
 use act::Step;
-use bellwether_dev_server::{DevServer, Settings};
+use bellwether_dev_server::{DevServer, ServerSettings};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use real::RealServer;
 use std::cell::RefCell;
@@ -134,7 +134,7 @@ impl Pair {
 
     fn looking_for_containers_each(container_check_interval: Duration) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let settings = Settings { container_check_interval, ..Settings::default() };
+        let settings = ServerSettings { container_check_interval, ..ServerSettings::default() };
         let dev = runtime.block_on(DevServer::start(settings)).unwrap();
         let real = RealServer::start(container_check_interval);
         Self { runtime, dev, real, scripts: 0, requests: 0 }

@@ -88,7 +88,7 @@ impl KnownLeader {
     }
 
     /// Returns the leader that [`Self::other_than`] leaves out.
-    pub(super) fn namesake_of(&self, own: &Profile) -> Option<&Announcement> {
+    pub(super) fn duplicate_id_of(&self, own: &Profile) -> Option<&Announcement> {
         self.announcement().filter(|announcement| announcement.leader.id == own.id)
     }
 

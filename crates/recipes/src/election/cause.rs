@@ -66,8 +66,8 @@ impl Cause {
             | Event::Disconnected
             | Event::Joined(_)
             | Event::OfferRead(_)
-            | Event::HeirRead { .. }
-            | Event::HeirGone { .. }
+            | Event::TargetRead { .. }
+            | Event::TargetGone { .. }
             | Event::PrioritiesRead(_)
             | Event::SessionTakenOver { .. }
             | Event::TicketFound { .. }

@@ -5,7 +5,7 @@ use super::phase::{InQueue, Next, Phase, Stage, stay};
 use super::{Action, Announcement, Member};
 use crate::contender::{AfterHead, AfterPredecessor};
 use crate::queue::Head;
-use crate::session::Session;
+use crate::session::LeasedSession;
 use crate::{FencingToken, Moment, Sequence, Ticket};
 
 impl Member {
@@ -129,11 +129,11 @@ impl Member {
     }
 
     /// Reads the head, or the queue where the head is not known.
-    pub(super) fn poll_head(mut session: Session, mut queue: InQueue, now: Moment) -> Next {
+    pub(super) fn poll_head(mut session: LeasedSession, mut queue: InQueue, now: Moment) -> Next {
         let head = queue.contender.predecessors().map(|ahead| ahead.head);
         let action = match head {
             Some(Head::Stands(head)) => {
-                // A server that lost the ends of several members shows them for ever, and none of them contradicts another.
+                // A server that lost the ends of several members goes on showing them, and none of them contradicts another.
                 let every = if queue.leader.announcement().is_some() { 64 } else { 8 };
                 let is_due = session.is_proof_due(queue.contender.ticket().sequence, every, now);
                 let prove = std::mem::take(&mut queue.prove_head) || is_due;
@@ -152,14 +152,14 @@ impl Member {
     /// announcement that contradicts it is dropped, unless that is the newer one.
     fn on_head_announcement(
         &self,
-        mut session: Session,
+        mut session: LeasedSession,
         mut queue: InQueue,
         head: Ticket,
         announcement: Option<Announcement>,
         is_newer: bool,
         now: Moment,
     ) -> Next {
-        // A head that did not come first is no more to be believed than the members it overtook.
+        // A head that did not come first is as doubtful as the members it overtook.
         let in_order = queue.out_of_order().is_none();
         let named = announcement.as_ref().map(|announcement| announcement.ticket);
         let own = announcement.filter(|announcement| in_order && announcement.ticket == head);
@@ -190,7 +190,7 @@ impl Member {
     /// Relays the announcement to the members behind, if it is new.
     fn relay(
         &self,
-        mut session: Session,
+        mut session: LeasedSession,
         mut queue: InQueue,
         new: Option<Announcement>,
         now: Moment,
@@ -231,7 +231,7 @@ impl Member {
 
 impl InQueue {
     /// Begins to heartbeat by quorum writes, unless a heartbeat is under way or the lease will do.
-    pub(super) fn prove_standby(&self, session: &mut Session, now: Moment) -> Option<Action> {
+    pub(super) fn prove_standby(&self, session: &mut LeasedSession, now: Moment) -> Option<Action> {
         if session.is_heartbeat_under_way() || session.has_enough_lease(now) {
             return None;
         }

@@ -4,7 +4,7 @@ use super::announcement::KnownLeader;
 use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
 use super::{Action, Member, Profile, ZnodeData};
 use crate::contender::Located;
-use crate::session::Session;
+use crate::session::LeasedSession;
 use crate::{Moment, Queue, SessionId, SessionRecord, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ impl Member {
         now: Moment,
     ) -> Next {
         let Phase::NoSession = phase else { return stay(phase) };
-        match Session::opened(self.lease_policy, id, timeout, sent_at) {
+        match LeasedSession::opened(self.lease_policy, id, timeout, sent_at) {
             None => self.become_too_short(now),
             Some(session) if self.kept_out => {
                 let stage = Stage::KeptOut { recheck_at: None };
@@ -38,7 +38,7 @@ impl Member {
         now: Moment,
     ) -> Next {
         let Phase::NoSession = phase else { return stay(phase) };
-        match Session::taken_over(self.lease_policy, record, timeout, sent_at, now) {
+        match LeasedSession::taken_over(self.lease_policy, record, timeout, sent_at, now) {
             None => self.become_too_short(now),
             Some(_) if self.kept_out => rejoin(),
             Some(session) => {
@@ -197,7 +197,13 @@ impl Member {
         }
     }
 
-    fn locate(&self, mut session: Session, mut queue: InQueue, read: Queue, now: Moment) -> Next {
+    fn locate(
+        &self,
+        mut session: LeasedSession,
+        mut queue: InQueue,
+        read: Queue,
+        now: Moment,
+    ) -> Next {
         match queue.contender.on_queue_read(read) {
             Located::Ignored => stay(Phase::InSession(session, Stage::InQueue(queue))),
             Located::First => self.become_candidate(session, queue, now),
@@ -224,7 +230,7 @@ impl Member {
     }
 
     /// Creates the own znode. It announces no leader yet.
-    pub(super) fn join(&self, session: Session) -> Next {
+    pub(super) fn join(&self, session: LeasedSession) -> Next {
         let profile = self.profile.clone();
         let priority = self.priority;
         let data = ZnodeData { priority, ..ZnodeData::of(profile.clone()) };
@@ -232,7 +238,7 @@ impl Member {
     }
 
     /// After a long wait without heartbeats the session could not carry a lease at once: then another is opened.
-    pub(super) fn join_after_wait(&self, session: Session, now: Moment) -> Next {
+    pub(super) fn join_after_wait(&self, session: LeasedSession, now: Moment) -> Next {
         if session.is_unbroken(now) { self.join(session) } else { rejoin() }
     }
 

@@ -4,14 +4,14 @@ use super::announcement::KnownLeader;
 use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
 use super::{Action, Member};
 use crate::contender::{AfterCommit, AfterRefusal};
-use crate::session::Session;
-use crate::{Holder, Moment};
+use crate::session::LeasedSession;
+use crate::{ClaimOwner, Moment};
 
 impl Member {
     /// None is ahead, and the session has no lease to lead by: a quorum has to acknowledge the claim first.
     pub(super) fn become_candidate(
         &self,
-        mut session: Session,
+        mut session: LeasedSession,
         mut queue: InQueue,
         now: Moment,
     ) -> Next {
@@ -22,7 +22,7 @@ impl Member {
     /// Has the queue told, by a claim, that this member leads: the first in it.
     pub(super) fn announce_leadership(
         &self,
-        session: Session,
+        session: LeasedSession,
         mut queue: InQueue,
         now: Moment,
     ) -> Next {
@@ -49,7 +49,7 @@ impl Member {
     pub(super) fn on_claim_refused(
         &self,
         phase: Phase,
-        holder: Holder,
+        holder: ClaimOwner,
         sent_at: Moment,
         now: Moment,
     ) -> Next {

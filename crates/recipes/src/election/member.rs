@@ -4,7 +4,7 @@ use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
 use super::preemption::Preemption;
 use super::{Action, Command, Event, Policy, Priority, Profile, Standing};
 use crate::lease::LeasePolicy;
-use crate::session::{Duty, Session};
+use crate::session::{Duty, LeasedSession};
 use crate::{FencingToken, Moment, Sequence, SessionRecord};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Member {
     pub(super) relays: bool,
     /// Contenders of another order stand in the path, and it is to keep out while they do.
     pub(super) kept_out: bool,
-    /// The last leader that it made way for, and for which heir.
+    /// The last leader that it made way for, and for which target.
     pub(super) made_way: Option<(FencingToken, Sequence)>,
     pub(super) preemption: Preemption,
     pub(super) phase: Phase,
@@ -195,8 +195,8 @@ impl Member {
             Event::HeadGone { head, sent_at } => self.on_head_gone(phase, head, sent_at, now),
             Event::Foreign { keep_out } => self.on_foreign(phase, keep_out, now),
             Event::OfferRead(offer) => self.on_offer_read(phase, offer),
-            Event::HeirRead { heir, accepted } => Self::on_heir_read(phase, heir, accepted),
-            Event::HeirGone { heir } => Self::on_heir_gone(phase, heir),
+            Event::TargetRead { target, accepted } => Self::on_target_read(phase, target, accepted),
+            Event::TargetGone { target } => Self::on_target_gone(phase, target),
             Event::PrioritiesRead(members) => self.on_priorities_read(phase, &members, now),
             Event::Committed { sent_at } => self.on_committed(phase, sent_at, now),
             Event::ClaimRefused { holder, sent_at } => {
@@ -245,7 +245,7 @@ impl Member {
     }
 
     /// Sends the next heartbeat, if it is due.
-    fn send_heartbeat(&mut self, mut session: Session, queue: InQueue, now: Moment) -> Next {
+    fn send_heartbeat(&mut self, mut session: LeasedSession, queue: InQueue, now: Moment) -> Next {
         let ticket = queue.contender.ticket().sequence;
         let due = queue
             .contender
@@ -278,7 +278,7 @@ impl Member {
                 Some((_, queue)) if queue.contender.way().is_some() => rejoin(),
                 Some(_) | None => stay(phase),
             },
-            Command::Transfer { heir, until } => self.on_transfer(phase, heir, until, now),
+            Command::Transfer { target, until } => self.on_transfer(phase, target, until, now),
             Command::HandOver(offer) => Self::hand_over(phase, offer),
             Command::CancelTransfer(offer) => self.cancel_transfer(phase, offer),
             Command::Preempt { until } => self.on_preempt(phase, until, now),

@@ -25,9 +25,9 @@ pub use member::Member;
 pub use policy::Policy;
 pub use preemption::{MemberPriority, Priority};
 pub use standing::{Role, Standing};
-pub use transfer::{Heir, Offer};
+pub use transfer::{Offer, TransferTarget};
 
-use crate::{FencingToken, Holder, Moment, Queue, Sequence, SessionId, SessionRecord, Ticket};
+use crate::{ClaimOwner, FencingToken, Moment, Queue, Sequence, SessionId, SessionRecord, Ticket};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -63,22 +63,22 @@ pub enum Event {
     HeadRead { head: Ticket, announcement: Option<Announcement>, sent_at: Moment },
     /// No znode of a member stands where the head of the queue was.
     HeadGone { head: Sequence, sent_at: Moment },
-    /// Contenders that are ordered in another way stand in the path, or do no more: a member is to keep out of a queue in
+    /// Contenders that are ordered in another way stand in the path, or no longer do: a member is to keep out of a queue in
     /// which another leads as well.
     Foreign { keep_out: bool },
     /// The predecessor's znode, which was just read, has this offer.
     OfferRead(Offer),
-    /// Which offer the heir has accepted, by its znode.
-    HeirRead { heir: Sequence, accepted: Option<Offer> },
-    /// No znode of a member has the heir's number.
-    HeirGone { heir: Sequence },
+    /// Which offer the target has accepted, by its znode.
+    TargetRead { target: Sequence, accepted: Option<Offer> },
+    /// No znode of a member has the target's number.
+    TargetGone { target: Sequence },
     /// The members of the queue with their priorities, as their znodes say.
     PrioritiesRead(Vec<MemberPriority>),
     /// A quorum committed a write to the member's own znode that was sent at this moment.
     Committed { sent_at: Moment },
-    /// A quorum refused the claim that was sent at this moment, or, with [`Holder::Gone`], a renewal: the claim znode of
+    /// A quorum refused the claim that was sent at this moment, or, with [`ClaimOwner::Gone`], a renewal: the claim znode of
     /// an acknowledged claim no longer exists.
-    ClaimRefused { holder: Holder, sent_at: Moment },
+    ClaimRefused { holder: ClaimOwner, sent_at: Moment },
     /// The moment asked for by [`Member::wake_at`] has come.
     Woke,
     /// The application, or its operator, commands this.
@@ -93,9 +93,9 @@ pub enum Command {
     /// Stop leading, and rejoin at the tail.
     Resign,
     /// Have the member with this number stand right behind this one, which leads, until this moment: then
-    /// [`Command::HandOver`] hands over to it. Any other heir is forgotten.
-    Transfer { heir: Sequence, until: Moment },
-    /// Stop leading, and rejoin at the tail, if the heir has accepted this offer and stands right behind.
+    /// [`Command::HandOver`] hands over to it. Any other target is forgotten.
+    Transfer { target: Sequence, until: Moment },
+    /// Stop leading, and rejoin at the tail, if the target has accepted this offer and stands right behind.
     HandOver(Offer),
     /// Withdraw this offer, and continue to lead.
     CancelTransfer(Offer),
@@ -153,8 +153,8 @@ pub enum Action {
         data: ZnodeData,
         sent_at: Moment,
     },
-    /// Read which offer the heir has accepted, without a watch.
-    ReadHeir(Sequence),
+    /// Read which offer the target has accepted, without a watch.
+    ReadTarget(Sequence),
     /// Read the priorities of the members of the queue, without a watch.
     ReadPriorities,
     /// Write into the own znode what it says now. The member does not wait for it.

@@ -2,10 +2,10 @@
 
 use super::announcement::KnownLeader;
 use super::preemption::Preferred;
-use super::transfer::Transfer;
+use super::transfer::OngoingTransfer;
 use super::{Announcement, Offer, Priority, Profile, ZnodeData};
 use crate::contender::Contender;
-use crate::session::Session;
+use crate::session::LeasedSession;
 use crate::{Moment, Sequence, Ticket};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) enum Phase {
     SessionTooShort {
         retry_at: Moment,
     },
-    InSession(Session, Stage),
+    InSession(LeasedSession, Stage),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ pub(super) struct InQueue {
     /// Whether the own znode says that this member is a standby that could lead at once.
     pub(super) ready_shown: bool,
     /// To which member this one, which leads, is to hand over.
-    pub(super) transfer: Option<Box<Transfer>>,
+    pub(super) transfer: Option<Box<OngoingTransfer>>,
     /// The leader's last offer to this member, and whether the own znode says that it is accepted.
     pub(super) offered: Option<Box<Offer>>,
     pub(super) accepts: bool,
@@ -84,7 +84,7 @@ pub(super) fn rejoin() -> Next {
 }
 
 impl Phase {
-    pub(super) fn in_queue(&self) -> Option<(&Session, &InQueue)> {
+    pub(super) fn in_queue(&self) -> Option<(&LeasedSession, &InQueue)> {
         match self {
             Self::InSession(session, Stage::InQueue(queue)) => Some((session, queue)),
             Self::InSession(

@@ -9,7 +9,7 @@
 
 use super::phase::{InQueue, Next, Phase, Stage, stay};
 use super::{Action, Announcement, Member};
-use crate::session::Session;
+use crate::session::LeasedSession;
 use crate::{FencingToken, MemberId, Moment, Sequence};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -68,13 +68,13 @@ pub(super) struct Preferred {
 pub(super) struct Preemption {
     /// When the priorities were last asked for.
     read_at: Option<Moment>,
-    last_term: Option<Term>,
+    last_term: Option<LeaderTerm>,
     /// How many terms in a row were short, for each member whose last one was.
     short_terms: BTreeMap<MemberId, u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Term {
+struct LeaderTerm {
     leader: MemberId,
     token: FencingToken,
     /// `None` if it began before this member learned of any leader.
@@ -110,7 +110,7 @@ impl Preemption {
             }
         }
         let leader = leader.leader.id.clone();
-        self.last_term = Some(Term { leader, token, began_at, ended_at: None });
+        self.last_term = Some(LeaderTerm { leader, token, began_at, ended_at: None });
     }
 }
 
@@ -139,7 +139,8 @@ impl Member {
             return stay(phase);
         };
         let own = queue.contender.ticket().sequence;
-        let higher = members.iter().filter(|it| it.member > own && it.priority > self.priority);
+        let higher =
+            members.iter().filter(|other| other.member > own && other.priority > self.priority);
         // Of several with the same priority, the first in the queue.
         let highest = higher.max_by_key(|member| (member.priority, Reverse(member.member)));
         if let Some(MemberPriority { member, id, .. }) = highest {
@@ -200,12 +201,12 @@ impl Member {
     /// three times in a session timeout.
     pub(super) fn read_beside(
         &mut self,
-        session: &Session,
+        session: &LeasedSession,
         queue: &InQueue,
         now: Moment,
     ) -> Option<Action> {
         if let Some(transfer) = &queue.transfer {
-            return Some(Action::ReadHeir(transfer.offer.heir));
+            return Some(Action::ReadTarget(transfer.offer.target));
         }
         self.preemption_wait()?;
         if self.preemption.read_at.is_some_and(|at| now < at.after(session.timeout() / 3)) {

@@ -2,8 +2,8 @@
 
 use super::member::UNCHANGED;
 use super::phase::Phase;
-use super::{Announcement, Heir, Member, Offer, Priority, Profile};
-use crate::contender::Way;
+use super::{Announcement, Member, Offer, Priority, Profile, TransferTarget};
+use crate::contender::AcquiredBy;
 use crate::{Moment, Sequence, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Standing {
 
     /// Whether this is news, after `before`, to readers who look again when what they saw [changes by itself](Self::changes_at).
     /// That a lease which lasts yet is longer is none.
-    pub fn is_news_after(&self, before: &Self, now: Moment) -> bool {
+    pub fn differs_for_readers(&self, before: &Self, now: Moment) -> bool {
         let without_lease = |standing: &Self| {
             let mut standing = standing.clone();
             if let Phase::InSession(session, _) = &mut standing.phase {
@@ -148,7 +148,7 @@ impl Standing {
     }
 
     /// Returns by what it began to lead; `None` unless it leads or has just ceased to.
-    pub fn way(&self) -> Option<Way> {
+    pub fn way(&self) -> Option<AcquiredBy> {
         self.phase.in_queue().and_then(|(_, queue)| queue.contender.way())
     }
 
@@ -159,8 +159,8 @@ impl Standing {
         queue.contender.is_standby().then(|| session.has_enough_lease(now))
     }
 
-    /// Returns what this member, which leads, offers to its heir, and what is known of that one.
-    pub fn heir(&self) -> Option<(Offer, Heir)> {
+    /// Returns what this member, which leads, offers to its target, and what is known of that one.
+    pub fn target(&self) -> Option<(Offer, TransferTarget)> {
         let (_, queue) = self.phase.in_queue()?;
         queue.transfer.as_ref().map(|transfer| (transfer.offer, transfer.seen))
     }
@@ -179,11 +179,11 @@ impl Standing {
 
     /// Returns the leader ahead that has the id of this member, and so is not named to the application: an earlier life
     /// of this member, or another member of the same id.
-    pub fn namesake(&self) -> Option<&Announcement> {
+    pub fn duplicate_id(&self) -> Option<&Announcement> {
         let (_, queue) = self.phase.in_queue()?;
         // After a restart it is this member itself that its znode announces.
         let own = queue.contender.ticket();
-        queue.leader.namesake_of(&self.profile).filter(|announced| announced.ticket != own)
+        queue.leader.duplicate_id_of(&self.profile).filter(|announced| announced.ticket != own)
     }
 
     /// Whether the servers grant sessions too short for a useful lease.

@@ -2,7 +2,7 @@
 //! into a scenario.
 
 use super::{Action, Announcement, Command, Event, Offer, Priority, Role, ZnodeData};
-use crate::{Holder, Queue, Ticket, Way};
+use crate::{AcquiredBy, ClaimOwner, Queue, Ticket};
 use std::fmt;
 
 impl Event {
@@ -14,19 +14,19 @@ impl Event {
             Self::Disconnected => "disconnected",
             Self::SessionResumed { .. } => "session-resumed",
             Self::SessionLost => "session-lost",
-            Self::Joined(_) => "ticket-drawn",
+            Self::Joined(_) => "joined",
             Self::TicketFound { .. } => "ticket-found",
             Self::NoTicketFound => "no-ticket-found",
             Self::TicketLost(_) => "ticket-lost",
-            Self::QueueRead(_) => "line-read",
+            Self::QueueRead(_) => "queue-read",
             Self::PredecessorRead { .. } => "predecessor-read",
             Self::PredecessorGone { .. } => "predecessor-gone",
             Self::HeadRead { .. } => "head-read",
             Self::HeadGone { .. } => "head-gone",
             Self::Foreign { .. } => "foreign",
             Self::OfferRead(_) => "offer-read",
-            Self::HeirRead { .. } => "heir-read",
-            Self::HeirGone { .. } => "heir-gone",
+            Self::TargetRead { .. } => "target-read",
+            Self::TargetGone { .. } => "target-gone",
             Self::PrioritiesRead(_) => "priorities-read",
             Self::Committed { .. } => "committed",
             Self::ClaimRefused { .. } => "claim-refused",
@@ -47,16 +47,16 @@ impl Command {
             Self::CancelTransfer(_) => "cancel-transfer",
             Self::Preempt { .. } => "preempt",
             Self::Pause => "pause",
-            Self::Resume => "unpause",
+            Self::Resume => "resume",
             Self::ReportHealth { healthy: true } => "healthy",
             Self::ReportHealth { healthy: false } => "unhealthy",
-            Self::UpdateProfile { .. } => "describe",
+            Self::UpdateProfile { .. } => "profile-updated",
             Self::SetPriority(_) => "set-priority",
         }
     }
 }
 
-impl Way {
+impl AcquiredBy {
     /// Returns the name for programs that read metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -113,26 +113,26 @@ impl fmt::Display for Event {
                 f.write_str("no contender of another order is there")
             }
             Self::OfferRead(offer) => write!(f, "its predecessor offers: {offer}"),
-            Self::HeirRead { heir, accepted: Some(offer) } => {
-                write!(f, "the heir, {heir}, accepts: {offer}")
+            Self::TargetRead { target, accepted: Some(offer) } => {
+                write!(f, "the target, {target}, accepts: {offer}")
             }
-            Self::HeirRead { heir, accepted: None } => {
-                write!(f, "the heir, {heir}, accepts nothing")
+            Self::TargetRead { target, accepted: None } => {
+                write!(f, "the target, {target}, accepts nothing")
             }
-            Self::HeirGone { heir } => write!(f, "the heir, {heir}, is gone"),
+            Self::TargetGone { target } => write!(f, "the target, {target}, is gone"),
             Self::PrioritiesRead(members) => {
                 f.write_str("the priorities are")?;
-                members
-                    .iter()
-                    .try_for_each(|it| write!(f, " {}:{}", it.member, it.priority.number()))
+                members.iter().try_for_each(|other| {
+                    write!(f, " {}:{}", other.member, other.priority.number())
+                })
             }
             Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
             Self::ClaimRefused { holder, .. } => match holder {
-                Holder::Contender(ticket) => {
+                ClaimOwner::Contender(ticket) => {
                     write!(f, "claim refused: {} holds it, token {}", ticket.sequence, ticket.token)
                 }
-                Holder::Stranger => f.write_str("claim refused: a stranger holds it"),
-                Holder::Gone => f.write_str("the claim is gone"),
+                ClaimOwner::Unknown => f.write_str("claim refused: an unknown client holds it"),
+                ClaimOwner::Gone => f.write_str("the claim is gone"),
             },
             Self::Woke => f.write_str("woke"),
             Self::Command(command) => command.fmt(f),
@@ -145,9 +145,9 @@ impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resign => f.write_str("told to resign"),
-            Self::Transfer { heir, .. } => write!(f, "told to have {heir} for its heir"),
-            Self::HandOver(Offer { heir, .. }) => write!(f, "told to hand over to {heir}"),
-            Self::CancelTransfer(_) => f.write_str("told to have no heir"),
+            Self::Transfer { target, .. } => write!(f, "told to have {target} for its target"),
+            Self::HandOver(Offer { target, .. }) => write!(f, "told to hand over to {target}"),
+            Self::CancelTransfer(_) => f.write_str("told to have no target"),
             Self::Preempt { .. } => f.write_str("told to transfer to the highest priority"),
             Self::Pause => f.write_str("told to pause"),
             Self::Resume => f.write_str("told to resume"),
@@ -172,7 +172,7 @@ impl fmt::Display for Action {
             Self::ReadHead { head, prove: true, .. } => write!(f, "prove the head, {head}"),
             Self::Relay { data, .. } => write!(f, "relay {data}"),
             Self::Claim { data, .. } => write!(f, "claim {data}"),
-            Self::ReadHeir(heir) => write!(f, "read the heir, {heir}"),
+            Self::ReadTarget(target) => write!(f, "read the target, {target}"),
             Self::ReadPriorities => f.write_str("read the priorities"),
             Self::Update(data) => {
                 write!(f, "update its znode: revision {}, {data}", data.profile.revision)
@@ -205,7 +205,7 @@ impl fmt::Display for Priority {
 
 impl fmt::Display for Offer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "hand over to {} ({})", self.heir, self.number)
+        write!(f, "hand over to {} ({})", self.target, self.number)
     }
 }
 

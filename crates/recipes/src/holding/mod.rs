@@ -5,7 +5,7 @@
 //!
 //! A runner owns one [`Holdings`], and calls it as [`crate`] says: [`Holdings::step`] for each event,
 //! [`Holdings::wake_at`] after each step, [`Holdings::standing`] for what may be published, judged at the moment of
-//! publishing by [`Standing::at`]. [`Action::Ended`] comes before all that is done about an end.
+//! publishing by [`HoldingStanding::at`]. [`Action::Ended`] comes before all that is done about an end.
 //!
 //! A runner promises, beside what [`crate`] says of moments, sessions and the own znodes:
 //!
@@ -22,7 +22,7 @@ mod words;
 use crate::barrier::{self, Barrier};
 use crate::lease::LeasePolicy;
 use crate::lock::{self, Lock, Mode};
-use crate::session::{Duty, Session};
+use crate::session::{Duty, LeasedSession};
 use crate::{FencingToken, Margins, Moment, Sequence, SessionId, Ticket};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -35,7 +35,7 @@ pub struct HoldingId(pub u64);
 
 /// The lock or barrier that an application may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Wanted {
+pub enum HoldingSpec {
     Lock(Mode),
     /// A barrier that opens when so many are there.
     Barrier(NonZeroU32),
@@ -45,7 +45,7 @@ pub enum Wanted {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// An application asks for this.
-    Asked(HoldingId, Wanted),
+    Asked(HoldingId, HoldingSpec),
     /// The application stops waiting, releases the lock, or leaves the barrier.
     Released(HoldingId),
     /// The servers granted the session that was asked for at this moment.
@@ -101,7 +101,7 @@ pub enum End {
     AllLeft,
     /// Another asked before, of the same name, for a lock of another kind or number of slots, or a barrier of another size.
     Refused {
-        found: Wanted,
+        found: HoldingSpec,
     },
     Lost(Loss),
 }
@@ -118,14 +118,14 @@ pub enum Loss {
 
 /// The known state of one holding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
-    session: Option<Session>,
-    holding: Holding,
+pub struct HoldingStanding {
+    session: Option<LeasedSession>,
+    holding: HeldRecipe,
 }
 
 /// A standing, judged at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum HoldingState {
     /// Waiting for a lock. At most `ahead` entries must go before it; `None` while unknown.
     Waiting {
         ahead: Option<usize>,
@@ -146,7 +146,7 @@ pub enum Status {
 
 /// A request of a holding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Want<A> {
+pub(crate) enum Effect<A> {
     Do(A),
     /// A heartbeat, now.
     Renew {
@@ -156,14 +156,14 @@ pub(crate) enum Want<A> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Holding {
+enum HeldRecipe {
     Lock(Lock),
     Barrier(Barrier),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "there is one, and it is open nearly all the time")]
-enum Phase {
+enum HoldingsPhase {
     Closed,
     Opening,
     /// The servers grant sessions too short for a useful lease: another is asked for later.
@@ -171,7 +171,7 @@ enum Phase {
         retry_at: Moment,
     },
     Open {
-        session: Session,
+        session: LeasedSession,
         /// Since when nothing needs the session, but for reads.
         idle_since: Option<Moment>,
         /// Whether heartbeats are sent. A session that only reads takes none, and has no lease.
@@ -184,8 +184,8 @@ enum Phase {
 pub struct Holdings {
     lease_policy: LeasePolicy,
     idle_after: Duration,
-    phase: Phase,
-    holdings: BTreeMap<HoldingId, Holding>,
+    phase: HoldingsPhase,
+    holdings: BTreeMap<HoldingId, HeldRecipe>,
     /// Whether something else needs the session.
     in_use: bool,
     /// When a queue was last read.
@@ -206,7 +206,7 @@ impl Holdings {
         Self {
             lease_policy: LeasePolicy { margins, reserve: Duration::ZERO },
             idle_after,
-            phase: Phase::Closed,
+            phase: HoldingsPhase::Closed,
             holdings: BTreeMap::new(),
             in_use: false,
             read_at: None,
@@ -229,7 +229,7 @@ impl Holdings {
         actions.extend(self.handle(now, event));
         self.holdings.retain(|_, holding| !holding.is_over());
         let is_idle = self.is_idle();
-        if let Phase::Open { idle_since, renews, .. } = &mut self.phase {
+        if let HoldingsPhase::Open { idle_since, renews, .. } = &mut self.phase {
             *idle_since = is_idle.then_some(idle_since.unwrap_or(now));
             *renews |= !is_idle;
         }
@@ -239,10 +239,10 @@ impl Holdings {
     /// Returns when [`Event::Woke`] is due. Being late costs the holding, never safety.
     pub fn wake_at(&self) -> Option<Moment> {
         match &self.phase {
-            Phase::Closed | Phase::Opening => None,
-            Phase::TooShort { retry_at } => Some(*retry_at),
-            Phase::Open { session, idle_since, renews } => {
-                let is_held = self.holdings.values().any(Holding::is_first);
+            HoldingsPhase::Closed | HoldingsPhase::Opening => None,
+            HoldingsPhase::TooShort { retry_at } => Some(*retry_at),
+            HoldingsPhase::Open { session, idle_since, renews } => {
+                let is_held = self.holdings.values().any(HeldRecipe::is_first);
                 let lease = session.lease_ends_at().filter(|_| is_held);
                 let heartbeat = self.heartbeat_due(session).filter(|_| *renews);
                 let idle = idle_since.map(|since| self.idle_until(since, *renews));
@@ -252,10 +252,10 @@ impl Holdings {
     }
 
     /// Returns what is known of one holding; `None` once its end was told and its znode is gone.
-    pub fn standing(&self, id: HoldingId) -> Option<Standing> {
+    pub fn standing(&self, id: HoldingId) -> Option<HoldingStanding> {
         let holding = self.holdings.get(&id)?.clone();
-        let session = self.session().map(Session::without_heartbeats);
-        Some(Standing { session, holding })
+        let session = self.session().map(LeasedSession::without_heartbeats);
+        Some(HoldingStanding { session, holding })
     }
 
     /// Returns all that is waited for, held, or not yet out of the way.
@@ -273,10 +273,10 @@ impl Holdings {
         idle_since.max(last_read).after(self.idle_after)
     }
 
-    fn session(&self) -> Option<Session> {
+    fn session(&self) -> Option<LeasedSession> {
         match &self.phase {
-            Phase::Open { session, .. } => Some(*session),
-            Phase::Closed | Phase::Opening | Phase::TooShort { .. } => None,
+            HoldingsPhase::Open { session, .. } => Some(*session),
+            _ => None,
         }
     }
 
@@ -291,7 +291,7 @@ impl Holdings {
                 self.on_session_opened(session, timeout, sent_at, now)
             }
             Event::SessionResumed { timeout, sent_at } => {
-                let Phase::Open { session, .. } = &mut self.phase else { return vec![] };
+                let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
                 match session.resumed(timeout, sent_at, now) {
                     Some(resumed) => {
                         *session = resumed;
@@ -311,14 +311,18 @@ impl Holdings {
         }
     }
 
-    fn on_asked(&mut self, id: HoldingId, wanted: Wanted, now: Moment) -> Vec<Action> {
+    fn on_asked(&mut self, id: HoldingId, wanted: HoldingSpec, now: Moment) -> Vec<Action> {
         let holding = match wanted {
-            Wanted::Lock(mode) => Holding::Lock(Lock::new(mode)),
-            Wanted::Barrier(size) => Holding::Barrier(Barrier::new(size)),
+            HoldingSpec::Lock(mode) => HeldRecipe::Lock(Lock::new(mode)),
+            HoldingSpec::Barrier(size) => HeldRecipe::Barrier(Barrier::new(size)),
         };
         let actions = self.open_for_lease(now);
         let holding = self.holdings.entry(id).or_insert(holding);
-        if let Phase::Open { .. } = self.phase { holding.on_session_opened(id) } else { actions }
+        if let HoldingsPhase::Open { .. } = self.phase {
+            holding.on_session_opened(id)
+        } else {
+            actions
+        }
     }
 
     fn on_in_use(&mut self, in_use: bool) -> Vec<Action> {
@@ -332,21 +336,21 @@ impl Holdings {
     }
 
     fn open_unless_begun(&mut self) -> Vec<Action> {
-        if let Phase::Closed = self.phase { self.open() } else { vec![] }
+        if let HoldingsPhase::Closed = self.phase { self.open() } else { vec![] }
     }
 
     fn open(&mut self) -> Vec<Action> {
-        self.phase = Phase::Opening;
+        self.phase = HoldingsPhase::Opening;
         vec![Action::OpenSession]
     }
 
     /// Opens a session that can have a lease, if there is none. One that has only read would have to send regular heartbeats
     /// for a while first: it owns nothing, so another takes its place.
     fn open_for_lease(&mut self, now: Moment) -> Vec<Action> {
-        if let Phase::Open { session, renews: false, .. } = &self.phase
+        if let HoldingsPhase::Open { session, renews: false, .. } = &self.phase
             && !session.is_unbroken(now)
         {
-            self.phase = Phase::Opening;
+            self.phase = HoldingsPhase::Opening;
             return vec![Action::CloseSession, Action::OpenSession];
         }
         self.open_unless_begun()
@@ -359,11 +363,11 @@ impl Holdings {
         sent_at: Moment,
         now: Moment,
     ) -> Vec<Action> {
-        let Phase::Opening = self.phase else { return vec![] };
-        match Session::opened(self.lease_policy, id, timeout, sent_at) {
+        let HoldingsPhase::Opening = self.phase else { return vec![] };
+        match LeasedSession::opened(self.lease_policy, id, timeout, sent_at) {
             None => self.become_too_short(now),
             Some(session) => {
-                self.phase = Phase::Open { session, idle_since: None, renews: false };
+                self.phase = HoldingsPhase::Open { session, idle_since: None, renews: false };
                 self.each(|id, holding| holding.on_session_opened(id))
             }
         }
@@ -371,11 +375,11 @@ impl Holdings {
 
     fn on_session_lost(&mut self) -> Vec<Action> {
         match self.phase {
-            Phase::Closed | Phase::TooShort { .. } => vec![],
-            Phase::Opening | Phase::Open { .. } => {
+            HoldingsPhase::Closed | HoldingsPhase::TooShort { .. } => vec![],
+            HoldingsPhase::Opening | HoldingsPhase::Open { .. } => {
                 let mut actions = self.each(|id, holding| holding.on_session_lost(id));
                 self.holdings.retain(|_, holding| !holding.is_over());
-                self.phase = Phase::Closed;
+                self.phase = HoldingsPhase::Closed;
                 if !self.is_idle() {
                     actions.extend(self.open());
                 }
@@ -387,13 +391,13 @@ impl Holdings {
     fn become_too_short(&mut self, now: Moment) -> Vec<Action> {
         let mut actions = self.each(|id, holding| holding.on_session_lost(id));
         let retry_at = now.after(10 * self.lease_policy.margins.heartbeat);
-        self.phase = Phase::TooShort { retry_at };
+        self.phase = HoldingsPhase::TooShort { retry_at };
         actions.push(Action::CloseSession);
         actions
     }
 
     fn on_committed(&mut self, sent_at: Moment, now: Moment) -> Vec<Action> {
-        let Phase::Open { session, .. } = &mut self.phase else { return vec![] };
+        let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
         session.committed(sent_at, now);
         let holdings = self.holdings.iter_mut();
         holdings
@@ -402,8 +406,8 @@ impl Holdings {
     }
 
     fn on_lock(&mut self, id: HoldingId, event: lock::Event, now: Moment) -> Vec<Action> {
-        let Phase::Open { session, .. } = &mut self.phase else { return vec![] };
-        let Some(Holding::Lock(lock)) = self.holdings.get_mut(&id) else { return vec![] };
+        let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
+        let Some(HeldRecipe::Lock(lock)) = self.holdings.get_mut(&id) else { return vec![] };
         // The create is a quorum write of this session like another.
         if let lock::Event::Joined { sent_at: Some(sent_at), .. } = event {
             session.committed(sent_at, now);
@@ -412,8 +416,8 @@ impl Holdings {
     }
 
     fn on_barrier(&mut self, id: HoldingId, event: barrier::Event, now: Moment) -> Vec<Action> {
-        let Phase::Open { session, .. } = &mut self.phase else { return vec![] };
-        let Some(Holding::Barrier(barrier)) = self.holdings.get_mut(&id) else { return vec![] };
+        let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
+        let Some(HeldRecipe::Barrier(barrier)) = self.holdings.get_mut(&id) else { return vec![] };
         if let barrier::Event::Joined { sent_at: Some(sent_at), .. } = event {
             session.committed(sent_at, now);
         }
@@ -422,33 +426,33 @@ impl Holdings {
 
     fn on_woke(&mut self, now: Moment) -> Vec<Action> {
         match &self.phase {
-            Phase::Closed | Phase::Opening => vec![],
-            Phase::TooShort { retry_at } if *retry_at > now => vec![],
-            Phase::TooShort { .. } if self.is_idle() => {
-                self.phase = Phase::Closed;
+            HoldingsPhase::Closed | HoldingsPhase::Opening => vec![],
+            HoldingsPhase::TooShort { retry_at } if *retry_at > now => vec![],
+            HoldingsPhase::TooShort { .. } if self.is_idle() => {
+                self.phase = HoldingsPhase::Closed;
                 vec![]
             }
-            Phase::TooShort { .. } => self.open(),
-            Phase::Open { idle_since: Some(since), renews, .. }
+            HoldingsPhase::TooShort { .. } => self.open(),
+            HoldingsPhase::Open { idle_since: Some(since), renews, .. }
                 if self.idle_until(*since, *renews) <= now =>
             {
                 self.end_idle_session(now)
             }
-            Phase::Open { renews: true, .. } => self.send_heartbeat(now),
-            Phase::Open { renews: false, .. } => vec![],
+            HoldingsPhase::Open { renews: true, .. } => self.send_heartbeat(now),
+            HoldingsPhase::Open { renews: false, .. } => vec![],
         }
     }
 
-    /// Closes the session, or sends no more heartbeats in it while it is read over.
+    /// Closes the session, or stops the heartbeats in it while only reads use it.
     fn end_idle_session(&mut self, now: Moment) -> Vec<Action> {
         let is_read = self.read_at.is_some_and(|at| at.after(self.idle_after) > now);
-        if let Phase::Open { renews, .. } = &mut self.phase
+        if let HoldingsPhase::Open { renews, .. } = &mut self.phase
             && is_read
         {
             *renews = false;
             return vec![];
         }
-        self.phase = Phase::Closed;
+        self.phase = HoldingsPhase::Closed;
         vec![Action::CloseSession]
     }
 
@@ -457,7 +461,7 @@ impl Holdings {
         let mut actions: Vec<_> =
             ended.filter(|action| matches!(action, Action::Ended(..))).collect();
         self.holdings.clear();
-        self.phase = Phase::Closed;
+        self.phase = HoldingsPhase::Closed;
         actions.push(Action::CloseSession);
         actions
     }
@@ -472,10 +476,10 @@ impl Holdings {
         }
     }
 
-    fn heartbeat_due(&self, session: &Session) -> Option<Moment> {
+    fn heartbeat_due(&self, session: &LeasedSession) -> Option<Moment> {
         // The lower half: the servers count there.
         let number = i32::try_from(session.id().0 & 0x7FFF_FFFF).unwrap_or(0);
-        let duty = if self.holdings.values().any(Holding::is_first) {
+        let duty = if self.holdings.values().any(HeldRecipe::is_first) {
             Duty::Hold
         } else if self.holdings.is_empty() {
             Duty::Wait
@@ -487,7 +491,7 @@ impl Holdings {
 
     fn send_heartbeat(&mut self, now: Moment) -> Vec<Action> {
         let due = self.session().and_then(|session| self.heartbeat_due(&session));
-        let Phase::Open { session, .. } = &mut self.phase else { return vec![] };
+        let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
         if due.is_none_or(|due| due > now) {
             return vec![];
         }
@@ -498,7 +502,7 @@ impl Holdings {
     }
 
     /// Has a quorum asked about the znodes that some wait for, in turn: a server that lost a transaction may show one that
-    /// is gone for ever.
+    /// is gone for good.
     fn prove(&mut self) -> Vec<Action> {
         self.unproved += self.holdings.len();
         let turns = self.unproved / Self::PROVE_ONE_IN;
@@ -510,29 +514,29 @@ impl Holdings {
         asked.into_iter().filter_map(|(_, action)| action).collect()
     }
 
-    fn each(&mut self, of: impl Fn(HoldingId, &mut Holding) -> Vec<Action>) -> Vec<Action> {
+    fn each(&mut self, of: impl Fn(HoldingId, &mut HeldRecipe) -> Vec<Action>) -> Vec<Action> {
         self.holdings.iter_mut().flat_map(|(id, holding)| of(*id, holding)).collect()
     }
 }
 
-impl Standing {
+impl HoldingStanding {
     /// Returns the status at this moment. It depends on the time, since a lease ends without an event.
-    pub fn at(&self, now: Moment) -> Status {
+    pub fn at(&self, now: Moment) -> HoldingState {
         match &self.holding {
-            Holding::Lock(lock) => lock.status(self.session.as_ref(), now),
-            Holding::Barrier(barrier) => barrier.status(self.session.as_ref(), now),
+            HeldRecipe::Lock(lock) => lock.status(self.session.as_ref(), now),
+            HeldRecipe::Barrier(barrier) => barrier.status(self.session.as_ref(), now),
         }
     }
 
     pub fn ticket(&self) -> Option<Ticket> {
         match &self.holding {
-            Holding::Lock(lock) => lock.ticket(),
-            Holding::Barrier(barrier) => barrier.ticket(),
+            HeldRecipe::Lock(lock) => lock.ticket(),
+            HeldRecipe::Barrier(barrier) => barrier.ticket(),
         }
     }
 }
 
-impl Holding {
+impl HeldRecipe {
     fn on_session_opened(&mut self, id: HoldingId) -> Vec<Action> {
         match self {
             Self::Lock(lock) => tagged(id, lock.on_session_opened(), Action::Lock),
@@ -554,7 +558,7 @@ impl Holding {
         }
     }
 
-    fn lapse(&mut self, id: HoldingId, session: &Session, now: Moment) -> Vec<Action> {
+    fn lapse(&mut self, id: HoldingId, session: &LeasedSession, now: Moment) -> Vec<Action> {
         match self {
             Self::Lock(lock) => tagged(id, lock.lapse(session, now), Action::Lock),
             Self::Barrier(barrier) => tagged(id, barrier.lapse(session, now), Action::Barrier),
@@ -564,7 +568,7 @@ impl Holding {
     fn on_committed(
         &mut self,
         id: HoldingId,
-        session: &mut Session,
+        session: &mut LeasedSession,
         sent_at: Moment,
         now: Moment,
     ) -> Vec<Action> {
@@ -599,11 +603,13 @@ impl Holding {
     }
 }
 
-fn tagged<A>(id: HoldingId, wants: Vec<Want<A>>, of: fn(HoldingId, A) -> Action) -> Vec<Action> {
-    let action = |want| match want {
-        Want::Do(action) => of(id, action),
-        Want::Renew { sent_at } => Action::Renew { sent_at },
-        Want::Ended(end) => Action::Ended(id, end),
-    };
-    wants.into_iter().map(action).collect()
+fn tagged<A>(id: HoldingId, wants: Vec<Effect<A>>, of: fn(HoldingId, A) -> Action) -> Vec<Action> {
+    wants
+        .into_iter()
+        .map(|want| match want {
+            Effect::Do(action) => of(id, action),
+            Effect::Renew { sent_at } => Action::Renew { sent_at },
+            Effect::Ended(end) => Action::Ended(id, end),
+        })
+        .collect()
 }

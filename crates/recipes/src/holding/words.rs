@@ -1,8 +1,8 @@
 //! Events and actions in words, for logs and scenario files alike.
 
-use super::{Action, End, Event, HoldingId, Loss, Status, Wanted};
+use super::{Action, End, Event, HoldingId, HoldingSpec, HoldingState, Loss};
 use crate::barrier::{self, Reading};
-use crate::lock::{self, Entry, Mode};
+use crate::lock::{self, LockEntry, Mode};
 use std::fmt;
 
 impl fmt::Display for HoldingId {
@@ -21,7 +21,7 @@ impl fmt::Display for Mode {
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for LockEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = match self.mode {
             Mode::Exclusive => "w",
@@ -32,7 +32,7 @@ impl fmt::Display for Entry {
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for HoldingSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock(mode) => write!(f, "a lock, {mode}"),
@@ -159,7 +159,7 @@ impl fmt::Display for Loss {
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for HoldingState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Waiting { ahead: Some(ahead) } => write!(f, "waits behind {ahead}"),

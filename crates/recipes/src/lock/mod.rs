@@ -19,11 +19,11 @@
 
 mod mode;
 
-pub use mode::{Entry, Mode, holders};
+pub use mode::{LockEntry, Mode, holders};
 
 use crate::contender::{AfterCommit, AfterPredecessor, Contender, Located};
-use crate::holding::{End, Loss, Status, Want, Wanted};
-use crate::session::Session;
+use crate::holding::{Effect, End, HoldingSpec, HoldingState, Loss};
+use crate::session::LeasedSession;
 use crate::{FencingToken, Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub enum Event {
     /// Its znode is gone, although the session lives: it was deleted by force.
     TicketLost(Ticket),
     /// The queue, read at some moment not later than now.
-    QueueRead(Vec<Entry>),
+    QueueRead(Vec<LockEntry>),
     /// This znode stands, and is watched.
     Watched(Ticket),
     /// No znode stands there any more. The token is that of the znode that was watched; `None` if none was.
@@ -59,7 +59,7 @@ pub enum Action {
     Leave(Ticket),
 }
 
-type Wants = Vec<Want<Action>>;
+type Wants = Vec<Effect<Action>>;
 
 /// One place in a lock's queue, or on the way there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -104,7 +104,7 @@ impl Lock {
         match &self.stage {
             Stage::InQueue(queue) if queue.contender.way().is_some() => {
                 self.stage = Stage::Over;
-                vec![Want::Ended(End::Lost(Loss::SessionEnded))]
+                vec![Effect::Ended(End::Lost(Loss::SessionEnded))]
             }
             Stage::NoSession | Stage::Joining | Stage::InQueue(_) => {
                 self.stage = Stage::NoSession;
@@ -122,11 +122,11 @@ impl Lock {
         match &self.stage {
             Stage::NoSession => {
                 self.stage = Stage::Over;
-                vec![Want::Ended(End::Released)]
+                vec![Effect::Ended(End::Released)]
             }
             Stage::Joining => {
                 self.stage = Stage::Leaving(None);
-                vec![Want::Ended(End::Released)]
+                vec![Effect::Ended(End::Released)]
             }
             Stage::InQueue(queue) => {
                 let ticket = queue.contender.ticket();
@@ -137,7 +137,7 @@ impl Lock {
     }
 
     /// Ends it where its lease ran out.
-    pub(crate) fn lapse(&mut self, session: &Session, now: Moment) -> Wants {
+    pub(crate) fn lapse(&mut self, session: &LeasedSession, now: Moment) -> Wants {
         match &self.stage {
             Stage::InQueue(InQueue { contender, .. })
                 if contender.way().is_some() && contender.holds(session, now).is_none() =>
@@ -156,7 +156,7 @@ impl Lock {
     /// A quorum committed a write of this session that was sent at this moment.
     pub(crate) fn on_committed(
         &mut self,
-        session: &mut Session,
+        session: &mut LeasedSession,
         sent_at: Moment,
         now: Moment,
     ) -> Wants {
@@ -168,7 +168,7 @@ impl Lock {
         }
     }
 
-    pub(crate) fn step(&mut self, session: &mut Session, now: Moment, event: Event) -> Wants {
+    pub(crate) fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Wants {
         match event {
             Event::Joined { ticket, .. } => self.on_joined(ticket),
             Event::TicketLost(ticket) => self.on_ticket_lost(ticket),
@@ -216,32 +216,32 @@ impl Lock {
         }
     }
 
-    pub(crate) fn status(&self, session: Option<&Session>, now: Moment) -> Status {
+    pub(crate) fn status(&self, session: Option<&LeasedSession>, now: Moment) -> HoldingState {
         match &self.stage {
-            Stage::NoSession | Stage::Joining => Status::Waiting { ahead: None },
+            Stage::NoSession | Stage::Joining => HoldingState::Waiting { ahead: None },
             Stage::InQueue(InQueue { contender, ahead, .. }) => {
                 match session.and_then(|session| contender.holds(session, now)) {
-                    Some(left) => Status::Held { token: contender.ticket().token, left },
-                    None if contender.way().is_some() => Status::Ended,
-                    None if contender.is_first() => Status::Waiting { ahead: Some(0) },
+                    Some(left) => HoldingState::Held { token: contender.ticket().token, left },
+                    None if contender.way().is_some() => HoldingState::Ended,
+                    None if contender.is_first() => HoldingState::Waiting { ahead: Some(0) },
                     None => {
                         let known = contender.predecessors().map(|_| ahead.len());
-                        Status::Waiting { ahead: known }
+                        HoldingState::Waiting { ahead: known }
                     }
                 }
             }
-            Stage::Leaving(_) | Stage::Over => Status::Ended,
+            Stage::Leaving(_) | Stage::Over => HoldingState::Ended,
         }
     }
 
     fn join(&mut self) -> Wants {
         self.stage = Stage::Joining;
-        vec![Want::Do(Action::Join(self.mode))]
+        vec![Effect::Do(Action::Join(self.mode))]
     }
 
     fn leave(&mut self, ticket: Ticket, end: End) -> Wants {
         self.stage = Stage::Leaving(Some(ticket));
-        vec![Want::Ended(end), Want::Do(Action::Leave(ticket))]
+        vec![Effect::Ended(end), Effect::Do(Action::Leave(ticket))]
     }
 
     fn on_joined(&mut self, ticket: Ticket) -> Wants {
@@ -250,12 +250,12 @@ impl Lock {
                 let contender = Contender::joined(ticket);
                 let queue = InQueue { contender, ahead: vec![], watched: BTreeMap::new() };
                 self.stage = Stage::InQueue(queue);
-                vec![Want::Do(Action::ReadQueue)]
+                vec![Effect::Do(Action::ReadQueue)]
             }
             // The place was released while it joined.
             Stage::Leaving(None) => {
                 self.stage = Stage::Leaving(Some(ticket));
-                vec![Want::Do(Action::Leave(ticket))]
+                vec![Effect::Do(Action::Leave(ticket))]
             }
             Stage::NoSession | Stage::InQueue(_) | Stage::Leaving(Some(_)) | Stage::Over => vec![],
         }
@@ -266,7 +266,7 @@ impl Lock {
             Stage::InQueue(queue) if queue.contender.ticket() != lost => vec![],
             Stage::InQueue(queue) if queue.contender.way().is_some() => {
                 self.stage = Stage::Over;
-                vec![Want::Ended(End::Lost(Loss::Deleted))]
+                vec![Effect::Ended(End::Lost(Loss::Deleted))]
             }
             Stage::InQueue(_) => self.join(),
             Stage::NoSession | Stage::Joining | Stage::Leaving(_) | Stage::Over => vec![],
@@ -275,9 +275,9 @@ impl Lock {
 
     fn on_queue_read(
         &mut self,
-        session: &mut Session,
+        session: &mut LeasedSession,
         now: Moment,
-        mut entries: Vec<Entry>,
+        mut entries: Vec<LockEntry>,
     ) -> Wants {
         let Stage::InQueue(queue) = &mut self.stage else { return vec![] };
         let ticket = queue.contender.ticket();
@@ -292,7 +292,7 @@ impl Lock {
         }
         entries.retain(|entry| entry.sequence < own);
         if let Some(odd) = entries.iter().find(|entry| mode.is_at_odds_with(entry.mode)) {
-            return self.leave(ticket, End::Refused { found: Wanted::Lock(odd.mode) });
+            return self.leave(ticket, End::Refused { found: HoldingSpec::Lock(odd.mode) });
         }
         entries.retain(|entry| mode.counts(entry.mode));
         queue.ahead = entries.into_iter().map(|entry| entry.sequence).collect();
@@ -302,7 +302,7 @@ impl Lock {
 
 impl InQueue {
     /// Finds its place by those ahead that count.
-    fn locate(&mut self, mode: Mode, session: &mut Session, now: Moment) -> Wants {
+    fn locate(&mut self, mode: Mode, session: &mut LeasedSession, now: Moment) -> Wants {
         let own = self.contender.ticket().sequence;
         // The first N - 1 do not keep one of N slots from holding: it waits for any of those ahead.
         let in_the_way = self.ahead.iter().skip(mode.room()).copied();
@@ -332,7 +332,7 @@ impl InQueue {
         let unwatched = nearest.iter().filter(|sequence| !self.watched.contains_key(*sequence));
         let unwatched: Vec<_> = unwatched.copied().collect();
         self.watched.extend(unwatched.iter().map(|sequence| (*sequence, None)));
-        unwatched.into_iter().map(|sequence| Want::Do(Action::Watch(sequence))).collect()
+        unwatched.into_iter().map(|sequence| Effect::Do(Action::Watch(sequence))).collect()
     }
 
     fn on_watched(&mut self, znode: Ticket) {
@@ -345,7 +345,7 @@ impl InQueue {
     fn on_gone(
         &mut self,
         mode: Mode,
-        session: &mut Session,
+        session: &mut LeasedSession,
         now: Moment,
         gone: Sequence,
         token: Option<FencingToken>,
@@ -357,7 +357,7 @@ impl InQueue {
         self.ahead.retain(|one| *one != gone);
         if self.ahead.len() > mode.room() {
             self.contender.on_head_gone(gone);
-            return vec![Want::Do(Action::ReadQueue)];
+            return vec![Effect::Do(Action::ReadQueue)];
         }
         // Of slots any may become free. It is as if the nearest had gone, for which the contender waits.
         let is_known = token.is_some() && token == known;
@@ -369,11 +369,11 @@ impl InQueue {
         let token = token.filter(|_| is_known);
         match self.contender.on_predecessor_gone(nearest, token, &mut claimed, now) {
             AfterPredecessor::Ignored | AfterPredecessor::ReadQueue => {
-                vec![Want::Do(Action::ReadQueue)]
+                vec![Effect::Do(Action::ReadQueue)]
             }
             AfterPredecessor::Claim => {
                 *session = claimed;
-                vec![Want::Renew { sent_at: now }]
+                vec![Effect::Renew { sent_at: now }]
             }
             // The existing lease is enough: nothing is sent.
             AfterPredecessor::Hold => vec![],
@@ -381,13 +381,13 @@ impl InQueue {
     }
 
     /// None is in the way: it holds by the lease that there is, or once a quorum has renewed it.
-    fn begin(&mut self, session: &mut Session, now: Moment) -> Wants {
+    fn begin(&mut self, session: &mut LeasedSession, now: Moment) -> Wants {
         self.watched.clear();
         if self.contender.hold_by_lease(session, now) {
             return vec![];
         }
         self.contender.claim(session, now);
-        vec![Want::Renew { sent_at: now }]
+        vec![Effect::Renew { sent_at: now }]
     }
 }
 
@@ -411,15 +411,15 @@ mod tests {
         Ticket { sequence: Sequence::new(number).unwrap(), token }
     }
 
-    fn session() -> Session {
+    fn session() -> LeasedSession {
         let second = Duration::from_secs(1);
         let margins = Margins { heartbeat: second, half_tick: second };
         let policy = LeasePolicy { margins, reserve: Duration::ZERO };
-        Session::opened(policy, SessionId(1), 10 * second, NOW).expect("a useful lease")
+        LeasedSession::opened(policy, SessionId(1), 10 * second, NOW).expect("a useful lease")
     }
 
     fn read(numbers: &[i32]) -> Event {
-        let entry = |number| Entry { sequence: ticket(number).sequence, mode: Mode::Exclusive };
+        let entry = |number| LockEntry { sequence: ticket(number).sequence, mode: Mode::Exclusive };
         Event::QueueRead(numbers.iter().copied().map(entry).collect())
     }
 
@@ -432,7 +432,7 @@ mod tests {
         let mut session = session();
         let mut lock = Lock::new(Mode::Exclusive);
         lock.on_session_opened();
-        assert_eq!(lock.release(), [Want::Ended(End::Released)]);
+        assert_eq!(lock.release(), [Effect::Ended(End::Released)]);
         assert!(!lock.is_over());
         lock.step(&mut session, NOW, Event::Left);
         assert!(lock.is_over());
@@ -453,7 +453,7 @@ mod tests {
         }
         step(gone(3));
         let first = ticket(1).sequence;
-        assert_eq!(step(read(&[1, 2, 4])), [Want::Do(Action::Watch(first))]);
+        assert_eq!(step(read(&[1, 2, 4])), [Effect::Do(Action::Watch(first))]);
         step(gone(2));
         assert_eq!(step(read(&[1, 4])), []);
         assert!(!lock.is_first());

@@ -16,7 +16,7 @@ pub enum Mode {
 
 /// One place in a lock's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Entry {
+pub struct LockEntry {
     pub sequence: Sequence,
     pub mode: Mode,
 }
@@ -65,7 +65,7 @@ pub fn holders(queue: &[Mode]) -> impl Iterator<Item = bool> {
     })
 }
 
-impl Entry {
+impl LockEntry {
     /// Reads an entry from a znode's name. `lock-`, the paper's name where all exclude each other, is a writer's.
     /// Returns `None` for any other name.
     pub fn of_name(name: &str) -> Option<Self> {
@@ -95,16 +95,16 @@ mod tests {
     #[test]
     fn a_name_is_read_back_as_it_was_written() {
         for mode in [Mode::Exclusive, Mode::Shared, slots(1), slots(3), slots(u32::MAX)] {
-            let entry = Entry { sequence: Sequence::new(7).unwrap(), mode };
-            assert_eq!(Entry::of_name(&entry.name()), Some(entry));
+            let entry = LockEntry { sequence: Sequence::new(7).unwrap(), mode };
+            assert_eq!(LockEntry::of_name(&entry.name()), Some(entry));
         }
     }
 
     #[test]
-    fn the_papers_lock_is_a_writer_and_strangers_have_no_place() {
-        let writer = Entry { sequence: Sequence::new(7).unwrap(), mode: Mode::Exclusive };
-        assert_eq!(Entry::of_name("lock-0000000007"), Some(writer));
-        for stranger in [
+    fn the_papers_lock_is_a_writer_and_unknown_clients_have_no_place() {
+        let writer = LockEntry { sequence: Sequence::new(7).unwrap(), mode: Mode::Exclusive };
+        assert_eq!(LockEntry::of_name("lock-0000000007"), Some(writer));
+        for unknown_client in [
             "",
             "write-",
             "write-7",
@@ -118,7 +118,7 @@ mod tests {
             "lock-lock-0000000007",
             "_c_5f9a-lock-0000000003",
         ] {
-            assert_eq!(Entry::of_name(stranger), None, "{stranger}");
+            assert_eq!(LockEntry::of_name(unknown_client), None, "{unknown_client}");
         }
     }
 

@@ -19,14 +19,14 @@ mod session;
 mod walks;
 mod world;
 
-use bellwether_recipes::holding::Wanted;
+use bellwether_recipes::holding::HoldingSpec;
 use bellwether_recipes::lock::Mode;
 use std::num::NonZeroU32;
 
-const WRITE: Wanted = Wanted::Lock(Mode::Exclusive);
-const READ: Wanted = Wanted::Lock(Mode::Shared);
-const TWO_SLOTS: Wanted = Wanted::Lock(slots(2));
-const BARRIER: Wanted = Wanted::Barrier(of(2));
+const WRITE: HoldingSpec = HoldingSpec::Lock(Mode::Exclusive);
+const READ: HoldingSpec = HoldingSpec::Lock(Mode::Shared);
+const TWO_SLOTS: HoldingSpec = HoldingSpec::Lock(slots(2));
+const BARRIER: HoldingSpec = HoldingSpec::Barrier(of(2));
 
 const fn slots(slots: u32) -> Mode {
     Mode::Slots(of(slots))

@@ -4,7 +4,7 @@ use super::faults::Faults;
 use super::world::{Choice, Flaw, Rules, World};
 use super::{BARRIER, READ, TWO_SLOTS, WRITE};
 use bellwether_recipes::Margins;
-use bellwether_recipes::holding::Wanted;
+use bellwether_recipes::holding::HoldingSpec;
 use stateright::{Checker, Model, Property};
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ impl Model for Rules {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-const ALL_BUT_STRANGERS: Faults = Faults {
+const ALL_BUT_UNKNOWN_CLIENTS: Faults = Faults {
     crashes: true,
     cuts: true,
     delays: true,
@@ -65,7 +65,7 @@ const SMALL: Rules = Rules {
     horizon: Duration::from_secs(5),
     misfortunes_max: 2,
     sessions_max: 4,
-    faults: ALL_BUT_STRANGERS,
+    faults: ALL_BUT_UNKNOWN_CLIENTS,
     flaw: None,
     at_wrong: &[],
 };
@@ -103,20 +103,20 @@ fn three_writers() {
 #[test]
 fn a_writer_between_readers() {
     let faults = Faults { resignations: true, cuts: true, ..Faults::NONE };
-    let asked: &[(usize, Wanted)] = &[(0, READ), (1, WRITE), (0, READ), (1, READ)];
+    let asked: &[(usize, HoldingSpec)] = &[(0, READ), (1, WRITE), (0, READ), (1, READ)];
     check(Rules { asked, faults, horizon: SECOND, ..SMALL }).assert_properties();
 }
 
 #[test]
 fn readers_behind_a_writer_that_dies() {
-    let asked: &[(usize, Wanted)] = &[(0, WRITE), (1, READ), (1, READ)];
+    let asked: &[(usize, HoldingSpec)] = &[(0, WRITE), (1, READ), (1, READ)];
     check(Rules { asked, misfortunes_max: 1, ..SMALL }).assert_properties();
 }
 
 #[test]
 fn three_ask_for_two_slots() {
     let faults = Faults { resignations: true, cuts: true, stale_reads: true, ..Faults::NONE };
-    let asked: &[(usize, Wanted)] =
+    let asked: &[(usize, HoldingSpec)] =
         &[(0, TWO_SLOTS), (1, TWO_SLOTS), (0, TWO_SLOTS), (1, TWO_SLOTS)];
     check(Rules { asked, faults, horizon: SECOND, ..SMALL }).assert_properties();
 }
@@ -129,7 +129,7 @@ fn two_writers_that_give_up_while_they_join() {
 }
 
 #[test]
-fn two_writers_among_strangers() {
+fn two_writers_among_unknown_clients() {
     let faults = Faults { evictions: true, cuts: true, resignations: true, ..Faults::NONE };
     check(Rules { faults, horizon: 2 * SECOND, ..SMALL }).assert_properties();
 }
@@ -143,21 +143,21 @@ fn a_writer_at_a_server_that_shows_the_dead() {
 
 #[test]
 fn two_at_a_barrier() {
-    let asked: &[(usize, Wanted)] = &[(0, BARRIER), (1, BARRIER)];
+    let asked: &[(usize, HoldingSpec)] = &[(0, BARRIER), (1, BARRIER)];
     check(Rules { asked, misfortunes_max: 1, ..SMALL }).assert_properties();
 }
 
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn two_at_a_barrier_and_two_misfortunes() {
-    let asked: &[(usize, Wanted)] = &[(0, BARRIER), (1, BARRIER)];
+    let asked: &[(usize, HoldingSpec)] = &[(0, BARRIER), (1, BARRIER)];
     check(Rules { asked, ..SMALL }).assert_properties();
 }
 
 #[test]
 fn two_come_to_a_barrier() {
     let faults = Faults { resignations: true, cuts: true, ..Faults::NONE };
-    let asked: &[(usize, Wanted)] = &[(0, BARRIER), (1, BARRIER)];
+    let asked: &[(usize, HoldingSpec)] = &[(0, BARRIER), (1, BARRIER)];
     let rules = Rules { settled: false, asked, faults, horizon: Duration::ZERO, ..SMALL };
     check(rules).assert_properties();
 }
@@ -166,7 +166,7 @@ fn two_come_to_a_barrier() {
 #[test]
 fn three_at_a_barrier_of_two() {
     let faults = Faults { resignations: true, crashes: true, cuts: true, ..Faults::NONE };
-    let asked: &[(usize, Wanted)] = &[(0, BARRIER), (1, BARRIER), (2, BARRIER)];
+    let asked: &[(usize, HoldingSpec)] = &[(0, BARRIER), (1, BARRIER), (2, BARRIER)];
     let rules = Rules { processes: 3, asked, faults, ..SMALL };
     check(Rules { horizon: Duration::ZERO, ..rules }).assert_properties();
 }
@@ -175,7 +175,7 @@ fn three_at_a_barrier_of_two() {
 #[test]
 fn a_round_that_is_ended_whichever_it_is() {
     let faults = Faults { resignations: true, ..Faults::NONE };
-    let asked: &[(usize, Wanted)] = &[(0, BARRIER), (1, BARRIER), (0, BARRIER), (1, BARRIER)];
+    let asked: &[(usize, HoldingSpec)] = &[(0, BARRIER), (1, BARRIER), (0, BARRIER), (1, BARRIER)];
     let rules = Rules { asked, faults, horizon: Duration::ZERO, ..SMALL };
     let rules = Rules { flaw: Some(Flaw::AnyRound), ..rules };
     finds(&rules, "a barrier opens before there are enough");

@@ -6,7 +6,7 @@
 use super::faults::Faults;
 use super::world::{Choice, Rules, World};
 use super::{BARRIER, READ, WRITE, of, slots};
-use bellwether_recipes::holding::{HoldingId, Wanted};
+use bellwether_recipes::holding::{HoldingId, HoldingSpec};
 use bellwether_recipes::{Margins, Sequence, SessionId};
 use datadriven::TestCase;
 use std::time::Duration;
@@ -104,10 +104,10 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         [name, "asks", "to", "write"] => Choice::Ask(who(name), WRITE),
         [name, "asks", "to", "read"] => Choice::Ask(who(name), READ),
         [name, "asks", "for", "one", "of", many, "slots"] => {
-            Choice::Ask(who(name), Wanted::Lock(slots(number(many).get())))
+            Choice::Ask(who(name), HoldingSpec::Lock(slots(number(many).get())))
         }
         [name, "asks", "for", "a", "barrier", "of", many] => {
-            Choice::Ask(who(name), Wanted::Barrier(number(many)))
+            Choice::Ask(who(name), HoldingSpec::Barrier(number(many)))
         }
         [name, "releases", id] => {
             Choice::Release(who(name), HoldingId(id.parse().expect("a number")))

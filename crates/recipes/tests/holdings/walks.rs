@@ -4,18 +4,18 @@ use super::faults::Faults;
 use super::world::{Choice, Rules, World};
 use super::{BARRIER, READ, TWO_SLOTS, WRITE, of, slots};
 use bellwether_recipes::Margins;
-use bellwether_recipes::holding::Wanted;
+use bellwether_recipes::holding::HoldingSpec;
 use proptest::prelude::*;
 use std::time::Duration;
 
-const MENUS: &[&[Wanted]] = &[
+const MENUS: &[&[HoldingSpec]] = &[
     &[WRITE],
     &[WRITE, READ],
     &[WRITE, READ, READ],
     &[TWO_SLOTS],
-    &[Wanted::Lock(slots(3))],
+    &[HoldingSpec::Lock(slots(3))],
     &[BARRIER],
-    &[Wanted::Barrier(of(3))],
+    &[HoldingSpec::Barrier(of(3))],
 ];
 
 const fn ms(ms: u64) -> Duration {
@@ -46,7 +46,7 @@ prop_compose! {
     ) -> Rules {
         // What force and a server that lost a transaction do together is promised nothing about; nor is what a barrier
         // does beside either.
-        let is_barrier = matches!(menu[0], Wanted::Barrier(_));
+        let is_barrier = matches!(menu[0], HoldingSpec::Barrier(_));
         let evictions = faults.evictions && !has_wrong_server && !is_barrier;
         let lost_creates = faults.lost_creates && !is_barrier;
         let margins = Margins { heartbeat: ms(heartbeat), half_tick: ms(half_tick) };

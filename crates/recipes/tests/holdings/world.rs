@@ -8,8 +8,10 @@
 use super::faults::Faults;
 use super::session::{Session, expires_at, report};
 use bellwether_recipes::barrier::{self, Reading, Ready, Round};
-use bellwether_recipes::holding::{Action, End, Event, HoldingId, Holdings, Status, Wanted};
-use bellwether_recipes::lock::{self, Entry, Mode};
+use bellwether_recipes::holding::{
+    Action, End, Event, HoldingId, HoldingSpec, HoldingState, Holdings,
+};
+use bellwether_recipes::lock::{self, LockEntry, Mode};
 use bellwether_recipes::{
     FencingToken, LeaseDuration, Margins, Moment, Sequence, SessionId, Ticket,
 };
@@ -20,11 +22,11 @@ use std::time::Duration;
 pub struct Rules {
     pub processes: usize,
     /// What is asked for before the world begins, and by which process.
-    pub asked: &'static [(usize, Wanted)],
+    pub asked: &'static [(usize, HoldingSpec)],
     /// Whether the run begins when all of that is in its place.
     pub settled: bool,
     /// What may be asked for later, by any process, and how often.
-    pub menu: &'static [Wanted],
+    pub menu: &'static [HoldingSpec],
     pub asks_max: u64,
     pub timeout: Duration,
     pub margins: Margins,
@@ -83,7 +85,7 @@ struct Server {
     watches: BTreeMap<Sequence, BTreeSet<(SessionId, HoldingId)>>,
     deletions: u64,
     /// The last znode that went, and how many had gone then.
-    ghost: Option<(u64, Entry)>,
+    ghost: Option<(u64, LockEntry)>,
     evicted: BTreeMap<FencingToken, Moment>,
     round: i32,
     ready: Option<Ready>,
@@ -145,7 +147,7 @@ enum Reply {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Choice {
-    Ask(usize, Wanted),
+    Ask(usize, HoldingSpec),
     Release(usize, HoldingId),
     Serve(usize),
     ServeSlowly(usize),
@@ -164,7 +166,7 @@ pub enum Choice {
     Miss(SessionId),
     Doom(SessionId),
     Expire(SessionId),
-    /// A stranger deletes a znode.
+    /// An unknown client deletes a znode.
     Evict(Sequence),
     LoseCreate(Sequence),
     LoseDelete(Sequence),
@@ -436,7 +438,7 @@ impl World {
             let idle = process.requests.is_empty() && process.replies.is_empty();
             let standing = process.core.standing(znode.holding);
             let status = standing.map(|standing| standing.at(self.now));
-            let waits = matches!(status, Some(Status::Waiting { ahead: Some(1..) }));
+            let waits = matches!(status, Some(HoldingState::Waiting { ahead: Some(1..) }));
             let here = !process.crashed && process.session == Some(znode.owner);
             here && idle && waits && !self.in_the_way(znode.mode, sequence)
         })
@@ -445,11 +447,11 @@ impl World {
     /// Whether more watch one znode than its going has to wake, or is about to.
     fn has_herd(&self, rules: &Rules) -> bool {
         let most = rules.wanted().map(|wanted| match wanted {
-            Wanted::Lock(Mode::Exclusive) => 2,
-            Wanted::Lock(Mode::Slots(slots)) => slots.get() as usize + 1,
-            Wanted::Lock(Mode::Shared) => usize::MAX,
+            HoldingSpec::Lock(Mode::Exclusive) => 2,
+            HoldingSpec::Lock(Mode::Slots(slots)) => slots.get() as usize + 1,
+            HoldingSpec::Lock(Mode::Shared) => usize::MAX,
             // All that leave wait for the one that is the last to.
-            Wanted::Barrier(_) => usize::MAX,
+            HoldingSpec::Barrier(_) => usize::MAX,
         });
         let most = most.max().unwrap_or(0);
         let heeds = |sequence: &Sequence, (session, id): &(SessionId, HoldingId)| {
@@ -510,14 +512,14 @@ impl World {
         }
     }
 
-    /// Returns all that hold now, without those whose znode a stranger deleted less than a lease ago.
+    /// Returns all that hold now, without those whose znode an unknown client deleted less than a lease ago.
     fn holders(&self, rules: &Rules) -> impl Iterator<Item = (usize, HoldingId, Ticket)> {
         let lease = rules.margins.lease_duration(rules.timeout);
         let all = self.processes.iter().enumerate().filter(|(_, p)| !p.crashed);
         let holdings = all.flat_map(|(i, process)| process.core.ids().map(move |id| (i, id)));
         holdings.filter_map(move |(i, id)| {
             let standing = self.processes[i].core.standing(id)?;
-            let Status::Held { token, .. } = standing.at(self.now) else { return None };
+            let HoldingState::Held { token, .. } = standing.at(self.now) else { return None };
             let ticket = standing.ticket().expect("one that holds has a ticket");
             assert_eq!(ticket.token, token);
             (!self.is_excused(token, lease)).then_some((i, id, ticket))
@@ -554,12 +556,16 @@ impl World {
         for process in self.processes.iter().filter(|p| !p.crashed) {
             for id in process.core.ids() {
                 match process.core.standing(id).expect("it has this number").at(self.now) {
-                    Status::Waiting { .. } => {
+                    HoldingState::Waiting { .. } => {
                         return Some("one waits that should have had its turn");
                     }
-                    Status::Leaving => return Some("one that left waits for others that have"),
-                    Status::Gathering { .. } => gathering += 1,
-                    Status::Held { .. } | Status::Ended => return Some("a holding does not end"),
+                    HoldingState::Leaving => {
+                        return Some("one that left waits for others that have");
+                    }
+                    HoldingState::Gathering { .. } => gathering += 1,
+                    HoldingState::Held { .. } | HoldingState::Ended => {
+                        return Some("a holding does not end");
+                    }
                 }
             }
         }
@@ -726,7 +732,7 @@ impl World {
                 |ask| Request { session: Some(session), sent_at: self.now, ask, again: true };
             for &(id, sequence) in process.watching.keys().rev() {
                 let watch = match process.core.standing(id).map(|it| it.at(self.now)) {
-                    Some(Status::Gathering { .. } | Status::Leaving) => {
+                    Some(HoldingState::Gathering { .. } | HoldingState::Leaving) => {
                         Action::Barrier(id, barrier::Action::Watch(sequence))
                     }
                     _ => Action::Lock(id, lock::Action::Watch(sequence)),
@@ -804,8 +810,10 @@ impl World {
         let ids: Vec<_> = self.processes[i].core.ids().collect();
         for id in ids {
             let standing = self.processes[i].core.standing(id).expect("it has this number");
-            let is_lock =
-                !matches!(standing.at(self.now), Status::Gathering { .. } | Status::Leaving);
+            let is_lock = !matches!(
+                standing.at(self.now),
+                HoldingState::Gathering { .. } | HoldingState::Leaving
+            );
             if let Some(ticket) = standing.ticket() {
                 let znode = self.server.znodes.get(&ticket.sequence);
                 if znode.is_none_or(|znode| znode.token != ticket.token) {
@@ -843,7 +851,7 @@ impl World {
                 self.check_own_is_shown(i, session, id)?;
                 let ghost = self.server.ghost.map(|(_, ghost)| ghost).filter(|_| stale);
                 let shown = self.shown(i).into_iter();
-                let shown = shown.map(|(sequence, znode)| Entry { sequence, mode: znode.mode });
+                let shown = shown.map(|(sequence, znode)| LockEntry { sequence, mode: znode.mode });
                 lock::Event::QueueRead(shown.chain(ghost).collect())
             }
             lock::Action::Watch(sequence) => {
@@ -891,7 +899,7 @@ impl World {
                 let shown = self.shown(i).into_iter().map(|(at, znode)| (at, znode.mode));
                 let entries = shown.chain(ghost.filter(|_| stale)).map(|(sequence, mode)| {
                     let size = if let Mode::Slots(size) = mode { Some(size) } else { None };
-                    barrier::Entry { sequence, size }
+                    barrier::BarrierEntry { sequence, size }
                 });
                 let round = Round(self.server.round.into());
                 let entries = entries.collect();
@@ -1073,7 +1081,7 @@ impl World {
 
     fn delete(&mut self, sequence: Sequence) {
         let Some(znode) = self.server.znodes.remove(&sequence) else { return };
-        let entry = Entry { sequence, mode: znode.mode };
+        let entry = LockEntry { sequence, mode: znode.mode };
         self.server.deletions += 1;
         self.server.ghost = Some((self.server.deletions, entry));
         let is_kept = self.wrong.will_keep.contains(&znode.token);
@@ -1084,7 +1092,7 @@ impl World {
             }
             let token = process.watching.get(&(id, sequence)).copied().flatten();
             let gone = match process.core.standing(id).map(|it| it.at(self.now)) {
-                Some(Status::Gathering { .. } | Status::Leaving) => {
+                Some(HoldingState::Gathering { .. } | HoldingState::Leaving) => {
                     Event::Barrier(id, barrier::Event::Gone(sequence))
                 }
                 _ => {
@@ -1174,7 +1182,7 @@ pub fn name(i: usize) -> &'static str {
 }
 
 impl Rules {
-    fn wanted(&self) -> impl Iterator<Item = Wanted> {
+    fn wanted(&self) -> impl Iterator<Item = HoldingSpec> {
         self.asked.iter().map(|(_, wanted)| *wanted).chain(self.menu.iter().copied())
     }
 
@@ -1184,8 +1192,8 @@ impl Rules {
 
     fn size(&self) -> Option<usize> {
         self.wanted().find_map(|wanted| match wanted {
-            Wanted::Barrier(size) => Some(size.get() as usize),
-            Wanted::Lock(_) => None,
+            HoldingSpec::Barrier(size) => Some(size.get() as usize),
+            HoldingSpec::Lock(_) => None,
         })
     }
 }
@@ -1218,12 +1226,14 @@ impl Choice {
     /// The choice in the words of the scenario files.
     fn words(self) -> String {
         match self {
-            Self::Ask(i, Wanted::Lock(Mode::Exclusive)) => format!("{} asks to write", name(i)),
-            Self::Ask(i, Wanted::Lock(Mode::Shared)) => format!("{} asks to read", name(i)),
-            Self::Ask(i, Wanted::Lock(Mode::Slots(slots))) => {
+            Self::Ask(i, HoldingSpec::Lock(Mode::Exclusive)) => {
+                format!("{} asks to write", name(i))
+            }
+            Self::Ask(i, HoldingSpec::Lock(Mode::Shared)) => format!("{} asks to read", name(i)),
+            Self::Ask(i, HoldingSpec::Lock(Mode::Slots(slots))) => {
                 format!("{} asks for one of {slots} slots", name(i))
             }
-            Self::Ask(i, Wanted::Barrier(size)) => {
+            Self::Ask(i, HoldingSpec::Barrier(size)) => {
                 format!("{} asks for a barrier of {size}", name(i))
             }
             Self::Release(i, id) => format!("{} releases {id}", name(i)),

@@ -314,7 +314,7 @@ impl Crowd {
             Action::Relay { .. } | Action::Update(_) => (wire.set(), 0),
             Action::Claim { .. } => (wire.claim(listed as f64), listed),
             Action::Renew { .. } => (wire.renew(), 0),
-            Action::FindTicket | Action::ReadHeir(_) | Action::ReadPriorities => {
+            Action::FindTicket | Action::ReadTarget(_) | Action::ReadPriorities => {
                 unreachable!("no member is started again, nor preferred")
             }
         };
@@ -354,7 +354,7 @@ impl Crowd {
                 Some(Event::Committed { sent_at })
             }
             Action::Renew { sent_at, .. } => Some(Event::Committed { sent_at }),
-            Action::FindTicket | Action::ReadHeir(_) | Action::ReadPriorities => {
+            Action::FindTicket | Action::ReadTarget(_) | Action::ReadPriorities => {
                 unreachable!("as above")
             }
         };
@@ -448,7 +448,7 @@ fn is_write(action: &Action) -> bool {
         Action::FindTicket
         | Action::ReadQueue
         | Action::WatchPredecessor(_)
-        | Action::ReadHeir(_)
+        | Action::ReadTarget(_)
         | Action::ReadPriorities => false,
     }
 }

@@ -35,13 +35,13 @@ pub struct Faults {
     pub moves: bool,
     /// Applications may fail, and be well again.
     pub sickness: bool,
-    /// A stranger may delete znodes.
+    /// An unknown client may delete znodes.
     pub evictions: bool,
-    /// A stranger may write lies into znodes.
+    /// An unknown client may write lies into znodes.
     pub lies: bool,
-    /// A stranger may delete the whole path; the numbers begin anew.
+    /// An unknown client may delete the whole path; the numbers begin anew.
     pub razing: bool,
-    /// A stranger may make ephemeral znodes by hand, under numbers of its own choice, and delete them.
+    /// An unknown client may make ephemeral znodes by hand, under numbers of its own choice, and delete them.
     pub forgeries: bool,
     /// One server may lose the transaction that made a znode: it lacks the znode from then on.
     pub lost_creates: bool,

@@ -88,7 +88,7 @@ pub struct World {
     misfortunes: u32,
     /// Whether a token led after a higher one had.
     pub led_backwards: bool,
-    /// Whether a leader handed over while its heir stood, and not right behind it.
+    /// Whether a leader handed over while its target stood, and not right behind it.
     bypassed: bool,
     /// Whether a member wrote into its znode in another client's queue.
     wrote_among: bool,
@@ -113,12 +113,12 @@ pub struct Server {
     claim_data: Option<ZnodeData>,
     /// How many contenders of another client there were.
     others: i64,
-    /// The priorities that strangers wrote over, in znodes of members.
+    /// The priorities that unknown clients wrote over, in znodes of members.
     overwritten_priorities: BTreeMap<Sequence, Priority>,
     /// The last znode that was deleted, behind the number of deletions up to then.
     ghost: Option<(u64, Sequence)>,
     watches: BTreeMap<Sequence, BTreeSet<SessionId>>,
-    /// What strangers deleted, and when: no lease covers that, so its owner is excused for the length of a lease.
+    /// What unknown clients deleted, and when: no lease covers that, so its owner is excused for the length of a lease.
     evicted: BTreeMap<FencingToken, Moment>,
 }
 
@@ -151,12 +151,12 @@ struct Wrong {
     will_keep: BTreeSet<FencingToken>,
 }
 
-/// The session of strangers, which does not end.
-const STRANGER: SessionId = SessionId(-1);
+/// The session of unknown clients, which does not end.
+const UNKNOWN_CLIENT: SessionId = SessionId(-1);
 
 /// Whether it is the session of another client's contender.
 fn is_others(owner: SessionId) -> bool {
-    owner < STRANGER
+    owner < UNKNOWN_CLIENT
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -254,7 +254,7 @@ pub enum Choice {
     /// It is commanded to hand over to the member with this number.
     Transfer(usize, Sequence),
     CancelTransfer(usize),
-    /// It is told to hand over to its heir, ready or not.
+    /// It is told to hand over to its target, ready or not.
     HandOver(usize),
     /// It is told to transfer leadership to the member of the highest priority.
     Preempt(usize),
@@ -284,10 +284,10 @@ pub enum Choice {
     /// It is told that none does any more.
     LetIn(usize),
     Evict(Sequence),
-    /// A stranger writes into a znode.
+    /// An unknown client writes into a znode.
     Lie(Sequence, Lie),
     Raze,
-    /// A stranger makes a znode by hand, which announces itself.
+    /// An unknown client makes a znode by hand, which announces itself.
     Forge(Sequence),
     /// A server that starts again has lost the transaction that made this znode.
     LoseCreate(Sequence),
@@ -295,7 +295,7 @@ pub enum Choice {
     LoseDelete(Sequence),
 }
 
-/// What a stranger writes into a znode about the leader.
+/// What an unknown client writes into a znode about the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lie {
     /// That the member whose znode it is leads.
@@ -305,7 +305,7 @@ pub enum Lie {
     /// The same, with a token larger than any.
     Huge,
     /// That it hands over to a member behind all others.
-    Heir,
+    Target,
     /// That its member has the highest priority.
     Priority,
 }
@@ -449,9 +449,9 @@ impl World {
                 && member.core.standing().way().is_some()
             {
                 let behind = self.server.tickets.keys().filter(|it| **it > own.sequence);
-                choices.extend(behind.map(|&heir| Choice::Transfer(i, heir)));
+                choices.extend(behind.map(|&target| Choice::Transfer(i, target)));
             }
-            if member.core.standing().heir().is_some() {
+            if member.core.standing().target().is_some() {
                 choices.extend([Choice::CancelTransfer(i), Choice::HandOver(i)]);
             }
             if member.core.standing().due_preemption().is_some() {
@@ -508,8 +508,8 @@ impl World {
             let free = |ticket: &Sequence| !self.server.tickets.contains_key(ticket);
             let numbers = self.server.tickets.keys().filter_map(before).filter(free);
             choices.extend(numbers.map(Choice::Forge));
-            // Strangers may delete what they made: that concerns no member's lease.
-            let forged = |(_, znode): &(&Sequence, &Znode)| znode.owner == STRANGER;
+            // Unknown clients may delete what they made: that concerns no member's lease.
+            let forged = |(_, znode): &(&Sequence, &Znode)| znode.owner == UNKNOWN_CLIENT;
             let forged = self.server.tickets.iter().filter(forged).map(|(&it, _)| it);
             choices.extend(forged.filter(|_| !faults.evictions).map(Choice::Evict));
         }
@@ -587,12 +587,12 @@ impl World {
                 self.members.push(twin);
             }
             Choice::Resign(i) => self.step(i, Event::Command(Command::Resign)),
-            Choice::Transfer(i, heir) => {
+            Choice::Transfer(i, target) => {
                 let until = self.now.after(2 * rules.timeout);
-                self.step(i, Event::Command(Command::Transfer { heir, until }));
+                self.step(i, Event::Command(Command::Transfer { target, until }));
             }
             Choice::CancelTransfer(i) => {
-                if let Some((offer, _)) = self.members[i].core.standing().heir() {
+                if let Some((offer, _)) = self.members[i].core.standing().target() {
                     self.step(i, Event::Command(Command::CancelTransfer(offer)));
                 }
             }
@@ -683,7 +683,7 @@ impl World {
     pub fn broken(&self, rules: &Rules) -> Option<&'static str> {
         let lease = rules.policy.margins.lease_duration(rules.timeout);
         let mut owners = self.server.tickets.values().map(|znode| znode.owner);
-        let first = owners.find(|owner| *owner != STRANGER);
+        let first = owners.find(|owner| *owner != UNKNOWN_CLIENT);
         let leaders = self.leaders().filter(|(_, token)| !self.is_excused(*token, lease));
         let leaders: Vec<_> = leaders.map(|(leader, _)| leader).collect();
         let is_answered = |leader: &&&Process| !leader.has_claim_under_way();
@@ -715,7 +715,7 @@ impl World {
             return Some("a member writes into its znode in another client's queue");
         }
         if self.bypassed {
-            return Some("a leader hands over, and its heir is not the next");
+            return Some("a leader hands over, and its target is not the next");
         }
         if self.led_backwards {
             return Some("a fencing token went backwards");
@@ -738,7 +738,7 @@ impl World {
             return Some("one znode is watched twice: a herd");
         }
         let owners = self.server.tickets.values().map(|znode| znode.owner);
-        let owners: Vec<_> = owners.filter(|owner| *owner != STRANGER).collect();
+        let owners: Vec<_> = owners.filter(|owner| *owner != UNKNOWN_CLIENT).collect();
         if owners.iter().collect::<BTreeSet<_>>().len() < owners.len() {
             return Some("one session owns two znodes");
         }
@@ -766,10 +766,10 @@ impl World {
     /// Ends all faults for a while; then all members must name the leader.
     pub fn heal(&mut self, rules: &Rules) -> Option<&'static str> {
         let znodes = self.server.tickets.iter();
-        let forged = znodes.filter(|(_, znode)| znode.owner == STRANGER).map(|(&it, _)| it);
+        let forged = znodes.filter(|(_, znode)| znode.owner == UNKNOWN_CLIENT).map(|(&it, _)| it);
         let forged: Vec<_> = forged.collect();
         forged.into_iter().for_each(|sequence| self.apply(Choice::Evict(sequence), rules));
-        // No member looks at its own data, so a stranger's priority stays until the member writes again.
+        // No member looks at its own data, so an unknown client's priority stays until the member writes again.
         for (sequence, priority) in std::mem::take(&mut self.server.overwritten_priorities) {
             if let Some(znode) = self.server.tickets.get_mut(&sequence)
                 && znode.data.priority == Priority::HIGHEST
@@ -820,7 +820,7 @@ impl World {
 
     /// Returns what is still wrong some time after the faults ended.
     fn not_recovered(&self, rules: &Rules) -> Option<&'static str> {
-        if self.members.iter().any(|m| !m.gone() && m.core.standing().heir().is_some()) {
+        if self.members.iter().any(|m| !m.gone() && m.core.standing().target().is_some()) {
             return Some("a transfer does not end");
         }
         if !self.all_are_described() {
@@ -879,7 +879,7 @@ impl World {
             if standing.due_preemption().is_some() {
                 self.apply(Choice::Preempt(i), rules);
             }
-            if standing.heir().is_some_and(|(_, heir)| heir == Heir::Ready) {
+            if standing.target().is_some_and(|(_, target)| target == TransferTarget::Ready) {
                 self.apply(Choice::HandOver(i), rules);
             }
         }
@@ -963,7 +963,7 @@ impl World {
             Choice::ServeLate(i) => format!("what {} sent before is received", name(i)),
             Choice::Twin(i) => format!("{} is started a second time", name(i)),
             Choice::Resign(i) => format!("{} is told to resign", name(i)),
-            Choice::Transfer(i, heir) => format!("{} is told to hand over to {heir}", name(i)),
+            Choice::Transfer(i, target) => format!("{} is told to hand over to {target}", name(i)),
             Choice::CancelTransfer(i) => format!("{} is told to hand over to none", name(i)),
             Choice::HandOver(i) => format!("{} hands over", name(i)),
             Choice::Preempt(i) => format!("{} yields", name(i)),
@@ -983,9 +983,11 @@ impl World {
             Choice::LetIn(i) => format!("{} is let in", name(i)),
             Choice::Expire(session) => format!("session {} expires", session.0),
             Choice::Evict(sequence) => format!("{sequence} is deleted"),
-            Choice::Lie(sequence, lie) => format!("a stranger lets {sequence} say {}", lie.name()),
+            Choice::Lie(sequence, lie) => {
+                format!("an unknown client lets {sequence} say {}", lie.name())
+            }
             Choice::Raze => "the path is deleted".into(),
-            Choice::Forge(sequence) => format!("a stranger makes {sequence}"),
+            Choice::Forge(sequence) => format!("an unknown client makes {sequence}"),
             Choice::LoseCreate(sequence) => format!("a server loses the making of {sequence}"),
             Choice::LoseDelete(sequence) => {
                 format!("a server will lose the deletion of {sequence}")
@@ -1016,7 +1018,7 @@ impl World {
         })
     }
 
-    /// Whether a stranger deleted its znode less than a lease ago: then two may lead, and only their tokens differ.
+    /// Whether an unknown client deleted its znode less than a lease ago: then two may lead, and only their tokens differ.
     fn is_excused(&self, token: FencingToken, lease: Option<LeaseDuration>) -> bool {
         let evicted_at = self.server.evicted.get(&token);
         evicted_at.zip(lease).is_some_and(|(at, lease)| self.now < at.after(lease.0))
@@ -1098,19 +1100,20 @@ impl World {
         })
     }
 
-    /// It is told to hand over to its heir, and notes whether it does although that stands elsewhere.
+    /// It is told to hand over to its target, and notes whether it does although that stands elsewhere.
     fn hand_over(&mut self, i: usize) {
         let standing = self.members[i].core.standing();
-        let (Some((offer, _)), Some(own)) = (standing.heir(), standing.ticket()) else { return };
+        let (Some((offer, _)), Some(own)) = (standing.target(), standing.ticket()) else { return };
         let own_stands = self.server.tickets.contains_key(&own.sequence);
-        // No transfer can guard against a znode that a stranger makes between the two.
-        let mut members = self.server.tickets.iter().filter(|(_, znode)| znode.owner != STRANGER);
+        // No transfer can guard against a znode that an unknown client makes between the two.
+        let mut members =
+            self.server.tickets.iter().filter(|(_, znode)| znode.owner != UNKNOWN_CLIENT);
         let behind = members.find(|(it, _)| **it > own.sequence).map(|(next, _)| *next);
-        let heir_stands = own_stands && self.server.tickets.contains_key(&offer.heir);
+        let target_stands = own_stands && self.server.tickets.contains_key(&offer.target);
         let all_are_right = self.wrong.lacks.is_empty() && self.wrong.keeps.is_empty();
         self.step(i, Event::Command(Command::HandOver(offer)));
         let has_left = self.members[i].core.standing().way().is_none();
-        self.bypassed |= has_left && all_are_right && heir_stands && behind != Some(offer.heir);
+        self.bypassed |= has_left && all_are_right && target_stands && behind != Some(offer.target);
     }
 
     fn report_health(&mut self, i: usize, healthy: bool) {
@@ -1384,13 +1387,14 @@ impl World {
                     None => Event::HeadGone { head, sent_at },
                 }
             }
-            &Action::ReadHeir(heir) => {
+            &Action::ReadTarget(target) => {
                 let member = server.sessions[&session].member;
-                match self.shown_at(member, heir) {
-                    Some(znode) => {
-                        Event::HeirRead { heir, accepted: znode.data.accepted.as_deref().copied() }
-                    }
-                    None => Event::HeirGone { heir },
+                match self.shown_at(member, target) {
+                    Some(znode) => Event::TargetRead {
+                        target,
+                        accepted: znode.data.accepted.as_deref().copied(),
+                    },
+                    None => Event::TargetGone { target },
                 }
             }
             Action::ReadPriorities => {
@@ -1540,7 +1544,7 @@ impl World {
                 let member = self.server.sessions[&session].member;
                 let is_shown = self.shown_at(member, ticket.sequence).is_some();
                 self.members[member].at_wrong &= rules.only_wrong || is_shown;
-                Event::ClaimRefused { holder: Holder::Contender(ticket), sent_at }
+                Event::ClaimRefused { holder: ClaimOwner::Contender(ticket), sent_at }
             }
             _ => {
                 self.server.claim = Some((session, own));
@@ -1577,19 +1581,19 @@ impl World {
         let Some(liar) = self.server.tickets.get(&ticket) else { return };
         let (&first, head) = self.server.tickets.first_key_value().expect("there is one at least");
         let (head, token) = (Ticket { sequence: first, token: head.token }, liar.token);
-        let stranger = Arc::new(Profile {
+        let unknown_client = Arc::new(Profile {
             id: MemberId::new("unknown").unwrap(),
             revision: 99,
             ..Profile::clone(&liar.data.profile)
         });
         let (leader, ticket_of_leader) = match lie {
             Lie::Itself => (liar.data.profile.clone(), Ticket { sequence: ticket, token }),
-            Lie::UnknownId => (stranger, head),
-            Lie::Huge => (stranger, Ticket { token: FencingToken(u64::MAX), ..head }),
-            Lie::Heir => {
+            Lie::UnknownId => (unknown_client, head),
+            Lie::Huge => (unknown_client, Ticket { token: FencingToken(u64::MAX), ..head }),
+            Lie::Target => {
                 let znode = self.server.tickets.get_mut(&ticket).expect("just found");
-                let heir = Sequence::new(i32::MAX).unwrap();
-                znode.data.offer = Some(Box::new(Offer { leader: token, heir, number: 1 }));
+                let target = Sequence::new(i32::MAX).unwrap();
+                znode.data.offer = Some(Box::new(Offer { leader: token, target, number: 1 }));
                 return self.fire(ticket, &Reply::Changed(ticket));
             }
             Lie::Priority => {
@@ -1636,7 +1640,7 @@ impl World {
         self.server.evicted.insert(token, self.now);
         self.delete(sequence);
         let lost = Event::TicketLost(Ticket { sequence, token });
-        if owner == STRANGER || is_others(owner) {
+        if owner == UNKNOWN_CLIENT || is_others(owner) {
             return;
         }
         let member = &mut self.members[self.server.sessions[&owner].member];
@@ -1771,14 +1775,14 @@ impl Choice {
 
 impl Lie {
     pub const ALL: [Self; 5] =
-        [Self::Itself, Self::UnknownId, Self::Huge, Self::Heir, Self::Priority];
+        [Self::Itself, Self::UnknownId, Self::Huge, Self::Target, Self::Priority];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Itself => "that it leads itself",
             Self::UnknownId => "another name",
             Self::Huge => "a huge token",
-            Self::Heir => "that it hands over",
+            Self::Target => "that it hands over",
             Self::Priority => "the highest priority",
         }
     }
@@ -1802,7 +1806,7 @@ impl Server {
         self.others += 1;
         let id = MemberId::new(&format!("x{}", self.others)).unwrap();
         let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
-        let owner = SessionId(STRANGER.0 - self.others);
+        let owner = SessionId(UNKNOWN_CLIENT.0 - self.others);
         self.create(owner, &ZnodeData::of(Arc::new(profile)));
     }
 
@@ -1813,7 +1817,7 @@ impl Server {
         let ticket = Ticket { sequence, token: FencingToken(self.writes + 1) };
         let announcement = Announcement { leader: leader.clone(), ticket };
         let data = ZnodeData { announcement: Some(announcement), ..ZnodeData::of(leader) };
-        self.insert(sequence, STRANGER, data);
+        self.insert(sequence, UNKNOWN_CLIENT, data);
     }
 
     fn ticket_of(&self, session: SessionId) -> Option<Sequence> {

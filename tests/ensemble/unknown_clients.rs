@@ -16,13 +16,13 @@ const HUGE: usize = 900_000;
 const BINARY: &[u8] = &[0x00, 0xff, 0xfe, b'{', 0x80, b'\n', 0x00];
 
 #[test]
-fn t18_strangers_in_the_parent_are_no_members() {
+fn t18_unknown_clients_in_the_parent_are_no_members() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     observer.make_path("/election");
     observer.set("/election", BINARY);
     let huge = vec![b'x'; HUGE];
-    let strangers: [(&str, &[u8]); 11] = [
+    let unknown_clients: [(&str, &[u8]); 11] = [
         ("leader_0000000000", b"{\"id\":\"impostor\"}"),
         ("leader_foo", b"{}"),
         ("leader_123", b""),
@@ -35,11 +35,11 @@ fn t18_strangers_in_the_parent_are_no_members() {
         ("huge", &huge),
         ("Zürich, 選挙", b"\"text\""),
     ];
-    for (name, data) in strangers {
+    for (name, data) in unknown_clients {
         observer.create(&format!("/election/{name}"), data, CreateMode::Persistent);
     }
     observer.create("/election/_c_0-latch-", b"", CreateMode::EphemeralSequential);
-    let children = strangers.len() + 1;
+    let children = unknown_clients.len() + 1;
 
     let [mut first, second, third] = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
     let (old, queue) = settled([&first, &second, &third], &observer);
@@ -75,7 +75,7 @@ fn a_member_ahead_whose_data_has_a_newer_format_is_a_problem() {
 }
 
 #[test]
-fn what_a_stranger_writes_into_the_leaders_znode_does_not_unseat_it() {
+fn what_an_unknown_client_writes_into_the_leaders_znode_does_not_unseat_it() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [mut first, second, third] = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
@@ -113,7 +113,7 @@ fn a_member_kept_from_its_own_znode_leaves_the_queue_and_joins_again() {
 }
 
 #[test]
-fn a_silent_stranger_in_the_queue_keeps_no_announcement_from_members_behind_it() {
+fn a_silent_unknown_client_in_the_queue_keeps_no_announcement_from_members_behind_it() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers).short_sessions();
@@ -130,24 +130,29 @@ fn a_silent_stranger_in_the_queue_keeps_no_announcement_from_members_behind_it()
 }
 
 #[test]
-fn a_silent_stranger_at_the_head_is_named_until_it_is_gone() {
+fn a_silent_unknown_client_at_the_head_is_named_until_it_is_gone() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     observer.make_path("/election");
     observer.create("/election/leader_", b"", CreateMode::EphemeralSequential);
-    let stranger = "/election/leader_0000000000";
+    let unknown_client = "/election/leader_0000000000";
     let setup = Setup::of(&servers).short_sessions();
     let members = ["a", "b"].map(|id| setup.start(id));
     for member in &members {
         eventually("it says what is wrong, and with what", || {
             let problems = member.status()["problems"].clone();
             let (kind, why) = (&problems[0]["kind"], problems[0]["problem"].to_string());
-            let is_told = kind == "stranger" && why.contains(&format!("behind {stranger},"));
+            let is_told =
+                kind == "unknown-znode" && why.contains(&format!("behind {unknown_client},"));
             if is_told { Ok(()) } else { Err(problems.to_string()) }
         });
-        assert!(member.get("/readyz").body.contains(stranger), "{}", member.get("/readyz").body);
+        assert!(
+            member.get("/readyz").body.contains(unknown_client),
+            "{}",
+            member.get("/readyz").body
+        );
     }
-    observer.delete(stranger);
+    observer.delete(unknown_client);
     agreed(&members);
     for member in &members {
         // The one that leads has told the other before that one has read that the head is gone.
@@ -155,7 +160,7 @@ fn a_silent_stranger_at_the_head_is_named_until_it_is_gone() {
             serde_json::Value::Null => Ok(()),
             problems => Err(problems.to_string()),
         });
-        let warned = member.log().matches("which is no member's").count();
+        let warned = member.log().matches("which is not a member's").count();
         assert_eq!(warned, 1, "{}", member.log());
     }
 }
