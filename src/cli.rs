@@ -233,12 +233,12 @@ fn command() -> clap::Command {
     let header = *styles.get_header();
     let literal = *styles.get_literal();
     let mut help = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
-    let group_of = |name: &str| {
+    fn group_of(name: &str) -> usize {
         let group = GROUPS.iter().position(|(_, calls, names)| {
             names.contains(&name) || calls.iter().any(|call| call.name() == name)
         });
         group.unwrap_or(0)
-    };
+    }
     for (n, (heading, ..)) in GROUPS.iter().enumerate() {
         help += &format!("\n{header}{heading}:{header:#}\n");
         for each in command.get_subcommands().filter(|each| !each.is_hide_set()) {
@@ -285,7 +285,7 @@ pub fn warnings(config: &Config) -> Vec<String> {
             programs::missing(&format!("hook[{n}].command"), command)
         }
         HookAction::Keep { file, .. } => config::no_directory(&format!("hook[{n}].file"), file),
-        HookAction::Post(_) | HookAction::Signal { .. } | HookAction::Label(_) => None,
+        _ => None,
     });
     let kept = config.kept.iter().enumerate().flat_map(|(n, kept)| {
         let file = config::no_directory(&format!("config[{n}].file"), &kept.file);

@@ -62,7 +62,9 @@ impl Clock {
         // In this order, time that passes between the two readings makes the answer earlier, and not later.
         let monotonic = since_zero(ClockId::Monotonic);
         let suspended = self.now().0.saturating_sub(monotonic);
-        let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        fn nanos(span: Duration) -> u64 {
+            u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+        }
         let boottime_ns = nanos(moment.0);
         KernelTime { boottime_ns, monotonic_ns: nanos(moment.0.saturating_sub(suspended)) }
     }

@@ -208,20 +208,18 @@ impl Config {
 
     /// Tells whether this process holds secrets, so that no other may look into its memory.
     pub fn has_secrets(&self) -> bool {
-        let shows = |hook: &HookConfig| {
-            matches!(
-                &hook.action,
-                HookAction::Post(Webhook { secret_file: Some(_), .. }) | HookAction::Label(_)
-            )
-        };
-        let signs = |kept: &SyncedFileConfig| {
-            matches!(&kept.then, Some(HookAction::Post(Webhook { secret_file: Some(_), .. })))
-        };
         self.settings.zookeeper.security.has_secrets()
             || self.token_file.is_some()
             || self.session_file.is_some()
-            || self.hooks.iter().any(shows)
-            || self.kept.iter().any(signs)
+            || self.hooks.iter().any(|hook| {
+                matches!(
+                    &hook.action,
+                    HookAction::Post(Webhook { secret_file: Some(_), .. }) | HookAction::Label(_)
+                )
+            })
+            || self.kept.iter().any(|kept| {
+                matches!(&kept.then, Some(HookAction::Post(Webhook { secret_file: Some(_), .. })))
+            })
     }
 }
 

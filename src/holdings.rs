@@ -24,8 +24,8 @@ pub struct HoldingName(Arc<str>);
 
 impl HoldingName {
     pub fn new(name: &str) -> Option<Self> {
-        let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        let is_name = (1..=64).contains(&name.len()) && name.bytes().all(is_known);
+        let is_name = (1..=64).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
         (is_name && name != "." && name != "..").then(|| Self(name.into()))
     }
 

@@ -302,10 +302,7 @@ pub fn caller_expired(command: &Command, caller: &ReplyTo, now: Moment) -> bool 
         | Command::HandOver(_)
         | Command::Pause
         | Command::Resume => caller.is_expired(now),
-        Command::CancelTransfer(_)
-        | Command::ReportHealth { .. }
-        | Command::UpdateProfile { .. }
-        | Command::SetPriority(_) => false,
+        _ => false,
     }
 }
 

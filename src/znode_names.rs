@@ -50,8 +50,10 @@ impl ZnodeNames {
             Names::Prefix(prefix) => sequence.name(prefix),
             Names::Family(family, seen) => {
                 let seen = seen.lock().expect("no panic while it is held");
-                let unknown = || format!("({family}'s){:010}", sequence.number());
-                seen.get(&sequence).map_or_else(unknown, |name| name.to_string())
+                seen.get(&sequence).map_or_else(
+                    || format!("({family}'s){:010}", sequence.number()),
+                    |name| name.to_string(),
+                )
             }
         }
     }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 // The limits are the counts of today, and only ever fall.
 const TUPLE_LETS: usize = 2;
-const CLOSURES: usize = 185;
-const ITS: usize = 3;
-const COMMENTS: usize = 47;
+const CLOSURES: usize = 75;
+const ITS: usize = 0;
+const COMMENTS: usize = 45;
 
 struct Count {
     what: &'static str,

@@ -1,6 +1,6 @@
 //! The configuration that results from all that was written, and what `check-config` prints of it.
 
-use crate::config::{Config, ConfigError, LogFormat, SettingValue, Values, table};
+use crate::config::{Config, ConfigError, LogFormat, Values, table};
 use serde_json::{Map, json};
 use std::fmt;
 
@@ -36,11 +36,14 @@ impl Effective {
 
     /// Returns it as JSON, in one line, with what was warned of.
     pub fn json(&self, warnings: &[String]) -> String {
-        let setting = |value: &SettingValue| {
-            let origin = value.origin.to_string();
-            (value.row.key.to_owned(), json!({"value": value.shown(), "origin": origin}))
-        };
-        let settings: Map<_, _> = self.values.iter().map(setting).collect();
+        let settings: Map<_, _> = self
+            .values
+            .iter()
+            .map(|value| {
+                let origin = value.origin.to_string();
+                (value.row.key.to_owned(), json!({"value": value.shown(), "origin": origin}))
+            })
+            .collect();
         let lease = self.config.longest_lease().map(|lease| lease.0.as_millis() as u64);
         let hooks: Vec<_> = self.config.hooks.iter().map(ToString::to_string).collect();
         let kept: Vec<_> = self.config.kept.iter().map(ToString::to_string).collect();

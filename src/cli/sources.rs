@@ -98,8 +98,9 @@ pub(super) fn parsed(text: &str, name: &str) -> Result<File, ConfigError> {
 
 /// Escapes control characters, which a key may hold and a terminal would obey.
 fn printable(text: &str) -> String {
-    let odd = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.into() };
-    text.chars().map(odd).collect()
+    text.chars()
+        .map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.into() })
+        .collect()
 }
 
 /// Returns what a flag or a variable says. A variable that is set to nothing is not set.
@@ -149,7 +150,9 @@ fn credentials() -> Result<Option<SecretString>, ConfigError> {
 
 /// Reads the environment that Kubernetes sets in a pod; elsewhere it is empty.
 fn pod() -> PodEnvironment {
-    let variable = |name| std::env::var(name).unwrap_or_default();
+    fn variable(name: &str) -> String {
+        std::env::var(name).unwrap_or_default()
+    }
     let host = variable("KUBERNETES_SERVICE_HOST");
     PodEnvironment { host, port: variable("KUBERNETES_SERVICE_PORT"), name: host_name() }
 }

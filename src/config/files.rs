@@ -13,8 +13,9 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
     let remedy = "write one line of visible ASCII characters into a file, and name that";
     let text = files::read(file, Size::Line).map_err(|why| ValueError::new(why).remedy(remedy));
     let token = text.and_then(|text| {
-        let no_token = || ValueError::new("holds no command token").remedy(remedy);
-        token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
+        token_in(&text)
+            .map(<[u8]>::to_vec)
+            .ok_or_else(|| ValueError::new("holds no command token").remedy(remedy))
     });
     token.map_err(|flaw| flaw.in_file(key, file))
 }
@@ -27,8 +28,9 @@ pub fn file_text(key: &str, file: &Path) -> Result<String, ConfigError> {
     let remedy = "name a TOML file; config/bellwether.toml is one with every key";
     let text =
         files::read(file, Size::Certificates).map_err(|why| ValueError::new(why).remedy(remedy));
-    let no_text = |_| ValueError::new("is not UTF-8 text").remedy(remedy);
-    let text = text.and_then(|bytes| String::from_utf8(bytes).map_err(no_text));
+    let text = text.and_then(|bytes| {
+        String::from_utf8(bytes).map_err(|_| ValueError::new("is not UTF-8 text").remedy(remedy))
+    });
     let found = FoundValue::File(file.display().to_string());
     text.map_err(|flaw| ConfigError { found, ..flaw.of(key) })
 }
@@ -66,8 +68,9 @@ pub fn group_number(group: &str) -> Result<u32, ConfigError> {
     let groups = files::read(Path::new("/etc/group"), Size::Certificates)
         .map_err(|problem| ValueError::new(format!("cannot be looked up: /etc/group {problem}")));
     let number = groups.and_then(|groups| {
-        let unknown = || ValueError::new("is not in /etc/group").remedy("write the group's number");
-        number_in(&String::from_utf8_lossy(&groups), group).ok_or_else(unknown)
+        number_in(&String::from_utf8_lossy(&groups), group).ok_or_else(|| {
+            ValueError::new("is not in /etc/group").remedy("write the group's number")
+        })
     });
     number.map_err(|flaw| flaw.at(key, group))
 }

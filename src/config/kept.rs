@@ -37,13 +37,19 @@ impl SyncedFileConfig {
         written: &[SyncedFileKeys],
         pod: &PodEnvironment,
     ) -> Result<Vec<Self>, ConfigError> {
-        let kept =
-            |(n, keys)| Self::new(keys, pod).map_err(|error| error.within(&format!("config[{n}]")));
-        written.iter().enumerate().map(kept).collect()
+        written
+            .iter()
+            .enumerate()
+            .map(|(n, keys)| {
+                Self::new(keys, pod).map_err(|error| error.within(&format!("config[{n}]")))
+            })
+            .collect()
     }
 
     fn new(keys: &SyncedFileKeys, pod: &PodEnvironment) -> Result<Self, ConfigError> {
-        let missing = |key: &str, remedy: &str| ConfigError::new(key, "is missing").remedy(remedy);
+        fn missing(key: &str, remedy: &str) -> ConfigError {
+            ConfigError::new(key, "is missing").remedy(remedy)
+        }
         let remedy = "write 1 to 64 of A-Z a-z 0-9 . _ -, such as limits.json";
         let name = keys.name.as_deref().ok_or_else(|| missing("name", remedy))?;
         let name = HoldingName::new(name).ok_or_else(|| {

@@ -108,18 +108,20 @@ pub(super) fn member_address(text: &str) -> Result<Option<String>, ValueError> {
 /// Labels are an object of JSON wherever they are one text, except in the environment: `zone=a,version=1.4`.
 pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ValueError> {
     if text.starts_with('{') {
-        let flaw =
-            |error| ValueError::new(format!("are not valid labels ({error})")).remedy(LABELS);
-        return serde_json::from_str(text).map_err(flaw);
+        return serde_json::from_str(text).map_err(|error| {
+            ValueError::new(format!("are not valid labels ({error})")).remedy(LABELS)
+        });
     }
-    let label = |pair: &str| match pair.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => {
-            Ok((key.trim().to_owned(), value.trim().to_owned()))
+    fn label(pair: &str) -> Result<(String, String), ValueError> {
+        match pair.split_once('=') {
+            Some((key, value)) if !key.trim().is_empty() => {
+                Ok((key.trim().to_owned(), value.trim().to_owned()))
+            }
+            Some(_) | None => {
+                Err(ValueError::new(format!("has {pair:?}, which is not a label")).remedy(LABELS))
+            }
         }
-        Some(_) | None => {
-            Err(ValueError::new(format!("has {pair:?}, which is not a label")).remedy(LABELS))
-        }
-    };
+    }
     let mut labels = BTreeMap::new();
     if text.is_empty() {
         return Ok(labels);
@@ -184,16 +186,15 @@ pub(super) fn probe_address(text: &str) -> Result<Option<SocketAddr>, ValueError
 }
 
 fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ValueError> {
-    let flaw = |_| {
-        ValueError::new("is not an address").remedy(format!("write IP:PORT, such as {example}"))
-    };
     let whole = match text.split_once(':') {
         // As other programs have it: every address of this machine.
         Some(("", port)) => format!("0.0.0.0:{port}"),
         Some(("localhost", port)) => format!("127.0.0.1:{port}"),
         Some(_) | None => text.to_owned(),
     };
-    whole.parse().map_err(flaw)
+    whole.parse().map_err(|_| {
+        ValueError::new("is not an address").remedy(format!("write IP:PORT, such as {example}"))
+    })
 }
 
 pub(super) fn failures(text: &str) -> Result<u32, ValueError> {

@@ -70,9 +70,9 @@ impl PodLabel {
 
 /// Checks a label's key as Kubernetes does.
 fn check_key(key: &str) -> Result<(), ValueError> {
-    let wrong = |problem: &str| {
+    fn wrong(problem: &str) -> Result<(), ValueError> {
         Err(ValueError::new(problem).remedy("write such as \"bellwether.io/role\""))
-    };
+    }
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -80,10 +80,12 @@ fn check_key(key: &str) -> Result<(), ValueError> {
     if prefix.is_some_and(|prefix| !is_subdomain(prefix)) {
         return wrong("must have a domain in lower case before the slash");
     }
-    let inner = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
     let ends = [name.bytes().next(), name.bytes().next_back()];
     let ends_well = ends.iter().all(|end| end.is_some_and(|c| c.is_ascii_alphanumeric()));
-    if !ends_well || name.len() > 63 || !name.bytes().all(inner) {
+    if !ends_well
+        || name.len() > 63
+        || !name.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(&c))
+    {
         return wrong(
             "must have a name of at most 63 letters, digits, '-', '_' and '.', which begins and \
              ends with a letter or digit",
@@ -94,14 +96,13 @@ fn check_key(key: &str) -> Result<(), ValueError> {
 
 /// Returns whether the name is a DNS subdomain in the terms of Kubernetes, as names of pods are.
 fn is_subdomain(name: &str) -> bool {
-    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
-    let is_part = |part: &str| {
-        !part.is_empty()
-            && !part.starts_with('-')
-            && !part.ends_with('-')
-            && part.bytes().all(inner)
-    };
-    name.len() <= 253 && name.split('.').all(is_part)
+    name.len() <= 253
+        && name.split('.').all(|part| {
+            !part.is_empty()
+                && !part.starts_with('-')
+                && !part.ends_with('-')
+                && part.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
+        })
 }
 
 /// Whether this can be the name of a namespace: it becomes a part of a path.

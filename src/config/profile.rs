@@ -17,17 +17,19 @@ const ADDRESS: &str = "write host:port, such as 10.0.0.7:8080";
 /// One sentence that says what is wrong and how to mend it.
 pub fn fits(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
     let [id, address, labels] = [table::ID.key(), table::ADDRESS.key(), table::LABELS.key()];
-    let unreadable = |c: char| c.is_control() || c.is_whitespace();
-    if let Some(written) = profile.address.as_ref().filter(|address| address.contains(unreadable)) {
+    if let Some(written) = profile
+        .address
+        .as_ref()
+        .filter(|address| address.contains(|c: char| c.is_control() || c.is_whitespace()))
+    {
         return Err(ConfigError::new(address, "must not have spaces or control characters")
             .found(written)
             .remedy(ADDRESS));
     }
-    let has_wrong_port = |address: &&String| {
+    if let Some(written) = profile.address.as_ref().filter(|address| {
         let port = address.rsplit_once(':').map(|(_, port)| port);
         port.is_some_and(|port| is_digits(port) && !is_port(port))
-    };
-    if let Some(written) = profile.address.as_ref().filter(has_wrong_port) {
+    }) {
         return Err(ConfigError::new(address, "must have a port of 1 to 65535 behind its colon")
             .found(written)
             .remedy(ADDRESS));

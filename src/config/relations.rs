@@ -58,8 +58,8 @@ impl LeaseMargins {
             let tenth = timeout / 10;
             let heartbeat = if self.heartbeat_is_a_tenth { tenth } else { self.margins.heartbeat };
             let lease = Margins { heartbeat, ..self.margins }.lease_duration(timeout);
-            let is_enough = |lease: LeaseDuration| lease.0 > heartbeat + reserve;
-            heartbeat >= SHORTEST_HEARTBEAT && lease.is_some_and(is_enough)
+            heartbeat >= SHORTEST_HEARTBEAT
+                && lease.is_some_and(|lease| lease.0 > heartbeat + reserve)
         };
         let mut too_little = 0;
         let mut enough = 1;

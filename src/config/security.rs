@@ -93,10 +93,10 @@ impl Tls {
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let [ca, cert, key] = [&table::TLS_CA, &table::TLS_CERT, &table::TLS_KEY];
         // A value is not repeated: it may be the key itself.
-        let useless = |key: &str, without: &str, missing: &str| {
+        fn useless(key: &str, without: &str, missing: &str) -> ConfigError {
             ConfigError::new(key, format!("is of no use without its {without}"))
                 .remedy(format!("set {missing}"))
-        };
+        }
         let own = match (values.written(cert)?, values.written(key)?) {
             (None, None) => None,
             (Some(_), None) => return Err(useless(cert.key(), "private key", key.key())),

@@ -66,18 +66,21 @@ impl Values {
     pub fn new(sources: Sources) -> Result<Self, ConfigError> {
         let Sources { mut given, file, file_name, mut defaults, credentials, pod } = sources;
         let File { values: mut in_file, hook: hooks, config: kept } = file;
-        let pick = |row: &'static Row| {
-            let (text, origin) = match (given.remove(row.key), in_file.remove(row.key)) {
-                (Some(Given { text, origin }), _) => (text, origin),
-                (None, Some(text)) => (text, Origin::File(file_name.clone())),
-                (None, None) => {
-                    let default = defaults.remove(row.key);
-                    (default.unwrap_or_else(|| row.default.words().to_owned()), Origin::Default)
-                }
-            };
-            SettingValue { row, text, origin }
-        };
-        let values = ALL.iter().copied().map(pick).collect();
+        let values = ALL
+            .iter()
+            .copied()
+            .map(|row| {
+                let (text, origin) = match (given.remove(row.key), in_file.remove(row.key)) {
+                    (Some(Given { text, origin }), _) => (text, origin),
+                    (None, Some(text)) => (text, Origin::File(file_name.clone())),
+                    (None, None) => {
+                        let default = defaults.remove(row.key);
+                        (default.unwrap_or_else(|| row.default.words().to_owned()), Origin::Default)
+                    }
+                };
+                SettingValue { row, text, origin }
+            })
+            .collect();
         let values = Self { values, credentials: None, hooks, kept, pod };
         match credentials {
             Some(secret) => values.with_login(secret),

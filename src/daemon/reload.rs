@@ -80,8 +80,10 @@ impl InForce {
 
     /// Returns what differs from what is in force.
     fn changed<'a>(&self, new: &'a Effective) -> Vec<&'a SettingValue> {
-        let differs = |value: &&SettingValue| self.values.get(value.row.key) != Some(&value.text);
-        new.values.iter().filter(differs).collect()
+        new.values
+            .iter()
+            .filter(|value| self.values.get(value.row.key) != Some(&value.text))
+            .collect()
     }
 
     /// Has the member take over the profile. What `PATCH /member` has changed stays, unless the file's value is another

@@ -41,8 +41,12 @@ impl SessionThread {
         kept: ResumeState,
     ) -> io::Result<Self> {
         let (stop, stopping) = oneshot::channel();
-        let life = move || zookeeper::run(member, settings, clock, publisher, kept, stopping);
-        Ok(Self { stop, left: start("election", life)? })
+        Ok(Self {
+            stop,
+            left: start("election", move || {
+                zookeeper::run(member, settings, clock, publisher, kept, stopping)
+            })?,
+        })
     }
 
     pub(super) fn holdings(

@@ -178,8 +178,12 @@ impl LocalElection {
         self.letters_used += 1;
         let name = id.clone();
         let sender = self.sender.clone();
-        let send = move |named| drop(sender.send(TaskOutput::Named(name.clone(), election, named)));
-        member.following = Some(tokio::spawn(follow(sidecar_at(member.port), send)).abort_handle());
+        member.following = Some(
+            tokio::spawn(follow(sidecar_at(member.port), move |named| {
+                drop(sender.send(TaskOutput::Named(name.clone(), election, named)))
+            }))
+            .abort_handle(),
+        );
         let mut line =
             format!("{id:<9}  http://127.0.0.1:{}  process {}", member.port, member.pid());
         let taken: Vec<_> = self.ports.taken.drain(..).map(|port| port.to_string()).collect();
@@ -276,8 +280,10 @@ impl LocalElection {
         let Some(id) = self.timelines[0].leader() else {
             return Err("no member leads at this moment".into());
         };
-        let none = || format!("{} leads, and was not started here", id.escape_debug());
-        self.members.iter_mut().find(|member| member.id == id).ok_or_else(none)
+        self.members
+            .iter_mut()
+            .find(|member| member.id == id)
+            .ok_or_else(|| format!("{} leads, and was not started here", id.escape_debug()))
     }
 
     fn print_output(&mut self, output: TaskOutput) -> anyhow::Result<()> {

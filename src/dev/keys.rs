@@ -34,7 +34,9 @@ pub(super) struct Keys {
 impl Keys {
     /// Returns `None` without a terminal, or in the background of one, where only what is in the foreground may read.
     pub(super) fn new() -> io::Result<Option<Self>> {
-        let is_background = || tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp());
+        fn is_background() -> bool {
+            tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp())
+        }
         if !io::stdin().is_terminal() || is_background() {
             return Ok(None);
         }

@@ -81,7 +81,9 @@ impl MemberProcess {
 
     fn spawn(id: &str, port: u16, place: &MemberEnvironment<'_>, log: &Path) -> io::Result<Self> {
         let mut command: Vec<OsString> = vec![ourselves().into(), "run".into()];
-        let span = |span: Duration| format!("{}ms", span.as_millis());
+        fn span(span: Duration) -> String {
+            format!("{}ms", span.as_millis())
+        }
         for (flag, value) in [
             ("--zookeeper", place.server.to_string()),
             ("--election", path_of(place.election)),

@@ -73,7 +73,7 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
                     state.kill(Duration::ZERO);
                 }
                 GuardWakeup::Message(ToGuard::Signal(signal)) => command.signal(signal),
-                GuardWakeup::Message(ToGuard::Renewed(_)) | GuardWakeup::Look => {}
+                _ => {}
             }
         }
     })
@@ -120,8 +120,7 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
                 GuardWakeup::Message(ToGuard::Signal(Signal::KILL)) | GuardWakeup::Orphaned => {
                     state.kill(inner_has)
                 }
-                GuardWakeup::Message(ToGuard::Signal(_) | ToGuard::Renewed(_))
-                | GuardWakeup::Look => {}
+                _ => {}
             }
         }
         if state.greeting.ends_kept || is_cut_short {

@@ -130,7 +130,7 @@ fn lease_of(role: &Role, now: Moment) -> Option<CommandLease> {
         Role::Leader { announcement, left } => {
             Some(CommandLease { token: announcement.ticket.token, until: now.after(*left) })
         }
-        Role::Candidate | Role::Follower { .. } | Role::Absent => None,
+        _ => None,
     }
 }
 

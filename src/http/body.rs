@@ -48,9 +48,9 @@ pub(super) async fn object<T: DeserializeOwned>(
 ) -> Result<T, ProblemResponse> {
     DefaultBodyLimit::max(MAX_BYTES).apply(&mut request);
     let body = Json::<Object<T>>::from_request(request, &());
-    let late =
-        |_| ProblemResponse::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
-    match tokio::time::timeout(SEND_TIMEOUT, body).await.map_err(late)? {
+    match tokio::time::timeout(SEND_TIMEOUT, body).await.map_err(|_| {
+        ProblemResponse::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time")
+    })? {
         Ok(Json(Object(object))) => Ok(object),
         Err(error) => {
             let why = in_words_of_json(&error.body_text());

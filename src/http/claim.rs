@@ -96,12 +96,14 @@ impl UnflushedClaims {
 
 impl CurrentAnswer {
     fn claim(&self) -> Arc<LeadershipClaim> {
-        let none_yet = || {
-            let all_said = Mutex::default();
-            let lock = OnceLock::new();
-            Arc::new(LeadershipClaim { app: self.app.clone(), all_said, lock })
-        };
-        self.claim.borrow_mut().get_or_insert_with(none_yet).clone()
+        self.claim
+            .borrow_mut()
+            .get_or_insert_with(|| {
+                let all_said = Mutex::default();
+                let lock = OnceLock::new();
+                Arc::new(LeadershipClaim { app: self.app.clone(), all_said, lock })
+            })
+            .clone()
     }
 }
 

@@ -240,13 +240,14 @@ fn cause(verdict: &Verdict, last_sent: &LastSent, change: &Change) -> Option<Cau
     if change.kind == ChangeKind::LostLeadership && verdict.has_lapsed() {
         return Some(Cause::LeaseRanOut);
     }
-    let is_this_change = |recorded: &&RecordedChange| {
-        let RecordedChange { change: Change { kind, token, .. }, .. } = recorded;
-        (*kind, *token) == (change.kind, change.token)
-    };
     let unsent = verdict.snapshot.recent_changes.iter().rev();
     let mut unsent = unsent.take_while(|change| change.index > last_sent.index);
-    unsent.find(is_this_change).map(|recorded| recorded.cause)
+    unsent
+        .find(|recorded| {
+            let RecordedChange { change: Change { kind, token, .. }, .. } = recorded;
+            (*kind, *token) == (change.kind, change.token)
+        })
+        .map(|recorded| recorded.cause)
 }
 
 /// Returns the events that lead from what was sent to the verdict: two if a term of this member's ended and

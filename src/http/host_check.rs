@@ -63,8 +63,8 @@ fn is_of_loopback(name: &[u8]) -> bool {
     // RFC 6761: no resolver has these mean anything else.
     let host = host.strip_suffix('.').unwrap_or(host);
     let (labels, last) = host.rsplit_once('.').unwrap_or(("", host));
-    let is_of_labels = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    last.eq_ignore_ascii_case("localhost") && labels.bytes().all(is_of_labels)
+    last.eq_ignore_ascii_case("localhost")
+        && labels.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
 #[cfg(test)]

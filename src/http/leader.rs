@@ -71,7 +71,9 @@ fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bo
 
     let tag = app.started.tag(index);
     let head = ([(header::ETAG, tag.as_str())], super::common_headers(index));
-    let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+    fn weak(tag: &str) -> String {
+        tag.trim().trim_start_matches("W/").to_owned()
+    }
     let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
         let known = known.to_str().unwrap_or_default();
         known.split(',').any(|one| one.trim() == "*" || weak(one) == weak(&tag))

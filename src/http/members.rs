@@ -76,9 +76,11 @@ fn body(app: &AppState, entries: &[MemberEntry], index: u64) -> Members {
 
 /// Returns the index of the one behind the leader: not of the second where what no member made stands ahead of all.
 pub(super) fn next_at(leader: Option<&Announcement>, entries: &[MemberEntry]) -> usize {
-    let is_leaders =
-        |entry: &MemberEntry| leader.is_some_and(|leader| leader.ticket == entry.ticket);
-    entries.iter().position(is_leaders).unwrap_or(0) + 1
+    entries
+        .iter()
+        .position(|entry| leader.is_some_and(|leader| leader.ticket == entry.ticket))
+        .unwrap_or(0)
+        + 1
 }
 
 /// Returns the members as bodies have them.
@@ -87,24 +89,27 @@ fn bodies(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<Que
     let own = verdict.snapshot.standing.ticket().map(|ticket| ticket.token);
     let next = next_at(verdict.leader(), entries);
     let tells = app.names.znodes.family().is_none();
-    let member = |(at, entry): (usize, &MemberEntry)| QueueMember {
-        id: entry.profile.as_ref().map(|profile| profile.id.to_string()),
-        znode: app.names.znodes.name(entry.ticket.sequence),
-        sequence: entry.ticket.sequence.number(),
-        address: entry.profile.as_ref().and_then(|profile| profile.address.clone()),
-        labels: entry.profile.as_ref().map(|p| p.labels.clone()).unwrap_or_default(),
-        is_leader: leader == Some(entry.ticket.token),
-        is_self: own == Some(entry.ticket.token),
-        // Another client's queue does not tell.
-        standby: (at == next && tells).then_some(Standby { ready: entry.ready }),
-        names: entry.names.as_ref().map(|names| names.leader.id.to_string()),
-        version: entry.version.clone(),
-        priority: entry.priority.number(),
-        since: Some(api::date(entry.created_at)),
-        unhealthy: entry.state.unhealthy,
-        hooks_failing: entry.state.hooks_failing,
-    };
-    entries.iter().enumerate().map(member).collect()
+    entries
+        .iter()
+        .enumerate()
+        .map(|(at, entry)| QueueMember {
+            id: entry.profile.as_ref().map(|profile| profile.id.to_string()),
+            znode: app.names.znodes.name(entry.ticket.sequence),
+            sequence: entry.ticket.sequence.number(),
+            address: entry.profile.as_ref().and_then(|profile| profile.address.clone()),
+            labels: entry.profile.as_ref().map(|p| p.labels.clone()).unwrap_or_default(),
+            is_leader: leader == Some(entry.ticket.token),
+            is_self: own == Some(entry.ticket.token),
+            // Another client's queue does not tell.
+            standby: (at == next && tells).then_some(Standby { ready: entry.ready }),
+            names: entry.names.as_ref().map(|names| names.leader.id.to_string()),
+            version: entry.version.clone(),
+            priority: entry.priority.number(),
+            since: Some(api::date(entry.created_at)),
+            unhealthy: entry.state.unhealthy,
+            hooks_failing: entry.state.hooks_failing,
+        })
+        .collect()
 }
 
 /// Follows who is in the queue, for a stream.

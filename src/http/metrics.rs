@@ -14,7 +14,6 @@ use prometheus::proto::{
 use prometheus::{TEXT_FORMAT, TextEncoder};
 use recipes::election::Role;
 use recipes::{AcquiredBy, ForeignClient, Moment};
-use std::time::Duration;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(metrics))
@@ -371,13 +370,17 @@ impl Scrape {
         let mut histogram = Histogram::default();
         histogram.set_sample_count(count);
         histogram.set_sample_sum(sum.as_secs_f64());
-        let bucket = |(bound, count): (Duration, u64)| {
-            let mut bucket = Bucket::default();
-            bucket.set_upper_bound(bound.as_secs_f64());
-            bucket.set_cumulative_count(count);
-            bucket
-        };
-        histogram.set_bucket(bounded.into_iter().map(bucket).collect());
+        histogram.set_bucket(
+            bounded
+                .into_iter()
+                .map(|(bound, count)| {
+                    let mut bucket = Bucket::default();
+                    bucket.set_upper_bound(bound.as_secs_f64());
+                    bucket.set_cumulative_count(count);
+                    bucket
+                })
+                .collect(),
+        );
         let mut metric = Metric::default();
         metric.set_histogram(histogram);
         self.family(name, help, MetricType::HISTOGRAM, [metric]);

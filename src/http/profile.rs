@@ -77,12 +77,11 @@ impl Patch {
     fn priority(&self) -> Result<Option<Priority>, ProblemResponse> {
         let Some(wanted) = self.priority else { return Ok(None) };
         let priority = wanted.map_or_else(|| Some(Priority::default()), Priority::new);
-        let refusal = || {
+        priority.map(Some).ok_or_else(|| {
             ProblemResponse::unprocessable(
                 "priority must be a number from 0 to 100, or null for 50".to_owned(),
             )
-        };
-        priority.map(Some).ok_or_else(refusal)
+        })
     }
 
     fn applied_to(self, profile: &Profile) -> Profile {

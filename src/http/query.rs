@@ -74,7 +74,7 @@ pub(super) fn span(
     written: &str,
     known: &RangeInclusive<Duration>,
 ) -> Result<Duration, ProblemResponse> {
-    let wrong = |why: String| ProblemResponse::bad_request(format!("{key}={written:?} is {why}"));
+    let wrong = |why| ProblemResponse::bad_request(format!("{key}={written:?} is {why}"));
     match humantime::parse_duration(written) {
         Ok(length) if known.contains(&length) => Ok(length),
         Ok(_) => {

@@ -54,11 +54,13 @@ impl RequestCounters {
     }
 
     pub(super) fn of(&self, paths: Vec<String>) -> RouteCounters {
-        let counted = |path: String| (path.clone(), RouteCounter::new(path));
         let (patterns, paths): (Vec<_>, Vec<_>) =
             paths.into_iter().partition(|path| path.contains('{'));
         RouteCounters {
-            matched: paths.into_iter().map(counted).collect(),
+            matched: paths
+                .into_iter()
+                .map(|path| (path.clone(), RouteCounter::new(path)))
+                .collect(),
             patterns: patterns.into_iter().map(RouteCounter::new).collect(),
             unmatched: RouteCounter::new(UNMATCHED.to_owned()),
             answered: self.answered.clone(),
@@ -79,8 +81,10 @@ impl RequestCounters {
 
 impl RouteCounters {
     pub(super) fn route(&self, path: &str) -> &RouteCounter {
-        let with_parameters = || self.patterns.iter().find(|route| matches(&route.label, path));
-        self.matched.get(path).or_else(with_parameters).unwrap_or(&self.unmatched)
+        self.matched
+            .get(path)
+            .or_else(|| self.patterns.iter().find(|route| matches(&route.label, path)))
+            .unwrap_or(&self.unmatched)
     }
 
     /// Counts this answer, and returns it.
@@ -110,7 +114,9 @@ impl RouteCounter {
 
 /// Whether a path is one of a route's, of which a part in braces stands for any.
 fn matches(route: &str, path: &str) -> bool {
-    let is_any = |part: &str| part.starts_with('{');
+    fn is_any(part: &str) -> bool {
+        part.starts_with('{')
+    }
     let route = route.split('/');
     let path = path.split('/');
     route.clone().count() == path.clone().count()

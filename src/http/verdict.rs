@@ -107,7 +107,7 @@ impl Verdict {
     pub(super) fn lease_end(&self) -> Option<Moment> {
         match &self.role {
             Role::Leader { left, .. } => Some(self.now.after(*left)),
-            Role::Follower { .. } | Role::Candidate | Role::Absent => None,
+            _ => None,
         }
     }
 
@@ -148,9 +148,9 @@ impl Verdict {
 
     /// Says why this member is not where it wants to be.
     pub(super) fn problem(&self) -> Option<String> {
-        let duplicate_id =
-            || self.snapshot.duplicate_id(self.now).map(|duplicate_id| duplicate_id.to_string());
-        self.snapshot.link.problem.clone().or_else(duplicate_id)
+        self.snapshot.link.problem.clone().or_else(|| {
+            self.snapshot.duplicate_id(self.now).map(|duplicate_id| duplicate_id.to_string())
+        })
     }
 
     /// Returns another member that has the id of this one.

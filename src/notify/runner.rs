@@ -322,7 +322,7 @@ impl HookRunner {
                 }
             }
             // These hooks act once, and keep nothing up to date.
-            HookAction::Run { .. } | HookAction::Post(_) | HookAction::Signal { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 

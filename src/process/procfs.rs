@@ -38,7 +38,7 @@ fn children_among_all() -> io::Result<Vec<Pid>> {
         match parent_of(process) {
             Ok(parent) if parent == Some(us) => found.push(process),
             Err(error) if !is_gone(&error) => return Err(error),
-            Ok(_) | Err(_) => {}
+            _ => {}
         }
     }
     Ok(found)

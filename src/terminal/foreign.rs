@@ -45,11 +45,12 @@ impl<'a> ForeignElection<'a> {
 
     fn of(family: ForeignClient, election: &'a Election, now: SystemTime) -> Option<Self> {
         let Election { znodes, claim, .. } = election;
-        let is_its =
-            |znode: &&Znode| znode.foreign.as_ref().is_some_and(|queue| queue.family == family);
-        let its: Vec<_> = znodes.iter().filter(is_its).collect();
-        let contender = |znode: &&'a Znode| ForeignContender::of(znode, now);
-        let mut contenders: Vec<_> = its.iter().filter_map(contender).collect();
+        let its: Vec<_> = znodes
+            .iter()
+            .filter(|znode| znode.foreign.as_ref().is_some_and(|queue| queue.family == family))
+            .collect();
+        let mut contenders: Vec<_> =
+            its.iter().filter_map(|znode| ForeignContender::of(znode, now)).collect();
         contenders.sort_by_key(|contender| contender.number);
         if contenders.is_empty() {
             return None;

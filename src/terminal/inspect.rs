@@ -169,12 +169,16 @@ impl<'a> InspectedElection<'a> {
     ) -> Self {
         let exists = election.is_some();
         let znodes = election.map(|election| &*election.znodes).unwrap_or_default();
-        let is_queued = |znode: &&Znode| znode.sequence.is_some() && znode.session.is_some();
-        let queue: Vec<_> = znodes.iter().filter(is_queued).collect();
+        let queue: Vec<_> = znodes
+            .iter()
+            .filter(|znode| znode.sequence.is_some() && znode.session.is_some())
+            .collect();
         let tokens: Vec<_> = queue.iter().map(|znode| znode.token).collect();
-        let member =
-            |(at, znode): (usize, &&'a Znode)| QueuedMember::of(znode, at, &tokens, family, now);
-        let members: Vec<_> = queue.iter().enumerate().filter_map(member).collect();
+        let members: Vec<_> = queue
+            .iter()
+            .enumerate()
+            .filter_map(|(at, znode)| QueuedMember::of(znode, at, &tokens, family, now))
+            .collect();
         let named = |wanted: fn(&Znode) -> bool| {
             znodes.iter().filter(|znode| wanted(znode)).map(|znode| &*znode.name).collect()
         };
@@ -227,25 +231,31 @@ impl<'a> InspectedElection<'a> {
             text += &match width {
                 Width::Wide => table(heading, rows),
                 Width::Narrow => {
-                    let narrow = |[
-                        id,
-                        is,
-                        names,
-                        state,
-                        priority,
-                        znode,
-                        token,
-                        age,
-                        at,
-                        version,
-                        ..,
-                    ]: [Cell; 12]| {
-                        [id, is, names, state, priority, znode, token, age, at, version]
-                    };
                     let [id, is, names, state, priority, znode, token, age, at, version, ..] =
                         heading;
                     let heading = [id, is, names, state, priority, znode, token, age, at, version];
-                    table(heading, rows.into_iter().map(narrow).collect())
+                    table(
+                        heading,
+                        rows.into_iter()
+                            .map(
+                                |[
+                                    id,
+                                    is,
+                                    names,
+                                    state,
+                                    priority,
+                                    znode,
+                                    token,
+                                    age,
+                                    at,
+                                    version,
+                                    ..,
+                                ]: [Cell; 12]| {
+                                    [id, is, names, state, priority, znode, token, age, at, version]
+                                },
+                            )
+                            .collect(),
+                    )
                 }
             };
         }
@@ -253,13 +263,13 @@ impl<'a> InspectedElection<'a> {
             text.push('\n');
             text += &ForeignElection::shown(&self.foreign);
         }
-        let impostors = self
+        let non_ephemeral = self
             .non_ephemeral
             .iter()
             .map(|name| (*name, "of no session, passed over: delete it", BAD));
         let unknown_clients =
             self.unknown_znodes.iter().map(|name| (*name, "an unknown client", ODD));
-        let others: Vec<_> = impostors
+        let others: Vec<_> = non_ephemeral
             .chain(unknown_clients)
             .map(|(name, is, style)| [Cell::new(name), Cell::new(is).style(style)])
             .collect();

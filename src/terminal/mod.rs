@@ -68,7 +68,7 @@ impl ClientCommand {
             Self::Guarded(GuardedCommand { holder: HoldingProcess::Itself(config), .. }) => {
                 Some(&config.settings)
             }
-            Self::Ask { .. } | Self::Guarded(_) | Self::Config(_) => None,
+            _ => None,
         }
     }
 
@@ -80,7 +80,7 @@ impl ClientCommand {
             | Self::Guarded(GuardedCommand { command, .. }) => {
                 command.first().map(OsString::as_os_str)
             }
-            Self::Ask { .. } | Self::Inspect { .. } | Self::Config(_) => None,
+            _ => None,
         }
     }
 }

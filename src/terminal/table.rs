@@ -42,8 +42,10 @@ pub(super) fn table<const N: usize>(heading: [&str; N], rows: Vec<[Cell; N]>) ->
 
 /// Names and what they stand for, one pair a line.
 pub(super) fn pairs(rows: Vec<(&str, Cell)>) -> String {
-    let named = |(name, cell)| [Cell::new(name).style(Style::new().bold()), cell];
-    let rows: Vec<_> = rows.into_iter().map(named).collect();
+    let rows: Vec<_> = rows
+        .into_iter()
+        .map(|(name, cell)| [Cell::new(name).style(Style::new().bold()), cell])
+        .collect();
     aligned(&rows)
 }
 

@@ -4,10 +4,10 @@ use super::Width;
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use crate::api::{
-    Application, BarrierMember, BarrierNames, BarrierRole, BarrierState, ConfigNames, Done,
-    History, Hook, HookRun, Leader, LeaderEvent, LeaderState, LockMode, LockNames, LockPlace,
-    LockQueue, LockState, Members, OwnBarrier, OwnLock, OwnProblem, QueueMember, Restart, Role,
-    Standby, Status, SyncedFile, SyncedFileStatus, Term, Transferred,
+    Application, BarrierNames, BarrierRole, BarrierState, ConfigNames, Done, History, Hook,
+    HookRun, Leader, LeaderEvent, LeaderState, LockMode, LockNames, LockPlace, LockQueue,
+    LockState, Members, OwnBarrier, OwnLock, OwnProblem, QueueMember, Restart, Role, Standby,
+    Status, SyncedFile, SyncedFileStatus, Transferred,
 };
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
@@ -65,8 +65,8 @@ impl HumanView for Status {
         ]);
         rows.extend(lease(leads, self.valid_for_ms));
         let since_of = |kind: &str, start: &str| {
-            let is_it = |it: &&OwnProblem| it.kind == kind && it.problem.starts_with(start);
-            let own = self.problems.iter().find(is_it);
+            let own =
+                self.problems.iter().find(|own| own.kind == kind && own.problem.starts_with(start));
             own.map(|own| format!(" (since {})", own.since)).unwrap_or_default()
         };
         let since = |kind: &str| since_of(kind, "");
@@ -160,36 +160,41 @@ impl HumanView for Status {
 impl HumanView for Members {
     fn view(&self, width: Width) -> String {
         let leader = self.members.iter().find(|member| member.is_leader);
-        let row = |member: &QueueMember| {
-            let QueueMember { is_leader, is_self, .. } = *member;
-            let style = if is_leader { GOOD } else { PLAIN };
-            let agrees = leader.is_some_and(|leader| member.names == leader.id);
-            [
-                Cell::of(member.id.as_deref()).style(style),
-                Cell::new(&marks(is_leader, member.standby.as_ref(), is_self)).style(style),
-                Cell::new(&member.znode),
-                Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
-                Cell::of(member.address.as_deref()),
-                Cell::of(member.version.as_deref()),
-                condition(member.unhealthy, member.hooks_failing),
-                Cell::new(&member.priority.to_string()),
-                Cell::of(member.since.as_deref()),
-                Cell::new(&labels(&member.labels)),
-            ]
-        };
         let heading = [
             "ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "WRONG", "PRIORITY", "SINCE",
             "LABELS",
         ];
-        let rows: Vec<_> = self.members.iter().map(row).collect();
+        let rows: Vec<_> = self
+            .members
+            .iter()
+            .map(|member| {
+                let QueueMember { is_leader, is_self, .. } = *member;
+                let style = if is_leader { GOOD } else { PLAIN };
+                let agrees = leader.is_some_and(|leader| member.names == leader.id);
+                [
+                    Cell::of(member.id.as_deref()).style(style),
+                    Cell::new(&marks(is_leader, member.standby.as_ref(), is_self)).style(style),
+                    Cell::new(&member.znode),
+                    Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
+                    Cell::of(member.address.as_deref()),
+                    Cell::of(member.version.as_deref()),
+                    condition(member.unhealthy, member.hooks_failing),
+                    Cell::new(&member.priority.to_string()),
+                    Cell::of(member.since.as_deref()),
+                    Cell::new(&labels(&member.labels)),
+                ]
+            })
+            .collect();
         let queue = match width {
             Width::Wide => table(heading, rows),
             Width::Narrow => {
                 let [id, is, znode, names, address, version, ..] = heading;
-                let narrow = |[id, is, znode, names, address, version, ..]: [Cell; 10]| {
-                    [id, is, znode, names, address, version]
-                };
-                let rows = rows.into_iter().map(narrow).collect();
+                let rows = rows
+                    .into_iter()
+                    .map(|[id, is, znode, names, address, version, ..]| {
+                        [id, is, znode, names, address, version]
+                    })
+                    .collect();
                 table([id, is, znode, names, address, version], rows)
             }
         };
@@ -217,18 +222,23 @@ pub(super) fn condition(unhealthy: bool, hooks_failing: u32) -> Cell {
 
 impl HumanView for History {
     fn view(&self, _: Width) -> String {
-        let row = |term: &Term| {
-            let lasts = term.to.is_none();
-            [
-                Cell::new(&term.from),
-                Cell::new(term.to.as_deref().unwrap_or("now")),
-                Cell::new(&term.id).style(if lasts { GOOD } else { PLAIN }),
-                Cell::new(if term.is_self { "self" } else { "" }),
-                Cell::new(&term.token.to_string()),
-                Cell::of(term.ended.as_deref()),
-            ]
-        };
-        table(["FROM", "TO", "ID", "IS", "TOKEN", "ENDED"], self.terms.iter().map(row).collect())
+        table(
+            ["FROM", "TO", "ID", "IS", "TOKEN", "ENDED"],
+            self.terms
+                .iter()
+                .map(|term| {
+                    let lasts = term.to.is_none();
+                    [
+                        Cell::new(&term.from),
+                        Cell::new(term.to.as_deref().unwrap_or("now")),
+                        Cell::new(&term.id).style(if lasts { GOOD } else { PLAIN }),
+                        Cell::new(if term.is_self { "self" } else { "" }),
+                        Cell::new(&term.token.to_string()),
+                        Cell::of(term.ended.as_deref()),
+                    ]
+                })
+                .collect(),
+        )
     }
 }
 
@@ -246,7 +256,7 @@ impl HumanView for ConfigNames {
 
 impl HumanView for LockQueue {
     fn view(&self, _: Width) -> String {
-        let row = |place: &LockPlace, holds: bool| {
+        fn row(place: &LockPlace, holds: bool) -> [Cell; 6] {
             let style = if holds { GOOD } else { PLAIN };
             [
                 Cell::of(place.member.as_deref()).style(style),
@@ -256,7 +266,7 @@ impl HumanView for LockQueue {
                 Cell::new(&place.since),
                 Cell::new(&place.znode),
             ]
-        };
+        }
         let holders = self.holders.iter().map(|place| row(place, true));
         let waiting = self.waiting.iter().map(|place| row(place, false));
         table(["MEMBER", "IS", "MODE", "TOKEN", "SINCE", "ZNODE"], holders.chain(waiting).collect())
@@ -271,17 +281,22 @@ impl HumanView for BarrierNames {
 
 impl HumanView for BarrierState {
     fn view(&self, _: Width) -> String {
-        let row = |present: &BarrierMember| {
-            let style = if present.inside { GOOD } else { PLAIN };
-            [
-                Cell::of(present.member.as_deref()).style(style),
-                Cell::new(if present.inside { "inside" } else { "waits" }).style(style),
-                Cell::new(&present.token.to_string()),
-                Cell::new(&present.since),
-                Cell::new(&present.znode),
-            ]
-        };
-        table(["MEMBER", "IS", "TOKEN", "SINCE", "ZNODE"], self.members.iter().map(row).collect())
+        table(
+            ["MEMBER", "IS", "TOKEN", "SINCE", "ZNODE"],
+            self.members
+                .iter()
+                .map(|present| {
+                    let style = if present.inside { GOOD } else { PLAIN };
+                    [
+                        Cell::of(present.member.as_deref()).style(style),
+                        Cell::new(if present.inside { "inside" } else { "waits" }).style(style),
+                        Cell::new(&present.token.to_string()),
+                        Cell::new(&present.since),
+                        Cell::new(&present.znode),
+                    ]
+                })
+                .collect(),
+        )
     }
 }
 

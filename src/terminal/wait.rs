@@ -47,9 +47,11 @@ pub(super) async fn wait(
         return Err(become_program(program, arguments, &state));
     }
     let leader = state.leader.as_ref();
-    let view =
-        |_| leader.map(|leader| views::sentence(leader, state.is_self) + "\n").unwrap_or_default();
-    print(&formed(form, view, answer.text())?)
+    print(&formed(
+        form,
+        |_| leader.map(|leader| views::sentence(leader, state.is_self) + "\n").unwrap_or_default(),
+        answer.text(),
+    )?)
 }
 
 /// Returns only if that fails. The program knows the leader as hooks do.

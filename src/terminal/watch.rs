@@ -83,8 +83,7 @@ async fn follow(
         for ReceivedEvent { name, id, data } in reader.read(bytes) {
             match serde_json::from_str::<api::LeaderEvent>(&data) {
                 Ok(event) => {
-                    let view = |_| views::event(&name, &event);
-                    match formed(form, view, &named(&name, &data)) {
+                    match formed(form, |_| views::event(&name, &event), &named(&name, &data)) {
                         Ok(text) => print(&text)?,
                         Err(trouble) => remark(&trouble.told().1.unwrap_or_default()),
                     }
@@ -149,7 +148,7 @@ impl EventReader {
                 }
                 Some(("data", data)) => self.event.data += data,
                 // A comment, or what another version says.
-                Some(_) | None => {}
+                _ => {}
             }
         }
         events

@@ -184,13 +184,14 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
     }
     name_foreign(connection, root, naming, &mut znodes).await?;
     znodes.sort_by(|a, b| {
-        let place = |znode: &Znode| (znode.sequence.is_none(), znode.sequence);
+        fn place(znode: &Znode) -> (bool, Option<Sequence>) {
+            (znode.sequence.is_none(), znode.sequence)
+        }
         place(a).cmp(&place(b)).then_with(|| a.name.cmp(&b.name))
     });
     let claim = match naming.family() {
         None => {
-            let is_claim = |znode: &Znode| format!("{root}/{}", znode.name) == claim_path;
-            let at = znodes.iter().position(is_claim);
+            let at = znodes.iter().position(|znode| format!("{root}/{}", znode.name) == claim_path);
             at.map(|at| znodes.remove(at))
         }
         Some(_) => {
@@ -220,9 +221,10 @@ async fn name_foreign(
     naming: &ZnodeNames,
     znodes: &mut [Znode],
 ) -> Result<(), Error> {
-    let is_other = |znode: &&mut Znode| znode.sequence.is_none() && znode.session.is_some();
     let mut asked = vec![];
-    for znode in znodes.iter_mut().filter(is_other) {
+    for znode in
+        znodes.iter_mut().filter(|znode| znode.sequence.is_none() && znode.session.is_some())
+    {
         let Some((family, number)) = foreign_name(&znode.name, naming) else { continue };
         let path = format!("{root}/{}", znode.name);
         let foreign = znode.foreign.insert(Foreign { family, number, id: None });

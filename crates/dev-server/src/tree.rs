@@ -193,14 +193,18 @@ impl Tree {
     /// The znodes that the server itself deletes: containers that had children and have none, and those without children
     /// that nothing has changed for longer than their TTL (`ContainerManager`).
     pub(crate) fn outlived(&self, wall_ms: i64) -> Vec<String> {
-        let is_outlived = |node: &Node| match node.meta.owner {
-            _ if !node.children.is_empty() => false,
-            Owner::Container => node.meta.creations > 0,
-            Owner::Ttl(ttl_ms) => wall_ms.saturating_sub(node.meta.mtime_ms) > ttl_ms,
-            Owner::Tree | Owner::Session(_) => false,
-        };
         let candidates = self.containers.iter().chain(&self.with_ttl);
-        candidates.filter(|path| self.node(path).is_some_and(is_outlived)).cloned().collect()
+        candidates
+            .filter(|path| {
+                self.node(path).is_some_and(|node: &Node| match node.meta.owner {
+                    _ if !node.children.is_empty() => false,
+                    Owner::Container => node.meta.creations > 0,
+                    Owner::Ttl(ttl_ms) => wall_ms.saturating_sub(node.meta.mtime_ms) > ttl_ms,
+                    Owner::Tree | Owner::Session(_) => false,
+                })
+            })
+            .cloned()
+            .collect()
     }
 
     /// The number of znodes as the real server counts them, which knows the root by two names.

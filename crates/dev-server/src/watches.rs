@@ -66,10 +66,8 @@ impl Watches {
                 self.by_path.get(watched).into_iter().flatten().copied().collect();
             for connection in connections {
                 match self.mode(watched, connection) {
-                    WatchMode::Recursive => {
-                        if kind != EventKind::ChildrenChanged {
-                            notified.insert(connection);
-                        }
+                    WatchMode::Recursive if kind != EventKind::ChildrenChanged => {
+                        notified.insert(connection);
                     }
                     WatchMode::Persistent if watched == path => {
                         notified.insert(connection);
@@ -78,7 +76,7 @@ impl Watches {
                         notified.insert(connection);
                         self.forget(watched, connection);
                     }
-                    WatchMode::Persistent | WatchMode::OneShot => {}
+                    _ => {}
                 }
             }
         }

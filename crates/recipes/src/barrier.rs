@@ -94,8 +94,11 @@ impl Reading {
         entries.sort_unstable_by_key(|entry| entry.sequence);
         let of_ready = ready.and_then(|ready| ready.size);
         let size = of_ready.or_else(|| entries.iter().find_map(|entry| entry.size));
-        let agree = |entry: &&BarrierEntry| entry.size.is_none() || entry.size == size;
-        let members = entries.iter().filter(agree).map(|entry| entry.sequence).collect();
+        let members = entries
+            .iter()
+            .filter(|entry: &&BarrierEntry| entry.size.is_none() || entry.size == size)
+            .map(|entry| entry.sequence)
+            .collect();
         Self { round, size, members, ready: ready.map(|ready| ready.last) }
     }
 }
@@ -191,14 +194,7 @@ impl Barrier {
         match self.stage {
             Stage::NoSession => self.join(),
             Stage::OutsideNoSession(inside) => self.look(inside),
-            Stage::Joining
-            | Stage::Waiting { .. }
-            | Stage::Open { .. }
-            | Stage::Inside { .. }
-            | Stage::Leaving { .. }
-            | Stage::Outside { .. }
-            | Stage::Withdrawing(_)
-            | Stage::Over => vec![],
+            _ => vec![],
         }
     }
 
@@ -244,11 +240,7 @@ impl Barrier {
                 self.stage = Stage::Leaving { ticket, inside };
                 vec![Effect::Do(Action::Leave(ticket))]
             }
-            Stage::Leaving { .. }
-            | Stage::Outside { .. }
-            | Stage::OutsideNoSession(_)
-            | Stage::Withdrawing(_)
-            | Stage::Over => vec![],
+            _ => vec![],
         }
     }
 
@@ -258,16 +250,7 @@ impl Barrier {
             Stage::Inside { ticket, .. } if session.lease_left(now).is_none() => {
                 self.withdraw(ticket, End::Lost(Loss::LeaseRanOut))
             }
-            Stage::NoSession
-            | Stage::Joining
-            | Stage::Waiting { .. }
-            | Stage::Open { .. }
-            | Stage::Inside { .. }
-            | Stage::Leaving { .. }
-            | Stage::Outside { .. }
-            | Stage::OutsideNoSession(_)
-            | Stage::Withdrawing(_)
-            | Stage::Over => vec![],
+            _ => vec![],
         }
     }
 
@@ -291,27 +274,11 @@ impl Barrier {
                     *watched = None;
                     vec![Effect::Do(Action::Read)]
                 }
-                Stage::NoSession
-                | Stage::Joining
-                | Stage::Waiting { .. }
-                | Stage::Open { .. }
-                | Stage::Inside { .. }
-                | Stage::Leaving { .. }
-                | Stage::Outside { .. }
-                | Stage::OutsideNoSession(_)
-                | Stage::Withdrawing(_)
-                | Stage::Over => vec![],
+                _ => vec![],
             },
             Event::Changed => match self.stage {
                 Stage::Waiting { .. } | Stage::Outside { .. } => vec![Effect::Do(Action::Read)],
-                Stage::NoSession
-                | Stage::Joining
-                | Stage::Open { .. }
-                | Stage::Inside { .. }
-                | Stage::Leaving { .. }
-                | Stage::OutsideNoSession(_)
-                | Stage::Withdrawing(_)
-                | Stage::Over => vec![],
+                _ => vec![],
             },
             Event::Left => self.on_left(),
         }
@@ -323,14 +290,7 @@ impl Barrier {
             Stage::Waiting { watched, .. } | Stage::Outside { watched, .. } => {
                 watched.map(Action::Prove)
             }
-            Stage::NoSession
-            | Stage::Joining
-            | Stage::Open { .. }
-            | Stage::Inside { .. }
-            | Stage::Leaving { .. }
-            | Stage::OutsideNoSession(_)
-            | Stage::Withdrawing(_)
-            | Stage::Over => None,
+            _ => None,
         }
     }
 
@@ -350,11 +310,7 @@ impl Barrier {
             | Stage::Inside { ticket, .. }
             | Stage::Leaving { ticket, .. } => Some(ticket),
             Stage::Withdrawing(ticket) => ticket,
-            Stage::NoSession
-            | Stage::Joining
-            | Stage::Outside { .. }
-            | Stage::OutsideNoSession(_)
-            | Stage::Over => None,
+            _ => None,
         }
     }
 
@@ -411,15 +367,7 @@ impl Barrier {
                 self.stage = Stage::Withdrawing(Some(ticket));
                 vec![Effect::Do(Action::Leave(ticket))]
             }
-            Stage::NoSession
-            | Stage::Waiting { .. }
-            | Stage::Open { .. }
-            | Stage::Inside { .. }
-            | Stage::Leaving { .. }
-            | Stage::Outside { .. }
-            | Stage::OutsideNoSession(_)
-            | Stage::Withdrawing(Some(_))
-            | Stage::Over => vec![],
+            _ => vec![],
         }
     }
 
@@ -433,16 +381,7 @@ impl Barrier {
                 vec![Effect::Ended(End::Lost(Loss::Deleted))]
             }
             // A znode that should go is deleted, whatever ended the membership.
-            Stage::NoSession
-            | Stage::Joining
-            | Stage::Waiting { .. }
-            | Stage::Open { .. }
-            | Stage::Inside { .. }
-            | Stage::Leaving { .. }
-            | Stage::Outside { .. }
-            | Stage::OutsideNoSession(_)
-            | Stage::Withdrawing(_)
-            | Stage::Over => vec![],
+            _ => vec![],
         }
     }
 
@@ -453,14 +392,7 @@ impl Barrier {
                 self.stage = Stage::Over;
                 vec![]
             }
-            Stage::NoSession
-            | Stage::Joining
-            | Stage::Waiting { .. }
-            | Stage::Open { .. }
-            | Stage::Inside { .. }
-            | Stage::Outside { .. }
-            | Stage::OutsideNoSession(_)
-            | Stage::Over => vec![],
+            _ => vec![],
         }
     }
 
@@ -470,14 +402,7 @@ impl Barrier {
                 self.on_read_in_front(session, now, reading, ticket, watched)
             }
             Stage::Outside { inside, watched } => self.on_read_outside(reading, inside, watched),
-            Stage::NoSession
-            | Stage::Joining
-            | Stage::Open { .. }
-            | Stage::Inside { .. }
-            | Stage::Leaving { .. }
-            | Stage::OutsideNoSession(_)
-            | Stage::Withdrawing(_)
-            | Stage::Over => vec![],
+            _ => vec![],
         }
     }
 

@@ -120,10 +120,7 @@ impl Contender {
     pub(crate) fn predecessors(&self) -> Option<&Predecessors> {
         match &self.place {
             ContenderState::Behind(predecessors) => Some(predecessors),
-            ContenderState::Locating(_)
-            | ContenderState::Claiming { .. }
-            | ContenderState::Refused
-            | ContenderState::Holding(_) => None,
+            _ => None,
         }
     }
 
@@ -135,10 +132,7 @@ impl Contender {
     pub(crate) fn way(&self) -> Option<AcquiredBy> {
         match self.place {
             ContenderState::Holding(way) => Some(way),
-            ContenderState::Locating(_)
-            | ContenderState::Behind(_)
-            | ContenderState::Claiming { .. }
-            | ContenderState::Refused => None,
+            _ => None,
         }
     }
 
@@ -353,12 +347,7 @@ impl Contender {
         match self.place {
             ContenderState::Claiming { sent_at: claimed_at } if claimed_at <= sent_at => {}
             ContenderState::Holding(_) => {}
-            ContenderState::Locating(_)
-            | ContenderState::Behind(_)
-            | ContenderState::Claiming { .. }
-            | ContenderState::Refused => {
-                return AfterRefusal::Ignored;
-            }
+            _ => return AfterRefusal::Ignored,
         }
         // Compared by token, since a re-created path has the same numbers again.
         let is_ahead = match holder {

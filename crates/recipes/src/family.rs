@@ -137,7 +137,9 @@ impl ForeignClient {
     }
 
     fn reads(self, name: &str) -> NameMeaning {
-        let or = |ranks: bool, otherwise| if ranks { NameMeaning::Ranks } else { otherwise };
+        fn or(ranks: bool, otherwise: NameMeaning) -> NameMeaning {
+            if ranks { NameMeaning::Ranks } else { otherwise }
+        }
         match self {
             // Names of other clients are ranked by the whole name.
             Self::CuratorLatch | Self::CuratorSelector => NameMeaning::Ranks,
@@ -166,8 +168,12 @@ impl ForeignClient {
     /// in a line is replaced, and what is too long is cut. `None` if it says nothing.
     pub fn id(data: &[u8]) -> Option<String> {
         let text = String::from_utf8_lossy(data);
-        let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
-        let id: String = text.trim().chars().take(LONGEST_ID).map(shown).collect();
+        let id: String = text
+            .trim()
+            .chars()
+            .take(LONGEST_ID)
+            .map(|c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+            .collect();
         (!id.is_empty()).then_some(id)
     }
 
@@ -241,11 +247,11 @@ fn is_hex(text: &str, digits: usize) -> bool {
 }
 
 fn is_uuid(text: &str) -> bool {
-    let is_in_place = |(at, b): (usize, u8)| match at {
-        8 | 13 | 18 | 23 => b == b'-',
-        _ => b.is_ascii_hexdigit(),
-    };
-    text.len() == 36 && text.bytes().enumerate().all(is_in_place)
+    text.len() == 36
+        && text.bytes().enumerate().all(|(at, b): (usize, u8)| match at {
+            8 | 13 | 18 | 23 => b == b'-',
+            _ => b.is_ascii_hexdigit(),
+        })
 }
 
 /// Returns by what Curator sorts: the text behind the last of these, else the whole name.

@@ -44,7 +44,6 @@
 //!     session of its maker ends. So a member at a server that lost a transaction leads beside another for no longer than
 //!     it takes its claim to be refused, and only by the notification.
 
-#![deny(clippy::wildcard_enum_match_arm)]
 #![allow(rustdoc::private_intra_doc_links, reason = "the map names private modules")]
 
 pub mod barrier;

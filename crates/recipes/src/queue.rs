@@ -96,8 +96,9 @@ impl Predecessors {
     /// Returns two members that were not created in the order of their numbers, if any are known: one of them was made
     /// by hand.
     pub(crate) fn out_of_order(&self, own: Ticket) -> Option<(Sequence, Sequence)> {
-        let ticket =
-            |sequence, token: Option<FencingToken>| token.map(|token| Ticket { sequence, token });
+        fn ticket(sequence: Sequence, token: Option<FencingToken>) -> Option<Ticket> {
+            token.map(|token| Ticket { sequence, token })
+        }
         let head = ticket(self.head.sequence(), self.head_token);
         let predecessor = ticket(self.predecessor, self.predecessor_token);
         let pairs = [(head, predecessor), (head, Some(own)), (predecessor, Some(own))];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The known life of one ZooKeeper session.
 ///
-/// Invariant: while [`Session::lease_left`] says so, the servers have not ended the session, so none of its ephemeral
+/// Invariant: while [`LeasedSession::lease_left`] says so, the servers have not ended the session, so none of its ephemeral
 /// znodes is gone, unless the session itself or an unknown client's force deleted it. It does not matter which znode was
 /// written, nor for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,8 +77,8 @@ impl LeasedSession {
         policy.lease_duration(timeout, HeartbeatInterval::Normal)?;
         self.timeout = self.timeout.min(timeout);
         self.history = self.history.resumed(sent_at, now, self.timeout, &policy.margins);
-        let cut = |lease: Lease| lease.cut_to(policy.lease_duration(timeout, lease.interval()));
-        self.lease = self.lease.map(cut);
+        self.lease =
+            self.lease.map(|lease| lease.cut_to(policy.lease_duration(timeout, lease.interval())));
         Some(self)
     }
 
@@ -147,8 +147,9 @@ impl LeasedSession {
             let duration = self.policy.lease_duration(self.timeout, interval)?;
             Some(Lease::granted(sent_at, duration, interval))
         });
-        let longer = |lease: &Lease| self.lease.is_none_or(|known| known.until() < lease.until());
-        self.lease = granted.filter(longer).or(self.lease);
+        self.lease = granted
+            .filter(|lease| self.lease.is_none_or(|known| known.until() < lease.until()))
+            .or(self.lease);
     }
 
     /// Drops the lease that the session's writes have earned so far.

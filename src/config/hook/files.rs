@@ -20,7 +20,9 @@ pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Resul
     let mut kept = BTreeSet::new();
     let mut keep = |key: String, file: &Path| {
         check_replaceable(file).map_err(|flaw| flaw.in_file(&key, file))?;
-        let flaw = || ValueError::new("is the file of another hook or value already");
+        fn flaw() -> ValueError {
+            ValueError::new("is the file of another hook or value already")
+        }
         let twice = || flaw().remedy("give each its own").in_file(&key, file);
         if kept.insert(file.to_owned()) { Ok(()) } else { Err(twice()) }
     };
@@ -31,10 +33,7 @@ pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Resul
                     .map_err(|flaw| flaw.in_file(format!("hook[{n}].secret_file"), file))?;
             }
             HookAction::Keep { file, .. } => keep(format!("hook[{n}].file"), file)?,
-            HookAction::Run { .. }
-            | HookAction::Post(_)
-            | HookAction::Signal { .. }
-            | HookAction::Label(_) => {}
+            _ => {}
         }
     }
     let mut values = values.iter().enumerate();
@@ -57,8 +56,7 @@ pub fn replaceable(file: &Path) -> Result<(), String> {
 pub fn no_directory(key: &str, file: &Path) -> Option<String> {
     // A name alone is of the working directory.
     let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty())?;
-    let told = || format!("{key}: {}", without_directory(file, directory));
-    (!directory.is_dir()).then(told)
+    (!directory.is_dir()).then(|| format!("{key}: {}", without_directory(file, directory)))
 }
 
 fn without_directory(file: &Path, directory: &Path) -> String {
@@ -87,8 +85,9 @@ fn check_replaceable(file: &Path) -> Result<(), ValueError> {
 }
 
 fn read_secret(file: &Path) -> Result<Vec<u8>, ValueError> {
-    let flaw = |why| ValueError::new(why).remedy("name a file with one line, the secret");
-    files::read(file, Size::Line).map_err(flaw).and_then(|text| secret_in(&text))
+    files::read(file, Size::Line)
+        .map_err(|why| ValueError::new(why).remedy("name a file with one line, the secret"))
+        .and_then(|text| secret_in(&text))
 }
 
 fn secret_in(text: &[u8]) -> Result<Vec<u8>, ValueError> {
@@ -99,8 +98,9 @@ fn secret_in(text: &[u8]) -> Result<Vec<u8>, ValueError> {
     let Some(encoded) = written.strip_prefix(b"whsec_") else { return Ok(written.to_vec()) };
     let secret = BASE64_STANDARD.decode(encoded).ok().filter(|secret| !secret.is_empty());
     let remedy = "write whsec_ and the secret in Base64, or a secret without whsec_";
-    let flaw = || ValueError::new("holds a secret that is not Base64 after whsec_").remedy(remedy);
-    secret.ok_or_else(flaw)
+    secret.ok_or_else(|| {
+        ValueError::new("holds a secret that is not Base64 after whsec_").remedy(remedy)
+    })
 }
 
 #[cfg(test)]

@@ -38,10 +38,13 @@ impl HookConfig {
         written: &[HookKeys],
         pod: &pod::PodEnvironment,
     ) -> Result<Vec<Self>, ConfigError> {
-        let hook = |(n, keys): (usize, &HookKeys)| {
-            Self::new(keys, pod).map_err(|error| error.within(&format!("hook[{n}]")))
-        };
-        written.iter().enumerate().map(hook).collect()
+        written
+            .iter()
+            .enumerate()
+            .map(|(n, keys)| {
+                Self::new(keys, pod).map_err(|error| error.within(&format!("hook[{n}]")))
+            })
+            .collect()
     }
 
     fn new(keys: &HookKeys, pod: &pod::PodEnvironment) -> Result<Self, ConfigError> {
@@ -184,14 +187,13 @@ fn changes(written: &[String]) -> Result<Vec<ChangeKind>, ValueError> {
     if written.is_empty() {
         return Err(ValueError::new("is empty").remedy(CHANGES));
     }
-    let kind = |name: &String| {
+    written.iter().map(|name| {
         ChangeKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
             ValueError::new(format!("has {name:?}, which is not a change")).remedy(
                 "write \"became-leader\", \"lost-leadership\", \"leader-changed\" or \"leader-lost\"",
             )
         })
-    };
-    written.iter().map(kind).collect()
+    }).collect()
 }
 
 fn check_command(written: &[String]) -> Result<(), ValueError> {

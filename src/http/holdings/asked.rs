@@ -79,9 +79,7 @@ impl RegisteredHolding {
         let (state, token) = match self.published.borrow().at(now) {
             HoldingView::Held { token, .. } => (LockState::Held, Some(token.0)),
             HoldingView::Waiting { .. } => (LockState::Waiting, None),
-            HoldingView::Gathering { .. } | HoldingView::Leaving | HoldingView::Ended(_) => {
-                return None;
-            }
+            _ => return None,
         };
         let (mode, slots) = mode_words(mode);
         let lock = self.name.to_string();

@@ -95,10 +95,7 @@ impl HoldingHandle {
     pub(super) async fn changed(&mut self, judged: HoldingView) {
         let lease_end = match judged {
             HoldingView::Held { until, .. } => Some(until),
-            HoldingView::Waiting { .. }
-            | HoldingView::Gathering { .. }
-            | HoldingView::Leaving
-            | HoldingView::Ended(_) => None,
+            _ => None,
         };
         tokio::select! {
             _ = self.published.changed() => {}
@@ -182,9 +179,7 @@ impl WaitLimit {
         let waits_for_others = match judged {
             HoldingView::Waiting { ahead } => ahead > Some(0),
             HoldingView::Gathering { present } => present.is_some(),
-            HoldingView::Held { .. } | HoldingView::Leaving | HoldingView::Ended(_) => {
-                return false;
-            }
+            _ => return false,
         };
         let to_try = if waits_for_others { Duration::ZERO } else { self.to_try };
         self.until.is_some_and(|until| now >= until.after(to_try))
@@ -204,9 +199,7 @@ impl HoldingClaim {
             HoldingView::Held { .. } => true,
             // By its client's own wish.
             HoldingView::Leaving | HoldingView::Ended(Ended::AllLeft) => return true,
-            HoldingView::Waiting { .. } | HoldingView::Gathering { .. } | HoldingView::Ended(_) => {
-                false
-            }
+            _ => false,
         };
         is_held
             && self.published.has_changed().is_ok()

@@ -301,7 +301,9 @@ fn lock_name(written: &str) -> Result<HoldingName, ProblemResponse> {
 }
 
 fn lock_mode(mode: Option<&str>, slots: Option<&str>) -> Result<Mode, ProblemResponse> {
-    let wrong = |why: String| Err(ProblemResponse::bad_request(why));
+    fn wrong(why: String) -> Result<Mode, ProblemResponse> {
+        Err(ProblemResponse::bad_request(why))
+    }
     match (mode, slots) {
         (None | Some("exclusive"), None) => Ok(Mode::Exclusive),
         (Some("shared"), None) => Ok(Mode::Shared),

@@ -163,7 +163,7 @@ impl HoldingStream {
                     let body = self.told.gathering(present);
                     return Some(framed("waiting", None, &api::json(&body)));
                 }
-                HoldingView::Waiting { .. } | HoldingView::Gathering { .. } => {}
+                _ => {}
             }
             let next = self.patience.next(now).filter(|_| judged.is_waiting());
             tokio::select! {
@@ -211,11 +211,7 @@ impl HoldingStream {
         self.said = said;
         let until = match said {
             LastEvent::Holds { until } => Some(until),
-            LastEvent::Nothing
-            | LastEvent::Waits { .. }
-            | LastEvent::Gathers { .. }
-            | LastEvent::Leaves
-            | LastEvent::Ended => None,
+            _ => None,
         };
         if let Some(claim) = &self.claim {
             claim.says_held(until.is_some());

@@ -9,7 +9,9 @@ use axum::http::{HeaderMap, HeaderValue, header};
 /// # Errors
 /// The headers say what no version can be, or contradict each other.
 pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, ProblemResponse> {
-    let wrong = |why: &str| Err(ProblemResponse::bad_request(why));
+    fn wrong(why: &str) -> Result<Condition, ProblemResponse> {
+        Err(ProblemResponse::bad_request(why))
+    }
     let found = one(headers, header::IF_MATCH)?;
     let absent = one(headers, header::IF_NONE_MATCH)?;
     match (found.as_deref(), absent.as_deref()) {
@@ -27,7 +29,9 @@ pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, ProblemRespons
 
 /// Whether the client has this version already.
 pub(super) fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
-    let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+    fn weak(tag: &str) -> String {
+        tag.trim().trim_start_matches("W/").to_owned()
+    }
     let tag = tag.to_str().unwrap_or_default();
     headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
         let known = known.to_str().unwrap_or_default();

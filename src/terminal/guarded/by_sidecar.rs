@@ -79,7 +79,9 @@ impl SidecarStream {
     /// Publishes all events but the last, and returns that one.
     async fn last(&mut self, publisher: &watch::Sender<HoldingProgress>) -> HoldingProgress {
         let mut reader = EventReader::default();
-        let over = |why: &str| HoldingProgress::Over(format!("the sidecar {why}"));
+        fn over(why: &str) -> HoldingProgress {
+            HoldingProgress::Over(format!("the sidecar {why}"))
+        }
         loop {
             let frame = match timeout(SILENCE, self.incoming.frame()).await {
                 Ok(Some(Ok(frame))) => frame,

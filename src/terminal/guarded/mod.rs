@@ -109,12 +109,7 @@ impl HoldingProgress {
     fn lease(&self) -> Option<CommandLease> {
         match self {
             Self::Held(lease) => Some(*lease),
-            Self::Asked
-            | Self::Waits(_)
-            | Self::Leaving
-            | Self::AllLeft
-            | Self::NotInTime
-            | Self::Over(_) => None,
+            _ => None,
         }
     }
 }
@@ -225,11 +220,7 @@ impl GuardedCommand {
             match known {
                 HoldingProgress::AllLeft => return Ok(()),
                 HoldingProgress::Over(why) => return Err(unknown(&why)),
-                HoldingProgress::Asked
-                | HoldingProgress::Waits(_)
-                | HoldingProgress::Held(_)
-                | HoldingProgress::Leaving
-                | HoldingProgress::NotInTime => {}
+                _ => {}
             }
             let changed = standing.changed().await;
             changed.map_err(|_| unknown("its state can no longer be read"))?;
@@ -392,9 +383,12 @@ struct WaitSignals([(i32, Signal); 2]);
 
 impl WaitSignals {
     fn new() -> Result<Self, ClientError> {
-        let listen =
-            |kind: SignalKind| -> io::Result<_> { Ok((kind.as_raw_value(), signal(kind)?)) };
-        let both = || Ok([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?]);
+        fn listen(kind: SignalKind) -> Result<(i32, Signal), io::Error> {
+            Ok((kind.as_raw_value(), signal(kind)?))
+        }
+        fn both() -> Result<[(i32, Signal); 2], io::Error> {
+            Ok([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?])
+        }
         both().map(Self).map_err(|error: io::Error| {
             ClientError::Unrunnable(exec::FAILED, format!("cannot wait for signals: {error}"))
         })

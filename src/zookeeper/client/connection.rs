@@ -206,7 +206,9 @@ pub(crate) async fn connect(
     let left = left.clone();
     // Goes on when the caller stops waiting: a session that was opened has to be closed.
     tokio::spawn(async move { serve(&settings, &credentials, session, &left, opened).await });
-    let died = || Err(Failure::Unreachable("the connection's task died, see the log".into()));
+    fn died() -> Result<OpenedConnection, Failure> {
+        Err(Failure::Unreachable("the connection's task died, see the log".into()))
+    }
     open.await.unwrap_or_else(|_| died())
 }
 
@@ -238,9 +240,7 @@ async fn serve(
                 match states.changed().await {
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {}
                     SessionState::Disconnected => return ConnectionEnd::Connection,
-                    SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => {
-                        return ConnectionEnd::Session;
-                    }
+                    _ => return ConnectionEnd::Session,
                 }
             }
         } => ending,

@@ -304,8 +304,9 @@ fn credentials(login: &Login) -> Result<SecretString, ConfigError> {
     };
     let written = secret.expose_secret();
     let parts = written.split_once(':');
-    let makes_sense = |(user, password): &(&str, &str)| !user.is_empty() && !password.is_empty();
-    if parts.as_ref().is_some_and(makes_sense) && !written.contains(char::is_control) {
+    if parts.as_ref().is_some_and(|(user, password)| !user.is_empty() && !password.is_empty())
+        && !written.contains(char::is_control)
+    {
         return Ok(secret);
     }
     let flaw = ValueError::new("does not hold one line, user:password");

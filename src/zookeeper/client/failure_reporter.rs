@@ -73,7 +73,7 @@ impl<'a> FailureReporter<'a> {
                         Ok(Err(LibraryError(why))) if self.found != Some(Source::Servers) => {
                             self.report(&why);
                         }
-                        Ok(Err(_)) | Err(_) => {}
+                        _ => {}
                     }
                 }
             }

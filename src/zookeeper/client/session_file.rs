@@ -107,8 +107,8 @@ impl SessionFile {
         member: &str,
         clock: Clock,
     ) -> Result<OpenedSessionFile, String> {
-        let named = |what: String| format!("zookeeper.session_file {} {what}", path.display());
-        Self::open_unnamed(path, settings, member, clock).map_err(named)
+        Self::open_unnamed(path, settings, member, clock)
+            .map_err(|what| format!("zookeeper.session_file {} {what}", path.display()))
     }
 
     fn open_unnamed(
@@ -396,8 +396,9 @@ fn locked(path: &Path) -> Result<File, String> {
             }
             Err(error) => return Err(format!("cannot be locked: {error}")),
         }
-        let is_same = |it: fs::Metadata| (it.dev(), it.ino()) == (metadata.dev(), metadata.ino());
-        if fs::symlink_metadata(path).is_ok_and(is_same) {
+        if fs::symlink_metadata(path)
+            .is_ok_and(|file| (file.dev(), file.ino()) == (metadata.dev(), metadata.ino()))
+        {
             return Ok(file);
         }
     }

@@ -34,14 +34,13 @@ pub(super) async fn read(
     );
     let ((_, watcher), (names, stat)) = (watched?, listed?);
     let is_open = names.iter().any(|name| name == READY);
-    let named = |name: String| {
+    let shown = Listing { round: Round(stat.mzxid), version: stat.version, ..Listing::default() };
+    let shown = shown.with(names.into_iter().filter_map(|name| {
         Some(NamedEntry {
             entry: QueueEntry::Barrier(barrier::BarrierEntry::of_name(&name)?),
             name,
         })
-    };
-    let shown = Listing { round: Round(stat.mzxid), version: stat.version, ..Listing::default() };
-    let shown = shown.with(names.into_iter().filter_map(named));
+    }));
     if !is_open {
         return Ok((shown, Some(watcher)));
     }

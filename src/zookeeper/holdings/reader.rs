@@ -83,7 +83,9 @@ impl QueueReader {
         let now = self.clock.now();
         self.queues.retain(|_, cached| fresh(cached, now).is_some());
         self.barriers.retain(|_, cached| fresh(cached, now).is_some());
-        let below = |root: &Option<String>| root.clone().unwrap_or_default();
+        fn below(root: &Option<String>) -> String {
+            root.clone().unwrap_or_default()
+        }
         let locks = below(&self.settings.locks);
         let barriers = below(&self.settings.barriers);
         match look {
@@ -240,8 +242,10 @@ async fn gathered(
         Err(Error::NoNode) => None,
         Err(error) => return Err(error),
     };
-    let of_name = |name: String| Some((barrier::BarrierEntry::of_name(&name)?, name));
-    let mut entries: Vec<_> = names.into_iter().filter_map(of_name).collect();
+    let mut entries: Vec<_> = names
+        .into_iter()
+        .filter_map(|name| Some((barrier::BarrierEntry::of_name(&name)?, name)))
+        .collect();
     entries.sort_unstable_by_key(|(entry, _)| entry.sequence);
     entries.truncate(PLACES_MAX);
     let read = read_all(connection, path, entries).await?;

@@ -406,8 +406,7 @@ impl HoldingsSession {
     }
 
     fn on_ready_changed(&mut self, path: &Arc<str>) {
-        let is_there = |(_, place): &(&HoldingId, &HoldingPlace)| place.path == *path;
-        let ids = self.places.iter().filter(is_there).map(|(id, _)| *id);
+        let ids = self.places.iter().filter(|(_, place)| place.path == *path).map(|(id, _)| *id);
         self.due.extend(ids.map(|id| Event::Barrier(id, barrier::Event::Changed)));
     }
 
@@ -514,8 +513,10 @@ impl HoldingsSession {
                 place.wants = wants;
                 let shared = self.shared.clone();
                 let context = place.context.clone();
-                let tell = move |event| shared.tell(Message::Place(id, event));
-                let watching = self.watches.spawn(watches::watch(context, ticket, wanted, tell));
+                let watching =
+                    self.watches.spawn(watches::watch(context, ticket, wanted, move |event| {
+                        shared.tell(Message::Place(id, event))
+                    }));
                 place.watching = Some(watching);
             }
             PlaceEvent::TicketLost(lost) if place.own != OwnPlace::Stands(lost) => return None,
@@ -526,7 +527,7 @@ impl HoldingsSession {
                 place.own = OwnPlace::Left;
                 self.watch_others(id);
             }
-            PlaceEvent::TicketLost(_) | PlaceEvent::Watched(_) | PlaceEvent::Left => {}
+            _ => {}
         }
         match kind {
             Kind::Lock => Some(Event::Lock(id, event.of_lock())),
@@ -541,8 +542,9 @@ impl HoldingsSession {
         place.wants = wants;
         let shared = self.shared.clone();
         let context = place.context.clone();
-        let tell = move |event| shared.tell(Message::Place(id, event));
-        let watching = self.watches.spawn(watches::watch_others(context, wanted, tell));
+        let watching = self.watches.spawn(watches::watch_others(context, wanted, move |event| {
+            shared.tell(Message::Place(id, event))
+        }));
         place.watching.replace(watching).inspect(AbortHandle::abort);
     }
 
@@ -654,10 +656,9 @@ impl Listing {
 }
 
 fn shown_queue(names: Vec<String>) -> Listing {
-    let named = |name: String| {
+    Listing::default().with(names.into_iter().filter_map(|name| {
         Some(NamedEntry { entry: QueueEntry::Lock(lock::LockEntry::of_name(&name)?), name })
-    };
-    Listing::default().with(names.into_iter().filter_map(named))
+    }))
 }
 
 pub(super) fn find(entries: &[NamedEntry], sequence: Sequence) -> Option<&NamedEntry> {

@@ -97,18 +97,19 @@ fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: AclPolicy) -> Option
 /// identities would name ours among them.
 fn owner(entries: &[Entry], us: &[AuthUser]) -> Option<String> {
     const OWNERS: [Permission; 2] = [Permission::DELETE, Permission::ADMIN];
-    let is_ours = |entry: &Entry| {
+    if entries.iter().any(|entry| {
         // Servers show the hash behind a name only to clients that may change the ACL.
         let is_hidden = entry.scheme() == "digest" && entry.id().ends_with(":x");
         let is_anothers = is_hidden && entry.permission().has(Permission::ADMIN);
-        let is_one = |us: &AuthUser| us.scheme() == entry.scheme() && us.user() == name(entry);
-        !is_anothers && us.iter().any(is_one)
-    };
-    if entries.iter().any(is_ours) {
+        !is_anothers
+            && us.iter().any(|us| us.scheme() == entry.scheme() && us.user() == name(entry))
+    }) {
         return None;
     }
-    let is_owner = |entry: &&Entry| OWNERS.iter().any(|owners| entry.permission().has(*owners));
-    let others = entries.iter().filter(|entry| !is_anyone(entry)).filter(is_owner);
+    let others = entries
+        .iter()
+        .filter(|entry| !is_anyone(entry))
+        .filter(|entry| OWNERS.iter().any(|owners| entry.permission().has(*owners)));
     let others: Vec<_> =
         others.map(|entry| format!("{}:{}", entry.scheme(), name(entry))).collect();
     (!others.is_empty()).then(|| others.join(" and "))

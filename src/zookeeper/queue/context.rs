@@ -292,9 +292,11 @@ impl Context {
             for queue in found.iter().filter(|queue| !link.foreign.contains(queue)) {
                 warn!("{}", queue.problem(root));
             }
-            let is_gone =
-                |queue: &&ForeignQueue| found.iter().all(|other| other.family != queue.family);
-            for queue in link.foreign.iter().filter(is_gone) {
+            for queue in link
+                .foreign
+                .iter()
+                .filter(|queue| found.iter().all(|other| other.family != queue.family))
+            {
                 info!("no contender of {} stands in {root} any more", queue.family);
             }
             link.foreign = found;

@@ -185,8 +185,10 @@ async fn find_own(
     let mut found = None;
     let znodes = &context.settings.znodes;
     let session = session_of(connection);
-    let may_be_ours = |it: &Sequence| znodes.may_be_of(session, &znodes.name(*it));
-    let sequences: Vec<_> = sequences(context, &names).into_iter().filter(may_be_ours).collect();
+    let sequences: Vec<_> = sequences(context, &names)
+        .into_iter()
+        .filter(|sequence| znodes.may_be_of(session, &znodes.name(*sequence)))
+        .collect();
     let paths: Vec<_> = sequences.iter().map(|sequence| context.path(*sequence)).collect();
     let stats = stats(connection, &paths).await?;
     for ((sequence, path), stat) in sequences.into_iter().zip(&paths).zip(stats) {

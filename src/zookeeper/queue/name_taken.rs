@@ -37,9 +37,12 @@ impl NameTaken {
         let prefix = context.settings.znodes.start(session_of(connection));
         let taken: BTreeSet<_> =
             names.iter().filter_map(|name| Sequence::of_name(name, &prefix)).collect();
-        let is_taken =
-            |number: &i32| Sequence::new(*number).is_some_and(|sequence| taken.contains(&sequence));
-        let count = (next..Sequence::LAST).take_while(is_taken).take(PASSED_AT_ONCE).count();
+        let count = (next..Sequence::LAST)
+            .take_while(|number| {
+                Sequence::new(*number).is_some_and(|sequence| taken.contains(&sequence))
+            })
+            .take(PASSED_AT_ONCE)
+            .count();
         let name = format!("{root}/{prefix}{next:010}");
         if count == 0 {
             // The znode has gone since, or the current server does not show it.

@@ -149,11 +149,14 @@ pub(in crate::zookeeper) async fn read_short(
     let mut all = vec![];
     for paths in paths.chunks(READS_AT_ONCE) {
         let stats = stats(connection, paths).await?;
-        let read = |(path, stat): (&String, &Option<Stat>)| {
-            let is_short = stat.as_ref().is_some_and(|stat| stat.data_length <= LONGEST_DATA);
-            is_short.then(|| connection.client.get_data(path))
-        };
-        let asked: Vec<_> = paths.iter().zip(&stats).map(read).collect();
+        let asked: Vec<_> = paths
+            .iter()
+            .zip(&stats)
+            .map(|(path, stat)| {
+                let is_short = stat.as_ref().is_some_and(|stat| stat.data_length <= LONGEST_DATA);
+                is_short.then(|| connection.client.get_data(path))
+            })
+            .collect();
         for (stat, asked) in stats.into_iter().zip(asked) {
             all.push(match asked {
                 None => stat.map(|stat| (vec![], stat)),

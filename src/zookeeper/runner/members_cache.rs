@@ -76,10 +76,11 @@ impl MembersCache {
     /// Returns another member with this id than that of the ticket, as of the last reading.
     pub(super) fn another_named(&self, id: &MemberId, own: Ticket) -> Option<Ticket> {
         let (_, entries) = self.read.as_ref()?;
-        let is_same =
-            |entry: &&MemberEntry| entry.profile.as_ref().is_some_and(|profile| profile.id == *id);
         let others = entries.iter().filter(|entry| entry.ticket != own);
-        others.into_iter().find(is_same).map(|entry| entry.ticket)
+        others
+            .into_iter()
+            .find(|entry| entry.profile.as_ref().is_some_and(|profile| profile.id == *id))
+            .map(|entry| entry.ticket)
     }
 
     /// Waits for the reading under way.

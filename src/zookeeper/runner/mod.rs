@@ -514,8 +514,14 @@ impl Runner {
             (false, false) => Severity::Notable,
         };
         let stopping = self.stopping;
-        let describe = || if stopping { format!("{}: leaving the queue", text()) } else { text() };
-        self.log.record(event.name(), describe, &self.actions, (changes, lapsed_at), severity, now);
+        self.log.record(
+            event.name(),
+            || if stopping { format!("{}: leaving the queue", text()) } else { text() },
+            &self.actions,
+            (changes, lapsed_at),
+            severity,
+            now,
+        );
         if self.standing.is_session_too_short() && !before.is_session_too_short() {
             self.log.alarm(REFUSED);
         }
@@ -569,16 +575,6 @@ const REFUSED: &str = "the session timeout that the servers grant leaves no usef
 
 /// Returns whether the event is frequent and requires nothing unusual.
 fn is_routine(event: &Event, actions: &[Action]) -> bool {
-    let is_usual = |action: &Action| {
-        matches!(
-            action,
-            Action::Renew { .. }
-                | Action::ReadHead { .. }
-                | Action::ReadTarget(_)
-                | Action::ReadPriorities
-                | Action::ReadQueue
-        )
-    };
     let recurs = matches!(
         event,
         Event::Woke
@@ -589,7 +585,17 @@ fn is_routine(event: &Event, actions: &[Action]) -> bool {
             | Event::PredecessorRead { .. }
             | Event::Foreign { keep_out: false }
     );
-    recurs && actions.iter().all(is_usual)
+    recurs
+        && actions.iter().all(|action| {
+            matches!(
+                action,
+                Action::Renew { .. }
+                    | Action::ReadHead { .. }
+                    | Action::ReadTarget(_)
+                    | Action::ReadPriorities
+                    | Action::ReadQueue
+            )
+        })
 }
 
 async fn session_event(session: &mut Option<ElectionSession>) -> Event {

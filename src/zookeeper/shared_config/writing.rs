@@ -105,7 +105,7 @@ impl Writing<'_> {
     async fn delete(&self, condition: Condition) -> Outcome {
         let version = match condition {
             Condition::Version(version) => Some(version),
-            Condition::None | Condition::Exists | Condition::Absent => None,
+            _ => None,
         };
         let stat = self.connection.request(self.connection.client.check_stat(self.path)).await?;
         let delete = self.connection.client.delete(self.path, version);

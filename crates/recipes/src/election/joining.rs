@@ -89,11 +89,7 @@ impl Member {
     pub(super) fn on_no_ticket_found(phase: Phase) -> Next {
         match phase {
             Phase::InSession(_, Stage::FindingTicket) => rejoin(),
-            phase @ (Phase::Stopped
-            | Phase::Withdrawn
-            | Phase::NoSession
-            | Phase::SessionTooShort { .. }
-            | Phase::InSession(..)) => stay(phase),
+            phase => stay(phase),
         }
     }
 
@@ -154,11 +150,7 @@ impl Member {
                 session.forget_heartbeat();
                 self.join(session)
             }
-            phase @ (Phase::Stopped
-            | Phase::Withdrawn
-            | Phase::NoSession
-            | Phase::SessionTooShort { .. }
-            | Phase::InSession(..)) => stay(phase),
+            phase => stay(phase),
         }
     }
 
@@ -172,11 +164,7 @@ impl Member {
             Phase::InSession(session, Stage::InQueue(queue)) if !queue.contender.is_first() => {
                 self.locate(session, queue, read, now)
             }
-            phase @ (Phase::Stopped
-            | Phase::Withdrawn
-            | Phase::NoSession
-            | Phase::SessionTooShort { .. }
-            | Phase::InSession(..)) => stay(phase),
+            phase => stay(phase),
         }
     }
 

@@ -138,10 +138,7 @@ impl Member {
     pub fn session_record(&self) -> Option<SessionRecord> {
         match &self.phase {
             Phase::InSession(session, _) => Some(session.record()),
-            Phase::Stopped
-            | Phase::Withdrawn
-            | Phase::NoSession
-            | Phase::SessionTooShort { .. } => None,
+            _ => None,
         }
     }
 
@@ -233,14 +230,7 @@ impl Member {
                     false => self.send_heartbeat(session, queue, now),
                 }
             }
-            phase @ (Phase::Stopped
-            | Phase::Withdrawn
-            | Phase::NoSession
-            | Phase::SessionTooShort { .. }
-            | Phase::InSession(
-                _,
-                Stage::KeptOut { .. } | Stage::Joining { .. } | Stage::FindingTicket,
-            )) => stay(phase),
+            phase => stay(phase),
         }
     }
 
@@ -324,11 +314,7 @@ impl Member {
             Phase::InSession(session, Stage::KeptOut { .. }) if !self.kept_out => {
                 self.join_after_wait(session, now)
             }
-            phase @ (Phase::Stopped
-            | Phase::Withdrawn
-            | Phase::NoSession
-            | Phase::SessionTooShort { .. }
-            | Phase::InSession(..)) => stay(phase),
+            phase => stay(phase),
         }
     }
 

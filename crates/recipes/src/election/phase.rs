@@ -87,14 +87,7 @@ impl Phase {
     pub(super) fn in_queue(&self) -> Option<(&LeasedSession, &InQueue)> {
         match self {
             Self::InSession(session, Stage::InQueue(queue)) => Some((session, queue)),
-            Self::InSession(
-                _,
-                Stage::KeptOut { .. } | Stage::Joining { .. } | Stage::FindingTicket,
-            )
-            | Self::Stopped
-            | Self::Withdrawn
-            | Self::NoSession
-            | Self::SessionTooShort { .. } => None,
+            _ => None,
         }
     }
 

@@ -85,7 +85,7 @@ impl Standing {
     pub fn changes_at(&self, now: Moment) -> Option<Moment> {
         match self.at(now) {
             Role::Leader { left, .. } => Some(now.after(left)),
-            Role::Candidate | Role::Follower { .. } | Role::Absent => None,
+            _ => None,
         }
     }
 

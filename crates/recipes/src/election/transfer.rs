@@ -89,10 +89,12 @@ impl Member {
     /// Leaves the queue to the target, if that has accepted this offer. Otherwise it leads on: the target may have gone while
     /// the application ended its work.
     pub(super) fn hand_over(phase: Phase, offer: Offer) -> Next {
-        let accepted = |it: &OngoingTransfer| it.offer == offer && it.seen == TransferTarget::Ready;
-        match phase.in_queue() {
-            Some((_, queue)) if queue.transfer.as_deref().is_some_and(accepted) => rejoin(),
-            Some(_) | None => stay(phase),
+        let transfer = phase.in_queue().and_then(|(_, queue)| queue.transfer.as_deref());
+        match transfer {
+            Some(transfer) if transfer.offer == offer && transfer.seen == TransferTarget::Ready => {
+                rejoin()
+            }
+            _ => stay(phase),
         }
     }
 

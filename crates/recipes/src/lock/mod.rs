@@ -95,7 +95,7 @@ impl Lock {
     pub(crate) fn on_session_opened(&mut self) -> Wants {
         match self.stage {
             Stage::NoSession => self.join(),
-            Stage::Joining | Stage::InQueue(_) | Stage::Leaving(_) | Stage::Over => vec![],
+            _ => vec![],
         }
     }
 
@@ -145,11 +145,7 @@ impl Lock {
                 let ticket = contender.ticket();
                 self.leave(ticket, End::Lost(Loss::LeaseRanOut))
             }
-            Stage::NoSession
-            | Stage::Joining
-            | Stage::InQueue(_)
-            | Stage::Leaving(_)
-            | Stage::Over => vec![],
+            _ => vec![],
         }
     }
 
@@ -181,7 +177,7 @@ impl Lock {
             }
             Event::Gone { sequence, token } => match &mut self.stage {
                 Stage::InQueue(queue) => queue.on_gone(self.mode, session, now, sequence, token),
-                Stage::NoSession | Stage::Joining | Stage::Leaving(_) | Stage::Over => vec![],
+                _ => vec![],
             },
             Event::Left => {
                 if let Stage::Leaving(_) = self.stage {
@@ -212,7 +208,7 @@ impl Lock {
         match &self.stage {
             Stage::InQueue(queue) => Some(queue.contender.ticket()),
             Stage::Leaving(ticket) => *ticket,
-            Stage::NoSession | Stage::Joining | Stage::Over => None,
+            _ => None,
         }
     }
 
@@ -257,7 +253,7 @@ impl Lock {
                 self.stage = Stage::Leaving(Some(ticket));
                 vec![Effect::Do(Action::Leave(ticket))]
             }
-            Stage::NoSession | Stage::InQueue(_) | Stage::Leaving(Some(_)) | Stage::Over => vec![],
+            _ => vec![],
         }
     }
 
@@ -269,7 +265,7 @@ impl Lock {
                 vec![Effect::Ended(End::Lost(Loss::Deleted))]
             }
             Stage::InQueue(_) => self.join(),
-            Stage::NoSession | Stage::Joining | Stage::Leaving(_) | Stage::Over => vec![],
+            _ => vec![],
         }
     }
 

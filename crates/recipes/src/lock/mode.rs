@@ -78,8 +78,9 @@ impl LockEntry {
             Mode::Exclusive
         };
         let sequence = Sequence::of_name(name, &mode.prefix());
-        let lock = || Sequence::of_name(name, "lock-").filter(|_| mode == Mode::Exclusive);
-        sequence.or_else(lock).map(|sequence| Self { sequence, mode })
+        sequence
+            .or_else(|| Sequence::of_name(name, "lock-").filter(|_| mode == Mode::Exclusive))
+            .map(|sequence| Self { sequence, mode })
     }
 
     /// Returns the name of its znode.
