@@ -187,9 +187,13 @@ pub enum CliCommand {
 ///
 /// # Errors
 /// One sentence that says what is wrong with the configuration. Wrong usage of the command line
-/// itself ends the process with exit code 2, `--help` and `--version` with 0.
+/// itself ends the process with exit code 2.
 pub fn read() -> Result<CliCommand, String> {
-    let matches = command().get_matches();
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) if error.use_stderr() => error.exit(),
+        Err(help) => return Ok(CliCommand::Say(help.render().ansi().to_string().into())),
+    };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let (_, given) = matches.subcommand().expect("clap demands a command");
     match cli.command {

@@ -25,7 +25,7 @@ pub mod table;
 
 pub use self::error::{ConfigError, FoundValue, ValueError};
 pub use self::file::File;
-pub use self::files::{file_text, group_number, named, token, token_in};
+pub use self::files::{file_text, named, token, token_in};
 pub use self::health::{Check, Health};
 pub use self::hook::{
     HookAction, HookConfig, HookKeys, Signal, Webhook, WhenUnknown, can_use_files, no_directory,
@@ -54,12 +54,8 @@ pub struct Config {
     pub settings: Settings,
     /// The election's path as it was configured, without the connect string's chroot.
     pub election: String,
-    /// The full path of the locks, unless they are switched off.
-    pub locks: Option<String>,
-    /// The same of the barriers.
-    pub barriers: Option<String>,
-    /// The full path of the shared configuration, unless it is switched off.
-    pub shared_config: Option<String>,
+    /// `None` if recipes are switched off.
+    pub recipes: Option<RecipePaths>,
     pub profile: Profile,
     pub policy: Policy,
     pub listen: Listen,
@@ -127,8 +123,8 @@ pub enum Listen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketAccess {
     pub mode: u32,
-    /// A name or a number.
-    pub group: Option<String>,
+    /// The number of its group, if that is not this process's own.
+    pub group: Option<u32>,
 }
 
 /// The settings of the election's ZooKeeper session.
@@ -141,14 +137,19 @@ pub struct Settings {
     pub znodes: ZnodeNames,
 }
 
+/// Where the znodes of locks, barriers and the shared configuration stand, the connect string's chroot included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecipePaths {
+    pub locks: String,
+    pub barriers: String,
+    pub config: String,
+}
+
 /// The settings of a command that holds a lock, or enters a barrier, in a session of its own.
 #[derive(Clone, Debug)]
 pub struct HoldingConfig {
     pub settings: Settings,
-    /// The full path of the locks, unless they are switched off.
-    pub locks: Option<String>,
-    /// The same of the barriers.
-    pub barriers: Option<String>,
+    pub paths: RecipePaths,
     pub margins: Margins,
     pub member: MemberId,
 }
@@ -183,9 +184,7 @@ impl Config {
         Ok(Self {
             settings,
             election: values.get(&table::PATH)?,
-            locks: recipe(values, "locks")?,
-            barriers: recipe(values, "barriers")?,
-            shared_config: recipe(values, "config")?,
+            recipes: RecipePaths::new(values)?,
             profile,
             policy,
             listen,
@@ -247,34 +246,40 @@ impl HoldingConfig {
         let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
         let settings = Settings::new(values, session_timeout)?;
         let LeaseMargins { margins, .. } = LeaseMargins::new(values, session_timeout)?;
-        if values.get(&table::RECIPES_ROOT)?.is_none() {
+        let paths = RecipePaths::new(values)?.ok_or_else(|| {
             let problem = "is empty, which switches locks and barriers off";
-            return Err(ConfigError::new(table::RECIPES_ROOT.key(), problem)
-                .remedy("name a path, such as \"/\""));
-        }
-        let locks = recipe(values, "locks")?;
-        let barriers = recipe(values, "barriers")?;
-        Ok(Self { settings, locks, barriers, margins, member: values.get(&table::ID)? })
+            ConfigError::new(table::RECIPES_ROOT.key(), problem)
+                .remedy("name a path, such as \"/\"")
+        })?;
+        Ok(Self { settings, paths, margins, member: values.get(&table::ID)? })
     }
 }
 
-/// Returns the full path of a recipe's znodes.
-fn recipe(values: &Values, name: &str) -> Result<Option<String>, ConfigError> {
-    let Servers { chroot, .. } = values.get(&table::SERVERS)?;
-    let Some(root) = values.get(&table::RECIPES_ROOT)? else { return Ok(None) };
-    let path = format!("{root}/{name}");
-    let election = values.get(&table::PATH)?;
-    // What exists there is taken for names of the recipe's own.
-    let rest = election.strip_prefix(&path);
-    if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
-        let key = table::RECIPES_ROOT.key();
-        let problem = format!("is in {path}, which is for {name}");
-        let remedy = format!(
-            "choose another path or another {key}, or switch recipes off with {key} = \"\""
-        );
-        return Err(ConfigError::new(table::PATH.key(), problem).found(election).remedy(remedy));
+impl RecipePaths {
+    /// Returns `None` if recipes are switched off.
+    fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
+        let Servers { chroot, .. } = values.get(&table::SERVERS)?;
+        let Some(root) = values.get(&table::RECIPES_ROOT)? else { return Ok(None) };
+        let election = values.get(&table::PATH)?;
+        for name in ["locks", "barriers", "config"] {
+            let path = format!("{root}/{name}");
+            // What exists there is taken for names of the recipe's own.
+            let rest = election.strip_prefix(&path);
+            if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+                let key = table::RECIPES_ROOT.key();
+                let problem = format!("is in {path}, which is for {name}");
+                let remedy = format!(
+                    "choose another path or another {key}, or switch recipes off with {key} = \"\""
+                );
+                let error = ConfigError::new(table::PATH.key(), problem);
+                return Err(error.found(election).remedy(remedy));
+            }
+        }
+        let root = format!("{chroot}{root}");
+        let [locks, barriers, config] =
+            ["locks", "barriers", "config"].map(|name| format!("{root}/{name}"));
+        Ok(Some(Self { locks, barriers, config }))
     }
-    Ok(Some(format!("{chroot}{path}")))
 }
 
 fn listeners(values: &Values) -> Result<(Listen, Option<SocketAddr>), ConfigError> {
@@ -294,7 +299,9 @@ fn listeners(values: &Values) -> Result<(Listen, Option<SocketAddr>), ConfigErro
 fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
     // Like a port of the loopback, a socket is for all users of this machine. Its directory may say otherwise.
     let mode = values.written(&table::SOCKET_MODE)?.unwrap_or(0o666);
-    Ok(SocketAccess { mode, group: values.written(&table::SOCKET_GROUP)? })
+    let group = values.written(&table::SOCKET_GROUP)?;
+    let group = group.map(|group| files::group_number(&group)).transpose()?;
+    Ok(SocketAccess { mode, group })
 }
 
 fn kept(values: &Values) -> Result<Vec<SyncedFileConfig>, ConfigError> {

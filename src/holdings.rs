@@ -215,23 +215,9 @@ pub struct BarrierOccupant {
     pub is_inside: bool,
 }
 
-/// Which of them are not switched off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwitchedOn {
-    pub locks: bool,
-    pub barriers: bool,
-}
-
-impl SwitchedOn {
-    pub fn any(self) -> bool {
-        self.locks || self.barriers
-    }
-}
-
 /// The side of those who ask.
 #[derive(Clone)]
 pub struct HoldingsHandle {
-    pub switched_on: SwitchedOn,
     pub asks: mpsc::Sender<Ask>,
     pub looks: mpsc::Sender<LookRequest>,
     pub meter: Arc<HoldingsMeter>,
@@ -260,12 +246,12 @@ impl HoldingsMeter {
     }
 }
 
-pub fn set_up(switched_on: SwitchedOn) -> (HoldingsRequests, HoldingsHandle) {
+pub fn set_up() -> (HoldingsRequests, HoldingsHandle) {
     let (asks, asked) = mpsc::channel(REQUESTS_MAX);
     let (looks, looked) = mpsc::channel(REQUESTS_MAX);
     let meter = Arc::<HoldingsMeter>::default();
     let requests = HoldingsRequests { asks: asked, looks: looked, meter: meter.clone() };
-    (requests, HoldingsHandle { switched_on, asks, looks, meter })
+    (requests, HoldingsHandle { asks, looks, meter })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use bellwether::daemon::{self, MISCONFIGURED, Task, secrets};
 use bellwether::terminal::{self, ClientCommand, ClientError};
 use bellwether::{exec, process, runtime};
 use std::env;
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 /// The exit code, and why.
@@ -40,14 +40,16 @@ fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
         CliCommand::Terminal(errand) => run_errand(errand),
         #[cfg(feature = "dev")]
         CliCommand::Dev(options) => bellwether::dev::run(&options),
-        CliCommand::Say(text) => Ok(say(&text)),
+        CliCommand::Say(text) => exit_code(terminal::print(&text)),
     }
 }
 
-fn say(text: &[u8]) -> u8 {
-    // A reader that closes the pipe has read enough.
-    let _receiver_gone = io::stdout().write_all(text);
-    0
+fn exit_code(done: Result<(), ClientError>) -> Result<u8, ExitFailure> {
+    match done.map_err(ClientError::told) {
+        Ok(()) => Ok(0),
+        Err((code, None)) => Ok(code),
+        Err((code, Some(why))) => Err((code, why)),
+    }
 }
 
 fn guarded(ended: io::Result<()>) -> Result<u8, ExitFailure> {
@@ -63,8 +65,7 @@ fn check_config(effective: &Effective, json: bool) -> Result<u8, ExitFailure> {
     warnings.extend(secrets::check(&config.settings, config.has_secrets()).map_err(misconfigured)?);
     warnings.iter().for_each(|warning| complain(warning));
     let shown = if json { effective.json(&warnings) } else { effective.to_string() };
-    let _receiver_gone = write!(io::stdout(), "{shown}");
-    Ok(0)
+    exit_code(terminal::print(shown))
 }
 
 fn run_errand(errand: ClientCommand) -> Result<u8, ExitFailure> {
@@ -84,11 +85,7 @@ fn run_errand(errand: ClientCommand) -> Result<u8, ExitFailure> {
     if let ClientCommand::Guarded(_) = errand {
         daemon::log_for_command(&cli::level_of_lock()).map_err(misconfigured)?;
     }
-    match runtime::run(terminal::run(errand, Clock::system())).map_err(ClientError::told) {
-        Ok(()) => Ok(0),
-        Err((code, None)) => Ok(code),
-        Err((code, Some(why))) => Err((code, why)),
-    }
+    exit_code(runtime::run(terminal::run(errand, Clock::system())))
 }
 
 fn misconfigured(why: String) -> ExitFailure {

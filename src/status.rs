@@ -512,7 +512,7 @@ impl StatusHandle {
             let Snapshot { link, standing, .. } = &**self.snapshot.borrow();
             match link.session {
                 None if standing.is_paused() => Some(
-                    "this member is paused, and so has no session with ZooKeeper: POST /resume here, or ask another \
+                    "this member is paused, and so has no session with ZooKeeper: run `bellwether resume` here, or ask another \
                      member"
                         .to_owned(),
                 ),

@@ -132,6 +132,8 @@ fn what_is_commented_out_in_the_sample_parses_too() {
     let token = token.path().to_str().unwrap();
     let mut uncommented = text.replace("/etc/bellwether/token", token);
     uncommented = uncommented.replace("/etc/bellwether/webhook-secret", token);
+    // A group that each machine has.
+    uncommented = uncommented.replace("socket_group = \"shop\"", "socket_group = \"root\"");
     let own = Authority::new("ours").issue("app", &[]);
     let files = [
         ("ca", own.certificate.clone()),
@@ -279,6 +281,7 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--listen", "unix:/run/a", "--socket-mode", "rw"], "octal digits, such as"),
         (vec!["--listen", "unix:/run/a", "--socket-mode", "7777"], "http.socket_mode"),
         (vec!["--listen", "unix:/run/a", "--socket-group", "a:b"], "http.socket_group"),
+        (vec!["--listen", "unix:/run/a", "--socket-group", "nobody's"], "write the group's number"),
         (vec!["--nonsense"], "--nonsense"),
     ] {
         for command in ["run", "check-config"] {
@@ -464,6 +467,17 @@ fn a_command_needs_room_which_is_checked_where_it_is_asked_for() {
     assert_eq!(code, 2, "{printed}");
     assert!(printed.contains("exec.kill_after"), "{printed}");
     assert_eq!(check(&["--exec", "--kill-after", "1s"]).0, 0);
+}
+
+#[test]
+fn what_cannot_be_printed_is_an_error() {
+    for args in [&["--help"][..], &["--version"], &["run", "--help"], &["check-config"], &["man"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = bellwether(args);
+        let (code, printed) = ran(command.env("BELLWETHER_ID", "a").stdout(full));
+        assert_eq!(code, 3, "{args:?}: {printed}");
+        assert!(printed.contains("cannot print"), "{args:?}: {printed}");
+    }
 }
 
 #[test]

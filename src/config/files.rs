@@ -60,7 +60,7 @@ pub fn token_in(text: &[u8]) -> Option<&[u8]> {
 ///
 /// # Errors
 /// One sentence that says what is wrong with the name, and how to mend it.
-pub fn group_number(group: &str) -> Result<u32, ConfigError> {
+pub(super) fn group_number(group: &str) -> Result<u32, ConfigError> {
     if let Ok(number) = group.parse() {
         return Ok(number);
     }

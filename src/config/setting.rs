@@ -46,14 +46,14 @@ pub enum DefaultValue {
 /// Which commands take the flag and the variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// All that go to ZooKeeper: `run`, `exec`, `leave`, `check-config`, `inspect`, `lock` and
+    /// All that go to ZooKeeper: `run`, `exec`, `check-config`, `inspect`, `lock` and
     /// `barrier`.
     Zookeeper,
     /// Of these, all that know an election: all but `lock` and `barrier`.
     Election,
     /// All that hold a lease: all but `inspect`.
     Lease,
-    /// All that make a member: `run`, `exec`, `leave` and `check-config`.
+    /// All that make a member: `run`, `exec` and `check-config`.
     Member,
     /// All that are for a command of a member's: `exec` and `check-config`.
     Exec,

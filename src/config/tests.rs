@@ -171,14 +171,15 @@ fn a_session_too_short_for_a_lease_is_refused_with_the_least_that_would_do() {
 fn recipes_stand_below_one_root_or_are_switched_off() {
     let paths = |root: &str| {
         let values = [("zookeeper.servers", "a:1/deep"), ("recipes.root", root)];
-        let config = config(&values).unwrap();
-        [config.locks, config.barriers, config.shared_config]
+        let recipes = config(&values).unwrap().recipes;
+        recipes.map(|paths| [paths.locks, paths.barriers, paths.config])
     };
-    assert_eq!(config(&[]).unwrap().locks.as_deref(), Some("/locks"));
-    let below = |root: &str| ["locks", "barriers", "config"].map(|it| Some(format!("{root}/{it}")));
+    assert_eq!(config(&[]).unwrap().recipes.expect("by default").locks, "/locks");
+    let below =
+        |root: &str| Some(["locks", "barriers", "config"].map(|recipe| format!("{root}/{recipe}")));
     assert_eq!(paths("/"), below("/deep"));
     assert_eq!(paths("/a/b"), below("/deep/a/b"));
-    assert_eq!(paths(""), [None, None, None]);
+    assert_eq!(paths(""), None);
     for wrong in ["locks", "/a/", "/a//b", "/.."] {
         let error = error(&[("recipes.root", wrong)]);
         assert!(error.contains("recipes.root") && error.contains("\"/\""), "{error}");

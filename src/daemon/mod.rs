@@ -138,16 +138,12 @@ impl Daemon {
         let config = effective.config;
         let plan = task.map(|task| task.plan(&config, files, &kept)).transpose()?;
         let id = config.profile.id.to_string();
-        let has_config = config.shared_config.is_some();
-        let config_root = config.shared_config.unwrap_or_default();
-        let recipes = HoldingsSettings {
+        let recipes = config.recipes.map(|paths| HoldingsSettings {
             zookeeper: config.settings.zookeeper.clone(),
-            locks: config.locks,
-            barriers: config.barriers,
-            config_root: config_root.clone(),
+            paths,
             margins: config.policy.margins,
             member: config.profile.id.clone(),
-        };
+        });
         let clock = Clock::system();
         let member = Member::new(Arc::new(config.profile), config.policy);
         let member = member.reserving(config.reserve).of_priority(config.priority);
@@ -181,11 +177,18 @@ impl Daemon {
         }
         let (stage, HooksHandle { hooks, leave, records }) = notify::set_up(config.hooks);
         let (examined, application) = watch::channel(None);
-        let (holding_requests, holdings) = holdings::set_up(recipes.switched_on());
-        let holdings = Some(holdings).filter(|holdings| holdings.switched_on.any());
-        let (config_requests, shared_config) = shared_config::set_up(&config_root);
-        let shared_config = has_config.then_some(shared_config);
-        let are_on = holdings.is_some() || has_config;
+        let recipes = recipes.map(|settings| {
+            let holdings = holdings::set_up();
+            let shared_config = shared_config::set_up(&settings.paths.config);
+            (settings, holdings, shared_config)
+        });
+        let (recipes, holdings, shared_config) = match recipes {
+            Some((settings, (holding_requests, holdings), (config_requests, shared_config))) => {
+                let requests = (holding_requests, config_requests);
+                (Some((settings, requests)), Some(holdings), Some(shared_config))
+            }
+            None => (None, None, None),
+        };
         let (kept_records, kept_values) = watch::channel(notify::records(&config.kept));
         let keeping = shared_config.clone().filter(|_| !config.kept.is_empty());
         let keeping = keeping.map(|handle| (config.kept, handle, kept_records));
@@ -210,13 +213,9 @@ impl Daemon {
             tokio::spawn(systemd::tell(status.clone(), clock));
         }
         let election = SessionThread::election(member, settings, clock, publisher, kept)?;
-        let holdings = match are_on {
-            true => {
-                let requests = (holding_requests, config_requests);
-                Some(SessionThread::holdings(recipes, clock, requests)?)
-            }
-            false => None,
-        };
+        let holdings = recipes
+            .map(|(settings, requests)| SessionThread::holdings(settings, clock, requests))
+            .transpose()?;
         let inputs = ApplicationInputs {
             stage,
             names,

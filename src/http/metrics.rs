@@ -274,45 +274,41 @@ impl Scrape {
 
     /// Adds the locks and the barriers, unless they are switched off.
     fn holdings(&mut self, app: &AppState, now: Moment, holdings: &HoldingsHandle) {
-        let HoldingsHandle { switched_on, meter, .. } = holdings;
+        let meter = &holdings.meter;
         let state = |(state, n)| gauge(vec![label("state", state)], n as f64);
-        if switched_on.locks {
-            self.family(
-                "bellwether_locks",
-                "Locks that applications hold or wait for through this member, by state.",
-                MetricType::GAUGE,
-                app.asked.locks_counted(now).map(state),
-            );
-            self.counter(
-                "bellwether_locks_lost_total",
-                "Locks that were lost: their lease ran out, their session ended, or their znode was deleted by force.",
-                meter.locks.losses() as f64,
-            );
-            self.histogram(
-                "bellwether_lock_wait_seconds",
-                "How long locks were waited for that were got.",
-                meter.locks.waits.read(),
-            );
-        }
-        if switched_on.barriers {
-            self.family(
-                "bellwether_barriers",
-                "Applications in front of barriers or inside, through this member, by state.",
-                MetricType::GAUGE,
-                app.asked.barriers_counted(now).map(state),
-            );
-            self.counter(
-                "bellwether_barriers_lost_total",
-                "How often one inside a barrier was lost: its lease ran out, its session ended, or its znode was deleted by \
-                 force.",
-                meter.barriers.losses() as f64,
-            );
-            self.histogram(
-                "bellwether_barrier_wait_seconds",
-                "How long was waited in front of barriers that were entered.",
-                meter.barriers.waits.read(),
-            );
-        }
+        self.family(
+            "bellwether_locks",
+            "Locks that applications hold or wait for through this member, by state.",
+            MetricType::GAUGE,
+            app.asked.locks_counted(now).map(state),
+        );
+        self.counter(
+            "bellwether_locks_lost_total",
+            "Locks that were lost: their lease ran out, their session ended, or their znode was deleted by force.",
+            meter.locks.losses() as f64,
+        );
+        self.histogram(
+            "bellwether_lock_wait_seconds",
+            "How long locks were waited for that were got.",
+            meter.locks.waits.read(),
+        );
+        self.family(
+            "bellwether_barriers",
+            "Applications in front of barriers or inside, through this member, by state.",
+            MetricType::GAUGE,
+            app.asked.barriers_counted(now).map(state),
+        );
+        self.counter(
+            "bellwether_barriers_lost_total",
+            "How often one inside a barrier was lost: its lease ran out, its session ended, or its znode was deleted by \
+             force.",
+            meter.barriers.losses() as f64,
+        );
+        self.histogram(
+            "bellwether_barrier_wait_seconds",
+            "How long was waited in front of barriers that were entered.",
+            meter.barriers.waits.read(),
+        );
     }
 
     /// Adds the hooks, each by its number as in the log, since what a hook does may be long.

@@ -23,7 +23,7 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         add("zookeeper", problem.unwrap_or_else(|| "no connection to ZooKeeper".into()), since);
     }
     if let Some(since) = onsets.paused {
-        add("paused", "paused: out of the queue until POST /resume".into(), since);
+        add("paused", "paused: out of the queue until `bellwether resume`".into(), since);
     }
     if let Some(since) = onsets.unhealthy {
         let failure = app.status.application.borrow().clone().and_then(|health| health.failure);
@@ -132,7 +132,9 @@ mod tests {
             snapshot.onsets.unhealthy = None;
             snapshot.onsets.paused = Some(at(4));
         });
-        scene.has_problems(&[("paused", "paused: out of the queue until POST /resume", 4)]).await;
+        scene
+            .has_problems(&[("paused", "paused: out of the queue until `bellwether resume`", 4)])
+            .await;
     }
 
     #[tokio::test]
@@ -225,10 +227,10 @@ mod tests {
             failing_since,
         };
         let records = vec![record(Some(at(8)), "exit code 7"), record(None, "cut short")];
-        scene.hooks.send_replace(Hooks { records, told: 0 });
+        scene.hooks.send_replace(Hooks { records, told: None });
         scene
             .has_problems(&[
-                ("paused", "paused: out of the queue until POST /resume", 4),
+                ("paused", "paused: out of the queue until `bellwether resume`", 4),
                 ("hook", "hook run notify: 14 of 15 runs failed, exit code 7", 8),
             ])
             .await;

@@ -1,6 +1,7 @@
 //! Errors, as RFC 9457 wants them.
 
 use crate::api::{self, PROBLEM_TYPES};
+use crate::config::table;
 use crate::status::CommandError;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -126,9 +127,21 @@ impl ProblemResponse {
         Self::new(StatusCode::GONE, kind, title, detail)
     }
 
-    /// The recipe is switched off.
-    pub(super) fn off(kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
+    pub(super) fn missing(
+        kind: &'static str,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> Self {
         Self::new(StatusCode::NOT_FOUND, kind, title, detail)
+    }
+
+    pub(super) fn recipes_off() -> Self {
+        let title = "locks, barriers and the shared configuration are switched off";
+        let key = table::RECIPES_ROOT.key();
+        let detail = format!(
+            "{key} is empty in this member's configuration: set it to the path below which they are to stand"
+        );
+        Self::missing("recipes-off", title, detail)
     }
 
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {

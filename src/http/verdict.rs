@@ -134,7 +134,7 @@ impl Verdict {
                 },
             },
             Role::Absent if self.snapshot.standing.is_paused() => {
-                "not in the queue: paused, until POST /resume".into()
+                "not in the queue: paused, until `bellwether resume`".into()
             }
             Role::Absent if self.snapshot.standing.is_unhealthy() => {
                 "not in the queue: its application is not healthy, see /status".into()

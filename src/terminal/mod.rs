@@ -195,10 +195,13 @@ pub async fn run(errand: ClientCommand, clock: Clock) -> Result<(), ClientError>
     }
 }
 
-/// For people: colours only where they belong.
-fn print(text: &str) -> Result<(), ClientError> {
+/// Prints to the standard output, with colours only at a terminal.
+///
+/// # Errors
+/// It cannot be written to, as its file system is full.
+pub fn print(text: impl AsRef<[u8]>) -> Result<(), ClientError> {
     let mut out = anstream::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(ClientError::Unprintable)
+    out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(ClientError::Unprintable)
 }
 
 /// Checks that what is printed has a reader: of a closed pipe only a program learns that asks, or writes.

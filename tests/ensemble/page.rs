@@ -354,7 +354,7 @@ fn the_page_says_what_is_wrong_and_since_when() {
     problems(&[unhealthy, hook]);
     page.says("#application", "not healthy: exit code 1");
     assert_eq!(member.post("/pause").status, 200);
-    let paused = "paused: out of the queue until POST /resume";
+    let paused = "paused: out of the queue until `bellwether resume`";
     problems(&[paused, unhealthy, hook]);
     page.says("#server", "not connected");
     title("! a is out");
@@ -410,7 +410,7 @@ fn commands_are_given_with_a_token_that_is_typed_and_not_kept() {
     page.says("#done", &format!("Not done: {leader} leads."));
     command("pause", " hunter2-hunter2\n");
     page.says("#done", "Done: paused, not in the queue.");
-    page.says(".what", "paused: out of the queue until POST /resume");
+    page.says(".what", "paused: out of the queue until `bellwether resume`");
     // It does not listen any more: the other one leads on.
     eventually("the term is not said to have ended", || {
         let end = page.texts(".end");

@@ -107,7 +107,7 @@ async fn enter(
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
-    app.barriers()?;
+    app.holdings()?;
     let name = barrier_name(&path(name)?)?;
     let [size, wait] = values(&uri, ["size", "wait"], ENTER)?;
     let size = barrier_size(size.as_deref())?;
@@ -141,7 +141,7 @@ async fn leave(
     names: Result<Path<(String, String)>, PathRejection>,
     _: NoQuery,
 ) -> Result<StatusCode, ProblemResponse> {
-    app.barriers()?;
+    app.holdings()?;
     let (name, id) = path(names)?;
     let name = barrier_name(&name)?;
     match app.inside.leave(&name, &id, app.clock) {

@@ -53,7 +53,7 @@ impl AppState {
         name: &HoldingName,
         wanted: HoldingSpec,
     ) -> Result<HoldingHandle, ProblemResponse> {
-        let holdings = self.holdings(wanted)?;
+        let holdings = self.holdings()?;
         // One whose client has closed the connection by now is not asked for: see `AppState::command`.
         tokio::task::yield_now().await;
         let (publisher, published) = watch::channel(Published::default());

@@ -130,7 +130,7 @@ async fn hold(
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
-    app.locks()?;
+    app.holdings()?;
     let name = lock_name(&path(name)?)?;
     let [mode, slots, wait] = values(&uri, ["mode", "slots", "wait"], HOLD)?;
     let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
@@ -166,7 +166,7 @@ async fn keep(
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Result<(StatusCode, Json<api::TtlLock>), ProblemResponse> {
-    app.locks()?;
+    app.holdings()?;
     let name = lock_name(&path(name)?)?;
     let [mode, slots, wait, ttl] = values(&uri, ["mode", "slots", "wait", "ttl"], KEEP)?;
     let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
@@ -220,7 +220,7 @@ async fn renew(
     names: Result<Path<(String, String)>, PathRejection>,
     uri: Uri,
 ) -> Result<Json<api::TtlLock>, ProblemResponse> {
-    app.locks()?;
+    app.holdings()?;
     let (name, id) = path(names)?;
     let name = lock_name(&name)?;
     let [ttl] = values(&uri, ["ttl"], RENEW)?;
@@ -246,7 +246,7 @@ async fn give_back(
     names: Result<Path<(String, String)>, PathRejection>,
     _: NoQuery,
 ) -> Result<StatusCode, ProblemResponse> {
-    app.locks()?;
+    app.holdings()?;
     let (name, id) = path(names)?;
     let name = lock_name(&name)?;
     let mut holding = TtlLocks::take(&app, &name, &id).ok_or_else(|| kept::gone(&name))?;

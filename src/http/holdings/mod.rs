@@ -25,9 +25,7 @@ use super::api_router::ApiRouter;
 use super::problem::ProblemResponse;
 use super::verdict::millis;
 use crate::api::{self, LockHeld, LockMode};
-use crate::config::table;
 use crate::holdings::{Answer, HoldingsHandle, LookRequest};
-use recipes::holding::HoldingSpec;
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
@@ -65,36 +63,15 @@ struct NotAcquired(#[expect(dead_code, reason = "it is the schema")] api::Proble
 struct Gone(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
 impl AppState {
-    /// Returns where to ask for this, unless such are switched off.
-    fn holdings(&self, wanted: HoldingSpec) -> Result<&HoldingsHandle, ProblemResponse> {
-        match wanted {
-            HoldingSpec::Lock(_) => self.locks(),
-            HoldingSpec::Barrier(_) => self.barriers(),
-        }
-    }
-
-    fn locks(&self) -> Result<&HoldingsHandle, ProblemResponse> {
-        let holdings = self.status.holdings.as_ref().filter(|holdings| holdings.switched_on.locks);
-        holdings.ok_or_else(|| {
-            let detail = switched_off(table::RECIPES_ROOT.key(), "locks");
-            ProblemResponse::off("recipes-off", "locks are switched off", detail)
-        })
-    }
-
-    fn barriers(&self) -> Result<&HoldingsHandle, ProblemResponse> {
-        let holdings =
-            self.status.holdings.as_ref().filter(|holdings| holdings.switched_on.barriers);
-        holdings.ok_or_else(|| {
-            let detail = switched_off(table::RECIPES_ROOT.key(), "barriers");
-            ProblemResponse::off("recipes-off", "barriers are switched off", detail)
-        })
+    fn holdings(&self) -> Result<&HoldingsHandle, ProblemResponse> {
+        self.status.holdings.as_ref().ok_or_else(ProblemResponse::recipes_off)
     }
 
     async fn look_at_locks<T>(
         &self,
         look: impl FnOnce(Answer<T>) -> LookRequest,
     ) -> Result<T, ProblemResponse> {
-        let read = look_at(self.locks()?, look).await;
+        let read = look_at(self.holdings()?, look).await;
         read.map_err(|why| {
             ProblemResponse::unread("locks-unavailable", "the locks cannot be read", why)
         })
@@ -104,17 +81,11 @@ impl AppState {
         &self,
         look: impl FnOnce(Answer<T>) -> LookRequest,
     ) -> Result<T, ProblemResponse> {
-        let read = look_at(self.barriers()?, look).await;
+        let read = look_at(self.holdings()?, look).await;
         read.map_err(|why| {
             ProblemResponse::unread("barriers-unavailable", "the barriers cannot be read", why)
         })
     }
-}
-
-fn switched_off(key: &str, what: &str) -> String {
-    format!(
-        "{key} is empty in this member's configuration: set it to the path below which {what} are to stand"
-    )
 }
 
 async fn look_at<T>(

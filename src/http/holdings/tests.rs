@@ -5,7 +5,7 @@ use super::super::tests::{api, api_of, member};
 use super::super::{Handler, Service};
 use super::*;
 use crate::clock::Clock;
-use crate::holdings::{self, Ask, Ended, HoldingsRequests, LockQueuePlace, Published, SwitchedOn};
+use crate::holdings::{self, Ask, Ended, HoldingsRequests, LockQueuePlace, Published};
 use crate::status::{self, StatusHandle, StatusPublisher};
 use axum::body::Body;
 use axum::extract::Request;
@@ -50,20 +50,6 @@ async fn where_locks_are_switched_off_each_request_says_so_and_what_to_set() {
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
         let why = text(answer).await;
         assert!(why.contains("recipes-off") && why.contains("recipes.root"), "{why}");
-    }
-}
-
-#[tokio::test]
-async fn each_recipe_is_switched_off_for_itself() {
-    for (locks, barriers) in [(true, false), (false, true)] {
-        let scene = Scene::with(SwitchedOn { locks, barriers });
-        for (path, is_on) in [("/locks/a?slots=0", locks), ("/barriers/a?size=0", barriers)] {
-            let answer = ask(&scene.service, Method::POST, path).await;
-            assert_eq!(answer.status() == StatusCode::BAD_REQUEST, is_on, "{path}");
-        }
-        let metrics = text(ask(&scene.service, Method::GET, "/metrics").await).await;
-        assert_eq!(metrics.contains("bellwether_locks{"), locks);
-        assert_eq!(metrics.contains("bellwether_barriers{"), barriers);
     }
 }
 
@@ -479,12 +465,8 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        Self::with(SwitchedOn { locks: true, barriers: true })
-    }
-
-    fn with(switched_on: SwitchedOn) -> Self {
         let (publisher, status) = status::set_up(&member(), Clock::system().now());
-        let (requests, handle) = holdings::set_up(switched_on);
+        let (requests, handle) = holdings::set_up();
         let service = api_of(StatusHandle { holdings: Some(handle), ..status });
         Self { service, requests, _publisher: publisher }
     }

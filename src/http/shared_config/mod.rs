@@ -18,7 +18,6 @@ use super::problem::{BadRequest, ProblemResponse, Unavailable, version_tag};
 use super::query::{NoQuery, named, path, values};
 use super::{AppState, common_headers};
 use crate::api::{self, ConfigNames, ConfigWritten};
-use crate::config::table;
 use crate::shared_config::{
     Condition, ConfigHandle, ConfigName, ConfigRequest as Ask, NAMES_MAX, TooMany, VALUE_MAX,
     Value, ValueReading, ValueWrite, WatchedValue, WriteAction, WriteError, WriteOutcome,
@@ -250,14 +249,7 @@ async fn delete_config(
 impl AppState {
     /// Returns where to ask for the shared configuration, unless it is switched off.
     fn shared_config(&self) -> Result<&ConfigHandle, ProblemResponse> {
-        self.status.shared_config.as_ref().ok_or_else(|| {
-            let key = table::RECIPES_ROOT.key();
-            let detail = format!(
-                "{key} is empty in this member's configuration: set it to the path with the shared \
-                 configuration in config below it"
-            );
-            ProblemResponse::off("recipes-off", "the shared configuration is switched off", detail)
-        })
+        self.status.shared_config.as_ref().ok_or_else(ProblemResponse::recipes_off)
     }
 
     /// Asks the runner. The outer error is that it does not answer.
@@ -319,7 +311,7 @@ impl AppState {
             "there is nothing at {} in ZooKeeper: PUT /config/{name} creates it, and ?index= waits for it",
             self.path_of(name)
         );
-        ProblemResponse::off("no-such-value", "no such value", detail)
+        ProblemResponse::missing("no-such-value", "no such value", detail)
     }
 
     fn refusal(&self, name: &ConfigName, condition: Condition, why: WriteError) -> ProblemResponse {

@@ -31,23 +31,21 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
     clock: Clock,
     done: impl FnOnce(watch::Receiver<HoldingProgress>, Leave<'static>) -> F,
 ) -> T {
-    let (mut no_config, _) = shared_config::set_up("");
+    let (mut no_config, _) = shared_config::set_up(&config.paths.config);
     let (stop, mut stopping) = oneshot::channel();
     let mut zookeeper = config.settings.zookeeper.clone();
     // Members say so when they start. A command that runs again and again need not repeat it.
     zookeeper.security.is_open_by_choice |= zookeeper.security.acl == AclPolicy::Open;
     let settings = HoldingsSettings {
         zookeeper,
-        locks: config.locks.clone(),
-        barriers: config.barriers.clone(),
+        paths: config.paths.clone(),
         margins: config.margins,
-        config_root: String::new(),
         member: config.member.clone(),
     };
     let (publisher, mut published) = watch::channel(Published::default());
     let (release, released) = oneshot::channel();
     let release = Rc::new(Cell::new(Some(release)));
-    let (mut requests, handle) = holdings::set_up(settings.switched_on());
+    let (mut requests, handle) = holdings::set_up();
     let name = wanted.name.clone();
     let ask = Ask { name, wanted: wanted.wanted, published: publisher, released };
     handle.asks.try_send(ask).expect("nothing else was asked for");

@@ -19,10 +19,9 @@ use super::client::{Credentials, PreviousEnd, SessionSettings, UnclosedSession};
 use super::queue::Reports;
 use super::shared_config::{self, SharedConfig};
 use crate::clock::{Alarm, Clock};
-use crate::config::Zookeeper;
+use crate::config::{RecipePaths, Zookeeper};
 use crate::holdings::{
     Ask, Ended, HOLDINGS_MAX, HoldingName, HoldingView, HoldingsMeter, HoldingsRequests, Published,
-    SwitchedOn,
 };
 use crate::shared_config::ConfigRequests;
 use crate::status::ConnectionState;
@@ -50,28 +49,18 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug)]
 pub struct HoldingsSettings {
     pub zookeeper: Zookeeper,
-    /// The path below which the locks stand, the connect string's chroot included; `None` if they are switched off.
-    pub locks: Option<String>,
-    /// The same of the barriers.
-    pub barriers: Option<String>,
-    /// The same of the shared configuration, which is not asked for where it is switched off.
-    pub config_root: String,
+    pub paths: RecipePaths,
     pub margins: Margins,
     pub member: MemberId,
 }
 
 impl HoldingsSettings {
-    pub fn switched_on(&self) -> SwitchedOn {
-        SwitchedOn { locks: self.locks.is_some(), barriers: self.barriers.is_some() }
-    }
-
-    /// Returns where this stands; `None` if such are switched off.
-    fn path_of(&self, wanted: HoldingSpec, name: &HoldingName) -> Option<Arc<str>> {
+    fn path_of(&self, wanted: HoldingSpec, name: &HoldingName) -> Arc<str> {
         let root = match wanted {
-            HoldingSpec::Lock(_) => &self.locks,
-            HoldingSpec::Barrier(_) => &self.barriers,
+            HoldingSpec::Lock(_) => &self.paths.locks,
+            HoldingSpec::Barrier(_) => &self.paths.barriers,
         };
-        Some(format!("{}/{name}", root.as_ref()?).into())
+        format!("{root}/{name}").into()
     }
 }
 
@@ -146,7 +135,7 @@ impl HoldingsRunner {
         config: &ConfigRequests,
     ) -> Self {
         let config_settings = shared_config::ConfigSettings {
-            root: settings.config_root.clone(),
+            root: settings.paths.config.clone(),
             acl: settings.zookeeper.security.acl,
         };
         // This has no other readers: a member's `/status` is about its election.
@@ -250,8 +239,7 @@ impl HoldingsRunner {
 
     fn take(&mut self, ask: Ask) -> Option<Event> {
         let Ask { name, wanted, published, released } = ask;
-        // Requests for a recipe that is switched off are refused earlier.
-        let path = self.settings.path_of(wanted, &name)?;
+        let path = self.settings.path_of(wanted, &name);
         if self.asked.len() >= HOLDINGS_MAX {
             published.send_modify(|published| published.ended = Some(Ended::TooMany));
             return None;

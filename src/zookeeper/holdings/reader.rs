@@ -6,6 +6,7 @@
 use super::barrier_znodes::READY;
 use super::{HoldingsSettings, data};
 use crate::clock::Clock;
+use crate::config::RecipePaths;
 use crate::holdings::{
     Answer, BarrierContent, BarrierOccupant, HoldingName, LockQueuePlace, LookRequest,
 };
@@ -83,11 +84,7 @@ impl QueueReader {
         let now = self.clock.now();
         self.queues.retain(|_, cached| fresh(cached, now).is_some());
         self.barriers.retain(|_, cached| fresh(cached, now).is_some());
-        fn below(root: &Option<String>) -> String {
-            root.clone().unwrap_or_default()
-        }
-        let locks = below(&self.settings.locks);
-        let barriers = below(&self.settings.barriers);
+        let RecipePaths { locks, barriers, .. } = self.settings.paths.clone();
         match look {
             LookRequest::Names(answer) => {
                 if fresh(&self.names, now).is_none() {
