@@ -426,7 +426,9 @@ mod tests {
     fn a_leader_that_is_back_after_a_restart_hands_over_nothing() {
         let mut watched = CountedMember::new(at(0));
         let timeout = Duration::from_secs(10);
-        let record = SessionRecord { session: SessionId(1), timeout, known_until: Some(at(9_000)) };
+        let session = SessionId(1);
+        let known_until = Some(at(9_000));
+        let record = SessionRecord { session, timeout, known_until, index: None };
         watched.step(at(0), Event::SessionTakenOver { record, timeout, sent_at: at(0) });
         let announcement = Some(Announcement { leader: profile("me"), ticket: ticket(1) });
         let data = Some(ZnodeData { announcement, ..ZnodeData::of(profile("me")) });

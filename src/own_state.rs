@@ -170,7 +170,7 @@ mod tests {
                 failing_since: Some(SystemTime::UNIX_EPOCH),
             };
             let records = vec![record; failing];
-            self.hooks.send_replace(Hooks { records, told: 0 });
+            self.hooks.send_replace(Hooks { records, told: None });
         }
 
         /// Returns what is told within a minute.

@@ -94,12 +94,20 @@ impl fmt::Display for DuplicateId {
 #[derive(Clone, Debug, Default)]
 pub struct RecentChanges(VecDeque<RecordedChange>);
 
+/// The queue, as it was read at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct QueueReading {
+    /// When a znode was last created or deleted there, by the ensemble's count of transactions: the same at every member.
+    pub index: u64,
+    pub members: Arc<[MemberEntry]>,
+}
+
 /// A change of who leads, with its circumstances.
 #[derive(Clone, Debug)]
 pub struct RecordedChange {
     pub change: Change,
     /// The standing's index since this change.
-    pub index: u64,
+    pub index: Option<u64>,
     pub at: SystemTime,
     pub cause: Cause,
     /// If the change goes on with a term of the process before: for how long there was no process.
@@ -235,7 +243,7 @@ impl ProblemStarts {
 
 /// Requests to the runner.
 pub enum MemberRequest {
-    Members(oneshot::Sender<Result<Arc<[MemberEntry]>, String>>),
+    Members(oneshot::Sender<Result<QueueReading, String>>),
     /// To be written into the member's own znode.
     Tell(OwnState),
     /// Answered when it has been carried out: whether ZooKeeper confirmed that the session, if it
@@ -375,7 +383,7 @@ pub struct Hooks {
     /// In the order in which they run.
     pub records: Vec<HookRecord>,
     /// They have been told all changes up to this index of the standing.
-    pub told: u64,
+    pub told: Option<u64>,
 }
 
 /// The record of one hook since it was configured.
@@ -506,7 +514,7 @@ impl StatusHandle {
     ///
     /// # Errors
     /// Why it cannot be read, for operators.
-    pub async fn members(&self) -> Result<Arc<[MemberEntry]>, String> {
+    pub async fn members(&self) -> Result<QueueReading, String> {
         // While there is no connection, a question would only wait for one.
         let problem = {
             let Snapshot { link, standing, .. } = &**self.snapshot.borrow();

@@ -200,7 +200,8 @@ impl<'a> Attempt<'a> {
         gone: Option<Sequence>,
     ) -> Result<Vec<Sequence>, Refusal> {
         let queue = self.status.members().await.map_err(Refusal::Unread)?;
-        let behind = queue.iter().filter(|entry| entry.ticket.sequence > self.own.ticket.sequence);
+        let behind =
+            queue.members.iter().filter(|entry| entry.ticket.sequence > self.own.ticket.sequence);
         let wanted = behind.filter(|entry| {
             let id = entry.profile.as_ref().map(|profile| profile.id.as_str());
             id.is_some_and(|id| to.is_none_or(|to| to == id))
@@ -362,7 +363,7 @@ impl fmt::Display for Refusal {
 mod tests {
     use super::*;
     use crate::status::{
-        self, MemberEntry, MemberRequest, RecordedChange, ReplyTo, StatusPublisher,
+        self, MemberEntry, MemberRequest, QueueReading, RecordedChange, ReplyTo, StatusPublisher,
     };
     use recipes::election::{Cause, Event, Member, Policy, Profile, changes};
     use recipes::{Margins, MemberId, SessionId};
@@ -543,7 +544,8 @@ mod tests {
                         };
                         let entries = entries.map(|(n, id)| entry(n, id));
                         // A transfer whose time is over waits no more.
-                        let _unheard = answer.send(Ok(entries.into()));
+                        let _unheard =
+                            answer.send(Ok(QueueReading { index: 1, members: entries.into() }));
                     }
                     MemberRequest::Tell(_) => {}
                     MemberRequest::Carry(command, caller) => self.carry(command, caller),

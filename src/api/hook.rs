@@ -24,6 +24,6 @@ pub struct LeaderFile {
     /// When the lease that this member has now ends, by the kernel's clocks; it may be renewed before.
     pub valid_until_boottime_ns: Option<u64>,
     pub valid_until_monotonic_ns: Option<u64>,
-    pub index: u64,
+    pub index: Option<u64>,
     pub at: String,
 }

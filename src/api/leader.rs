@@ -26,8 +26,8 @@ pub struct LeaderState {
     pub valid_until_boottime_ns: Option<u64>,
     /// The same by `CLOCK_MONOTONIC`, which stands still while the machine is suspended.
     pub valid_until_monotonic_ns: Option<u64>,
-    /// Grows at each change of what this member tells.
-    pub index: u64,
+    /// Grows at each change of what this member tells; `null` until it has joined.
+    pub index: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]

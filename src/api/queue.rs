@@ -12,7 +12,7 @@ pub struct Members {
     pub members: Vec<QueueMember>,
     /// What is wrong, a sentence each; empty if nothing is.
     pub problems: Vec<String>,
-    /// Another each time that one has joined or left: pass it to `GET /members?index=` to wait for that.
+    /// Grows each time that one has joined or left, and is the same at every member: pass it to `GET /members?index=` to wait for that.
     pub index: u64,
 }
 

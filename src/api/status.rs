@@ -44,7 +44,7 @@ pub struct Status {
     /// The values of the shared configuration that are kept as files; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub config: Vec<SyncedFile>,
-    pub index: u64,
+    pub index: Option<u64>,
     pub clock: LeaseClock,
     pub version: String,
     pub uptime_ms: u64,

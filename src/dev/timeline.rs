@@ -91,7 +91,7 @@ mod tests {
             valid_for_ms: None,
             valid_until_boottime_ns: None,
             valid_until_monotonic_ns: None,
-            index: 1,
+            index: Some(1),
         }
     }
 

@@ -111,7 +111,7 @@ struct EventStream<T> {
 
 /// The state to which the events that were sent lead.
 struct LastSent {
-    index: u64,
+    index: Option<u64>,
     view: View,
 }
 
@@ -192,10 +192,9 @@ async fn next_of(group: &mut Option<GroupStream>, app: &AppState) -> String {
 
 /// Returns an event for each change that the client missed while its stream was lost, as far as they are remembered.
 ///
-/// An index that this process has not reached is of an earlier process or of another member: then the client has seen
-/// none of these changes.
+/// An index that this member has not reached is another member's: then the client has seen none of these changes.
 fn missed(app: &AppState, verdict: &Verdict, seen: u64) -> Vec<String> {
-    let seen = if seen > verdict.index() { 0 } else { seen };
+    let seen = Some(seen).filter(|seen| verdict.index().is_some_and(|index| *seen <= index));
     let recorded = verdict.snapshot.recent_changes.iter();
     let unseen = recorded.filter(|recorded| recorded.index > seen);
     unseen.map(|recorded| missed_event(app, verdict, recorded)).collect()
@@ -219,11 +218,11 @@ fn missed_event(app: &AppState, verdict: &Verdict, recorded: &RecordedChange) ->
         cause: Some(cause.to_string()),
         change: Some(change.kind.name().to_owned()),
     };
-    framed("missed", Some(index), &api::json(&missed))
+    framed("missed", index, &api::json(&missed))
 }
 
 /// Returns the data of a change that another one has followed by now.
-fn superseded(app: &AppState, change: &Change, index: u64, cause: Option<Cause>) -> String {
+fn superseded(app: &AppState, change: &Change, index: Option<u64>, cause: Option<Cause>) -> String {
     let view = change.view();
     api::json(&api::LeaderEvent {
         state: app.past_state(view.leader(), view.own_term().is_some(), index),
@@ -277,7 +276,7 @@ fn event(app: &AppState, name: &str, verdict: &Verdict, cause: Option<Cause>) ->
         cause: cause.map(|cause| cause.to_string()),
         change: None,
     };
-    framed(name, Some(verdict.index()), &api::json(&data))
+    framed(name, verdict.index(), &api::json(&data))
 }
 
 pub(super) fn framed(name: &str, id: Option<u64>, data: &str) -> String {

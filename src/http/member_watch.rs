@@ -2,8 +2,7 @@
 //! there is no such client.
 
 use super::AppState;
-use crate::status::MemberEntry;
-use recipes::Ticket;
+use crate::status::{MemberEntry, QueueReading};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -13,17 +12,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The last reading, for all that watch.
 #[derive(Clone, Default)]
 pub(super) struct MemberWatch {
-    published: watch::Sender<QueueSnapshot>,
+    published: watch::Sender<QueueReading>,
     /// Held by the one that starts or ends the reading.
     is_reading: Arc<Mutex<bool>>,
-}
-
-/// The members of the queue at the last reading.
-#[derive(Clone, Debug, Default)]
-pub(super) struct QueueSnapshot {
-    /// Grows with each change of who is in it; 0 until there was a reading.
-    pub(super) index: u64,
-    pub(super) members: Arc<[MemberEntry]>,
 }
 
 /// A member that joined or left.
@@ -34,7 +25,7 @@ pub(super) enum Moved<'a> {
 
 impl AppState {
     /// Returns who is in the queue from now on.
-    pub(super) fn watch_members(&self) -> watch::Receiver<QueueSnapshot> {
+    pub(super) fn watch_members(&self) -> watch::Receiver<QueueReading> {
         let watch = &self.member_watch;
         let receiver = watch.published.subscribe();
         let mut is_reading = watch.is_reading.lock().expect("no code panics while holding it");
@@ -45,19 +36,9 @@ impl AppState {
         receiver
     }
 
-    /// Notes what was read.
-    pub(super) fn note_members(&self, members: &Arc<[MemberEntry]>) -> u64 {
-        let mut noted = 0;
-        // Told also where none has moved: a stream that could not begin waits for the next reading.
-        self.member_watch.published.send_modify(|group| {
-            let is_new = group.index == 0 || !is_same(&group.members, members);
-            // Another after each start: one of an earlier life is none of this.
-            let index = group.index.max(u64::from(self.started.boot) << 20);
-            group.index = index + u64::from(is_new);
-            group.members = members.clone();
-            noted = group.index;
-        });
-        noted
+    /// Publishes what was read, also where none has moved: a stream that could not begin waits for the next reading.
+    pub(super) fn note_members(&self, reading: QueueReading) {
+        self.member_watch.published.send_replace(reading);
     }
 }
 
@@ -65,8 +46,8 @@ async fn read_while_watched(app: AppState) {
     let watch = &app.member_watch;
     loop {
         // A reading that fails is repeated a second later.
-        if let Ok(members) = app.status.members().await {
-            app.note_members(&members);
+        if let Ok(reading) = app.status.members().await {
+            app.note_members(reading);
         }
         tokio::time::sleep(PAUSE).await;
         let mut is_reading = watch.is_reading.lock().expect("no code panics while holding it");
@@ -75,14 +56,6 @@ async fn read_while_watched(app: AppState) {
             return;
         }
     }
-}
-
-fn ticket(entry: &MemberEntry) -> Ticket {
-    entry.ticket
-}
-
-fn is_same(before: &[MemberEntry], now: &[MemberEntry]) -> bool {
-    before.iter().map(ticket).eq(now.iter().map(ticket))
 }
 
 /// Returns who left and then who joined, each in the order of the queue.
@@ -97,7 +70,7 @@ pub(super) fn moved<'a>(before: &'a [MemberEntry], now: &'a [MemberEntry]) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use recipes::{FencingToken, Sequence};
+    use recipes::{FencingToken, Sequence, Ticket};
 
     fn entry(number: i32) -> MemberEntry {
         let sequence = Sequence::new(number).unwrap();

@@ -3,12 +3,12 @@
 use super::api_router::{ApiRouter, routes};
 use super::events::framed;
 use super::leader::Wait;
-use super::member_watch::{Moved, QueueSnapshot, moved};
+use super::member_watch::{Moved, moved};
 use super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::queue_problems::problems;
 use super::{AppState, Verdict, claim};
 use crate::api::{self, GroupMember, MemberMoved, Members, QueueMember, Standby};
-use crate::status::MemberEntry;
+use crate::status::{MemberEntry, QueueReading};
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
@@ -26,8 +26,7 @@ pub(super) fn routes() -> ApiRouter {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it is the schema")]
 struct MembersWait {
-    /// Answer once the index is another than this one. Refused, with the index to go on with, is one that this member has
-    /// not reached.
+    /// Answer once the index is another than this one: that of an earlier answer, by any member.
     #[param(maximum = 18446744073709551615u64)]
     index: Option<u64>,
     /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`; only with `index`.
@@ -46,31 +45,29 @@ struct MembersWait {
 async fn members(State(app): State<AppState>, uri: Uri) -> Result<Json<Members>, ProblemResponse> {
     let wait = Wait::asked(&uri)?;
     let read = async || app.status.members().await.map_err(ProblemResponse::queue_unread);
-    let Some((seen, length)) = wait else {
-        let entries = read().await?;
-        let index = app.note_members(&entries);
-        return Ok(Json(body(&app, &entries, index)));
-    };
+    let Some((seen, length)) = wait else { return Ok(Json(body(&app, &read().await?))) };
     let _permit = app.place()?;
     let mut watch = app.watch_members();
-    let index = app.note_members(&read().await?);
-    if seen > index {
-        return Err(ProblemResponse::foreign_index(seen, index));
-    }
-    let changed =
-        async { while watch.borrow_and_update().index == seen && watch.changed().await.is_ok() {} };
+    app.note_members(read().await?);
+    let changed = async {
+        // Another member has read something newer: the next reading shows it too, in the same ensemble.
+        if watch.borrow_and_update().index < seen {
+            let _ends_with_this_process = watch.changed().await;
+        }
+        while watch.borrow_and_update().index == seen && watch.changed().await.is_ok() {}
+    };
     let _time_is_over = timeout(length, changed).await;
     let group = watch.borrow().clone();
-    Ok(Json(body(&app, &group.members, group.index)))
+    Ok(Json(body(&app, &group)))
 }
 
-fn body(app: &AppState, entries: &[MemberEntry], index: u64) -> Members {
+fn body(app: &AppState, queue: &QueueReading) -> Members {
     let verdict = app.judge();
     claim::follow(&verdict);
     Members {
-        members: bodies(app, &verdict, entries),
-        problems: problems(app, &verdict, entries),
-        index,
+        members: bodies(app, &verdict, &queue.members),
+        problems: problems(app, &verdict, &queue.members),
+        index: queue.index,
     }
 }
 
@@ -114,16 +111,16 @@ fn bodies(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<Que
 
 /// Follows who is in the queue, for a stream.
 pub(super) struct GroupStream {
-    watch: watch::Receiver<QueueSnapshot>,
-    sent: Option<QueueSnapshot>,
+    watch: watch::Receiver<QueueReading>,
+    sent: Option<QueueReading>,
 }
 
 impl GroupStream {
     pub(super) async fn open(app: &AppState) -> Self {
         let mut watch = app.watch_members();
         // An old reading is not reported as current.
-        if let Ok(entries) = app.status.members().await {
-            app.note_members(&entries);
+        if let Ok(reading) = app.status.members().await {
+            app.note_members(reading);
             watch.mark_changed();
         }
         Self { watch, sent: None }

@@ -205,15 +205,12 @@ impl Handler for Service {
             let is_config = request.uri().path().strip_prefix(api::CONFIG_NAMES.path);
             let is_config = is_config.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             // The index of before the answer is made: a client that waits for changes since then misses none.
-            let index = app.index_now();
+            let index = app.index_now().filter(|_| !is_config);
             let (Ok(response), claim) =
                 LeadershipClaim::of(app.clone(), router.call(request)).await;
             let mut response = claimed(with_methods(response), claim);
             if !response.headers().contains_key(INDEX) {
                 response.headers_mut().extend(common_headers(index));
-                if is_config {
-                    response.headers_mut().remove(INDEX);
-                }
             }
             requests.counted(route, response)
         })
@@ -241,14 +238,15 @@ fn with_methods(mut response: Response) -> Response {
 }
 
 /// Returns the headers of every answer. A handler whose answer has another index adds them itself.
-fn common_headers(index: u64) -> [(HeaderName, HeaderValue); 3] {
-    [
-        (INDEX, HeaderValue::from(index)),
+fn common_headers(index: Option<u64>) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    let index = index.map(|index| (INDEX, HeaderValue::from(index)));
+    let always = [
         // An answer about the leader may be outdated the moment it is written.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
         // A page that embeds an answer as a script must not learn from the browser's reaction what the answer is.
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    ]
+    ];
+    always.into_iter().chain(index)
 }
 
 #[cfg(test)]

@@ -56,8 +56,8 @@ impl ProblemResponse {
         }
     }
 
-    pub(super) fn with_index(self, index: u64) -> Self {
-        Self { index: Some(index), ..self }
+    pub(super) fn with_index(self, index: Option<u64>) -> Self {
+        Self { index, ..self }
     }
 
     pub(super) fn with_version(self, version: Option<i32>) -> Self {
@@ -146,16 +146,6 @@ impl ProblemResponse {
 
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", "this makes no sense", detail)
-    }
-
-    /// The client waits for a change since an index that this member has not reached.
-    pub(super) fn foreign_index(seen: u64, index: u64) -> Self {
-        let detail = format!(
-            "index={seen} is not of this member, which is at {index}: each member counts for itself; go on with \
-             index={index}, or ask without one"
-        );
-        let title = "the index is of another member, or of another ZooKeeper";
-        Self::new(StatusCode::BAD_REQUEST, "foreign-index", title, detail).with_index(index)
     }
 
     pub(super) fn too_long(detail: impl Into<String>) -> Self {

@@ -66,7 +66,7 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict, entries: &[MemberEntry
 mod tests {
     use super::super::scene::{MemberFixture, at, contender_of_kazoo};
     use super::super::tests::ask;
-    use crate::status::{MemberEntry, MemberRequest, OwnState};
+    use crate::status::{MemberEntry, MemberRequest, OwnState, QueueReading};
     use http_body_util::BodyExt;
     use recipes::election::{Announcement, Profile};
     use recipes::{FencingToken, MemberId, Sequence, SessionId, Ticket};
@@ -101,7 +101,10 @@ mod tests {
         let MemberFixture { service, publisher, .. } = scene;
         let reads = async {
             match publisher.requests.recv().await.unwrap() {
-                MemberRequest::Members(answer) => answer.send(Ok(entries.into())).unwrap(),
+                MemberRequest::Members(answer) => {
+                    let reading = QueueReading { index: 1, members: entries.into() };
+                    answer.send(Ok(reading)).unwrap();
+                }
                 MemberRequest::Tell(_) | MemberRequest::Carry(..) => panic!("it only asks"),
             }
         };

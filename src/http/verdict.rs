@@ -35,7 +35,7 @@ impl AppState {
     }
 
     /// Returns the index of an answer that is made at this moment.
-    pub(super) fn index_now(&self) -> u64 {
+    pub(super) fn index_now(&self) -> Option<u64> {
         let now = self.clock.now();
         self.status.snapshot.borrow().standing.index_at(now)
     }
@@ -55,7 +55,7 @@ impl AppState {
         &self,
         leader: Option<&Announcement>,
         is_self: bool,
-        index: u64,
+        index: Option<u64>,
     ) -> LeaderState {
         LeaderState {
             leader: leader.map(|leader| self.leader(leader)),
@@ -79,7 +79,7 @@ impl AppState {
 }
 
 impl Verdict {
-    pub(super) fn index(&self) -> u64 {
+    pub(super) fn index(&self) -> Option<u64> {
         self.snapshot.standing.index_at(self.now)
     }
 

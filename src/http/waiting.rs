@@ -5,9 +5,9 @@ use super::{AppState, Verdict};
 use tokio::sync::OwnedSemaphorePermit;
 
 impl AppState {
-    /// Waits until the index is another than this one: at once if it comes from another life of
-    /// this process. `None` if this process ends.
-    pub(super) async fn changed_since(&self, seen: u64) -> Option<Verdict> {
+    /// Waits until the index is another than this one: at once if it comes from another member. `None` if this process
+    /// ends.
+    pub(super) async fn changed_since(&self, seen: Option<u64>) -> Option<Verdict> {
         self.until(|verdict| verdict.index() != seen).await
     }
 

@@ -21,7 +21,7 @@ pub(super) struct Message<'a> {
     /// The leader from this change on.
     pub(super) view: View,
     pub(super) names: &'a HookNames,
-    pub(super) index: u64,
+    pub(super) index: Option<u64>,
     pub(super) at: SystemTime,
     /// When the lease ends under which this member leads, if it does.
     pub(super) valid_until: Option<KernelTime>,
@@ -31,7 +31,7 @@ impl<'a> Message<'a> {
     pub(super) fn new(
         change: &'a Change,
         names: &'a HookNames,
-        index: u64,
+        index: Option<u64>,
         at: SystemTime,
         valid_until: Option<KernelTime>,
     ) -> Self {
@@ -76,7 +76,7 @@ impl<'a> Message<'a> {
 pub(super) fn state(
     view: &View,
     names: &HookNames,
-    index: u64,
+    index: Option<u64>,
     at: SystemTime,
     valid_until: Option<KernelTime>,
 ) -> String {
@@ -86,7 +86,7 @@ pub(super) fn state(
 fn file(
     view: &View,
     names: &HookNames,
-    index: u64,
+    index: Option<u64>,
     at: SystemTime,
     valid_until: Option<KernelTime>,
 ) -> LeaderFile {

@@ -153,7 +153,7 @@ impl HookRunner {
     }
 
     /// Runs the hooks that want this change, files first.
-    async fn run_hooks(&mut self, change: &Change, index: u64) {
+    async fn run_hooks(&mut self, change: &Change, index: Option<u64>) {
         let names = self.names.clone();
         let valid_until = self.watch.valid_until(&change.view());
         let date = self.watch.clock.date();
@@ -293,7 +293,7 @@ impl HookRunner {
         n: usize,
         action: HookAction,
         view: &View,
-        index: u64,
+        index: Option<u64>,
     ) -> Result<(), HookError> {
         match action {
             HookAction::Keep { file, mode, unknown } => {
@@ -416,7 +416,7 @@ struct SnapshotWatch {
 
 struct SeenChange {
     role: Role,
-    index: u64,
+    index: Option<u64>,
 }
 
 impl SeenChange {

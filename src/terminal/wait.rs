@@ -92,8 +92,8 @@ async fn until_leads(
         (*last, seen) = match read {
             Ok(Ok((answer, state))) => match &state.leader {
                 Some(_) if waiting.is_over(state.is_self) => return (answer, state),
-                Some(leader) => (views::sentence(leader, false), Some(state.index)),
-                None => ("no member leads".to_owned(), Some(state.index)),
+                Some(leader) => (views::sentence(leader, false), state.index),
+                None => ("no member leads".to_owned(), state.index),
             },
             // A new index is a change; the same one means that the sidecar accepts no further waiting clients.
             Ok(Err((why, index))) => (why, index.filter(|index| seen != Some(*index))),

@@ -240,7 +240,7 @@ fn identity(znode: &Znode) -> (&str, i64, i64) {
 }
 
 fn index(member: &Member) -> u64 {
-    member.status()["index"].as_u64().expect("an index at every moment")
+    member.status()["index"].as_u64().expect("it has joined")
 }
 
 fn predecessor(member: &Member) -> Value {

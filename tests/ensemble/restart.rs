@@ -57,13 +57,16 @@ fn a_leader_that_is_killed_leads_on_under_the_same_token() {
     assert_eq!(events.event().name, "state");
     let (kills, goal) = kills(Duration::from_millis(300));
     let mut away = vec![];
+    let index_of = |member: &Member| member.status()["index"].as_u64().expect("it has joined");
     for n in 1..=kills {
+        let index = index_of(&leader);
         leader.kill();
         let killed = Instant::now();
         leader = kept.start("a");
         eventually("it leads again", || has_role(&leader, "leader"));
         away.push(killed.elapsed());
         assert_eq!(agreed([&leader, &follower]), before, "{}", leader.log());
+        assert!(index_of(&leader) > index, "an index never falls");
         let restart = &leader.status()["session"]["restart"];
         assert_eq!(restart["restarts"], n, "{restart}");
         assert!(restart["down_for_ms"].as_u64().is_some_and(|ms| ms < 10_000), "{restart}");

@@ -29,6 +29,8 @@ pub struct SessionRecord {
     pub timeout: Duration,
     /// Until when the servers surely do not end it, if that is known: a resumption that is answered before is in time.
     pub known_until: Option<Moment>,
+    /// The last index of the member.
+    pub index: Option<u64>,
 }
 
 /// The one heartbeat that may be under way.
@@ -98,9 +100,9 @@ impl LeasedSession {
     }
 
     /// Returns what a next process has to know.
-    pub(crate) fn record(&self) -> SessionRecord {
+    pub(crate) fn record(&self, index: Option<u64>) -> SessionRecord {
         let known_until = self.history.known_until(self.timeout, &self.policy.margins);
-        SessionRecord { session: self.id, timeout: self.timeout, known_until }
+        SessionRecord { session: self.id, timeout: self.timeout, known_until, index }
     }
 
     pub(crate) fn id(&self) -> SessionId {

@@ -291,14 +291,15 @@ fn a_claim_that_is_answered_too_late_to_lead_is_followed_by_a_renewal() {
 #[test]
 fn the_index_grows_with_what_is_published_and_with_nothing_else() {
     let mut second = follower(&[1, 2]);
-    let index = second.standing().index_at(at(0));
+    let index = second.standing().index_at(at(0)).expect("it has joined");
     second.step(at(500), Event::Woke);
-    assert_eq!(second.standing().index_at(at(0)), index);
+    assert_eq!(second.standing().index_at(at(0)), Some(index));
     second.step(at(500), gone(1));
-    assert_eq!(second.standing().index_at(at(0)), index + 1);
+    assert_eq!(second.standing().index_at(at(0)), Some(index + 1));
 
     let leader = leader().standing();
-    assert_eq!(leader.index_at(at(6_889)) + 1, leader.index_at(at(6_890)));
+    let index = |at_ms| leader.index_at(at(at_ms)).expect("it has joined");
+    assert_eq!(index(6_889) + 1, index(6_890));
 }
 
 /// A client that has an index of the earlier life would else miss what changes in the later one.
@@ -311,38 +312,54 @@ fn the_index_of_a_later_life_is_larger_whatever_the_clock_shows_and_that_of_anot
             let labels = BTreeMap::from([("revision".into(), revision.to_string())]);
             let update = Command::UpdateProfile { address: None, labels };
             member.step(at(0), Event::Command(update));
-            member.standing().index_at(at(0))
+            member.standing().index_at(at(0)).expect("it has joined")
         })
     };
     let earlier = changes(&mut first);
-    assert_eq!(earlier, [17, 18, 19]);
+    assert_eq!(earlier, [18, 19, 20]);
 
     let mut later = in_queue(&[2]);
-    assert!(later.standing().is_unchanged(), "it has named no leader");
+    assert_eq!(member().standing().index_at(at(0)), None, "it has not joined");
+    let mut indexes = vec![later.standing().index_at(at(0)).expect("it has joined")];
     later.step(at(0), Event::Committed { sent_at: at(0) });
-    assert!(!later.standing().is_unchanged());
-    let mut indexes = vec![later.standing().index_at(at(0))];
     indexes.extend(changes(&mut later));
-    assert_eq!(indexes, [32, 33, 34, 35]);
+    assert_eq!(indexes, [32, 34, 35, 36]);
     later.step(at(0), Event::SessionLost);
-    assert_eq!(later.standing().index_at(at(0)), 36, "out of the queue it goes on");
+    assert_eq!(later.standing().index_at(at(0)), Some(37), "out of the queue it goes on");
     later.step(at(0), opened(seconds(10)));
     later.step(at(0), Event::Joined(ticket(3)));
     later.step(at(0), queue(&[3]));
     later.step(at(0), Event::Committed { sent_at: at(0) });
-    assert_eq!(later.standing().index_at(at(0)), 48);
+    assert_eq!(later.standing().index_at(at(0)), Some(48));
+}
+
+/// The process before may have told that its lease ran out, which it had no time to note.
+#[test]
+fn the_index_goes_on_in_a_session_taken_over_and_is_unknown_until_then() {
+    let mut before = leader();
+    let record = before.session_record().expect("it has a session");
+    let told = before.standing().index_at(at(60_000)).expect("it has joined");
+    let mut after = member();
+    assert_eq!(after.session_record(), None);
+    let taken_over = Event::SessionTakenOver { record, timeout: seconds(10), sent_at: at(5_000) };
+    after.step(at(5_000), taken_over);
+    after.step(at(5_000), found(1, None));
+    assert_eq!(after.standing().index_at(at(5_000)), Some(told + 1));
+    before.step(at(5_000), Event::SessionLost);
+    before.step(at(5_000), opened(seconds(10)));
+    assert_eq!(before.session_record().and_then(|record| record.index), Some(told));
 }
 
 #[test]
 fn no_token_breaks_the_index() {
-    for (token, index) in [(1_u64 << 48, 1 << 52), (i64::MAX.unsigned_abs(), 2)] {
+    for (token, index) in [(1_u64 << 48, (1 << 52) + 1), (i64::MAX.unsigned_abs(), 2)] {
         let mut member = member();
         let ticket = Ticket { token: FencingToken(token), ..ticket(1) };
         member.step(at(0), opened(seconds(10)));
         member.step(at(0), Event::Joined(ticket));
         member.step(at(0), queue(&[1]));
         member.step(at(0), Event::Committed { sent_at: at(0) });
-        assert_eq!(member.standing().index_at(at(0)), index);
+        assert_eq!(member.standing().index_at(at(0)), Some(index));
     }
 }
 
@@ -1061,7 +1078,8 @@ fn a_quorum_is_asked_for_the_head_now_and_then() {
 
 /// What the process before noted, in a session of ten seconds.
 fn taken_over(known_until: Option<Moment>, timeout: Duration, sent_at: Moment) -> Event {
-    let record = SessionRecord { session: SessionId(1), timeout: seconds(10), known_until };
+    let index = None;
+    let record = SessionRecord { session: SessionId(1), timeout: seconds(10), known_until, index };
     Event::SessionTakenOver { record, timeout, sent_at }
 }
 

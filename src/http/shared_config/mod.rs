@@ -293,7 +293,7 @@ impl AppState {
                 Ok(written_as(StatusCode::OK, version, index))
             }
             Ok(WriteOutcome::Deleted { index }) => {
-                Ok((StatusCode::NO_CONTENT, HeaderMap::from_iter(common_headers(index)))
+                Ok((StatusCode::NO_CONTENT, HeaderMap::from_iter(common_headers(Some(index))))
                     .into_response())
             }
             Err(unwritten) => Err(self.refusal(&name, condition, unwritten)),
@@ -388,7 +388,7 @@ fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> Probl
 
 fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
     let mut response = (status, Json(ConfigWritten { version, index })).into_response();
-    response.headers_mut().extend(common_headers(index));
+    response.headers_mut().extend(common_headers(Some(index)));
     response.headers_mut().insert(header::ETAG, version_tag(version));
     response
 }
@@ -399,9 +399,9 @@ fn answer(
     reading: &ValueReading,
     asked: &HeaderMap,
 ) -> Response {
-    let common = HeaderMap::from_iter(common_headers(reading.index));
+    let common = HeaderMap::from_iter(common_headers(Some(reading.index)));
     let Some(Value { data, version, .. }) = &reading.value else {
-        let problem = app.not_there(name).with_index(reading.index);
+        let problem = app.not_there(name).with_index(Some(reading.index));
         return (common, problem).into_response();
     };
     let tag = version_tag(*version);

@@ -90,6 +90,7 @@ struct SavedSessionJson {
     password: String,
     timeout_ms: u64,
     known_until_ns: Option<u64>,
+    index: Option<u64>,
     noted_at_ns: u64,
     is_closing: bool,
     restarts: u64,
@@ -160,6 +161,7 @@ impl SessionFile {
                     password: BASE64_STANDARD.encode(password.expose_secret()),
                     timeout_ms: millis(timeout),
                     known_until_ns: None,
+                    index: None,
                     noted_at_ns: nanos(now),
                     is_closing: false,
                     restarts: 0,
@@ -197,6 +199,7 @@ impl SessionFile {
         let noted = SavedSessionJson {
             timeout_ms: millis(record.timeout),
             known_until_ns: record.known_until.map(nanos),
+            index: record.index,
             noted_at_ns: nanos(now),
             ..kept
         };
@@ -337,6 +340,7 @@ impl SessionFile {
             session: SessionId(kept.id),
             timeout: Duration::from_millis(kept.timeout_ms),
             known_until: kept.known_until_ns.map(|ns| Moment(Duration::from_nanos(ns))),
+            index: kept.index,
         };
         let is_closing = kept.is_closing;
         let restarts = kept.restarts;
@@ -454,7 +458,9 @@ mod tests {
         let path = home.path().join("session");
         let now = Clock::system().now();
         let known_until = Some(now.after(SECOND));
-        let record = SessionRecord { session: SessionId(7), timeout: 9 * SECOND, known_until };
+        let session = SessionId(7);
+        let index = Some(64);
+        let record = SessionRecord { session, timeout: 9 * SECOND, known_until, index };
         {
             let OpenedSessionFile { file, former, flaw } = opened(&path);
             assert!(former.is_none() && flaw.is_none());
@@ -616,6 +622,7 @@ mod tests {
             password: BASE64_STANDARD.encode(b"password"),
             timeout_ms: 10_000,
             known_until_ns: None,
+            index: None,
             noted_at_ns: 0,
             is_closing: false,
             restarts: 0,

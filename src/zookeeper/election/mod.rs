@@ -10,7 +10,9 @@ pub(crate) use znode_data::{contender, decode, encode};
 use self::announcement_age::AnnouncementAge;
 use self::znode_data::{claimants_name, newer_format};
 use super::client::{SessionEvent, SessionSettings, SessionTask, UnclosedSession};
-use super::queue::{ClaimHolder, MemberZnode, QueueEvent, QueueSession, QueueSettings, Reports};
+use super::queue::{
+    ClaimHolder, MemberZnode, QueueEvent, QueueSession, QueueSettings, QueueZnodes, Reports,
+};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::status::{MemberEntry, OwnState};
@@ -89,7 +91,7 @@ enum SourceEvent {
 }
 
 /// The receiver of the answer to a request to read all members.
-pub(crate) type Reading = oneshot::Receiver<Result<Vec<MemberZnode>, Error>>;
+pub(crate) type Reading = oneshot::Receiver<Result<QueueZnodes, Error>>;
 
 impl ElectionSession {
     pub(crate) fn open(

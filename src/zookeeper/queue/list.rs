@@ -144,13 +144,15 @@ pub(super) async fn look_for_foreign(context: &Context) {
     context.tell_foreign(true);
 }
 
-/// Returns the names of all that stands below the path.
+/// Returns the names of all that stands below the path, and the transaction by which one last came or went.
 pub(super) async fn queue_names(
     context: &Context,
     connection: &Connection,
-) -> Result<Vec<String>, Error> {
+) -> Result<(Vec<String>, u64), Error> {
     unless_crowded(context, connection).await?;
-    connection.request(connection.client.list_children(&context.settings.root)).await
+    let root = &context.settings.root;
+    let (names, stat) = connection.request(connection.client.get_children(root)).await?;
+    Ok((names, stat.pzxid.cast_unsigned()))
 }
 
 /// Returns the numbers of all znodes that are named like a member's and are not known to be no member's.
@@ -169,7 +171,7 @@ pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequenc
 /// Returns the members. Once one znode was found to be named like a member's and not ephemeral, more may
 /// be: then the stat is read, in one go, of all of which it was not read before.
 async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<Sequence>, Error> {
-    let names = queue_names(context, connection).await?;
+    let (names, _) = queue_names(context, connection).await?;
     foreign::judge(context, &names).await;
     let mut members = sequences(context, &names);
     if context.non_ephemeral().is_empty() {

@@ -27,7 +27,7 @@ pub(in crate::zookeeper) use context::{
 pub(crate) use foreign::foreign_name;
 pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};
 pub(in crate::zookeeper) use list::{CHILDREN_MAX, names_below, sync, unless_crowded};
-pub(crate) use read::MemberZnode;
+pub(crate) use read::{MemberZnode, QueueZnodes};
 pub(in crate::zookeeper) use read::{read_short, stats};
 pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
 pub(in crate::zookeeper) use write::{still_ours, unless_denied};
@@ -286,7 +286,7 @@ impl QueueSession {
     }
 
     /// Reads the znodes of all members.
-    pub(crate) fn read_all(&mut self, answer: oneshot::Sender<Result<Vec<MemberZnode>, Error>>) {
+    pub(crate) fn read_all(&mut self, answer: oneshot::Sender<Result<QueueZnodes, Error>>) {
         let context = self.context.clone();
         self.requests.spawn(async move {
             let _receiver_gone = answer.send(read::read_all(&context).await);
@@ -300,8 +300,8 @@ impl QueueSession {
         }
         let context = self.context.clone();
         let members = self.requests.spawn(async move {
-            if let Ok(members) = read::read_all(&context).await {
-                context.tell(QueueEvent::MembersRead(members));
+            if let Ok(read) = read::read_all(&context).await {
+                context.tell(QueueEvent::MembersRead(read.members));
             }
         });
         self.members = Some(members);

@@ -2,7 +2,7 @@
 
 use super::QueueEvent;
 use super::context::{Context, leave_if_lacking};
-use super::list::{queue_names, sequences};
+use super::list::{queue_names, sequences, sync};
 use super::znode::{owner, token};
 use crate::zookeeper::client::{Connection, LeaveServerOutcome, is_verdict};
 use ::zookeeper::{Error, Stat};
@@ -21,6 +21,14 @@ pub(crate) struct MemberZnode {
     pub(crate) data: Vec<u8>,
     /// When it was created, by the servers' clock, in milliseconds since 1970.
     pub(crate) created_ms: i64,
+}
+
+/// The znodes of the queue, as they were read at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct QueueZnodes {
+    /// The transaction by which a znode was last created or deleted there.
+    pub(crate) index: u64,
+    pub(crate) members: Vec<MemberZnode>,
 }
 
 /// Reads a member's znode, behind a sync or a check that goes through the ensemble's leader: so an answer also
@@ -97,13 +105,14 @@ pub(super) async fn verify(context: &Context, member: Sequence) {
         .await;
 }
 
-/// Returns the znodes of all members.
-pub(super) async fn read_all(context: &Context) -> Result<Vec<MemberZnode>, Error> {
+/// Returns the znodes of all members, as of now.
+pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
     let connection = context.session.connection().await;
+    sync(&connection, &context.settings.root).await?;
     let mut members = vec![];
-    let names = match queue_names(context, &connection).await {
-        Err(Error::NoNode) => return Ok(members),
-        names => names?,
+    let (names, index) = match queue_names(context, &connection).await {
+        Err(Error::NoNode) => return Ok(QueueZnodes::default()),
+        read => read?,
     };
     super::foreign::judge(context, &names).await;
     let sequences = sequences(context, &names);
@@ -124,7 +133,7 @@ pub(super) async fn read_all(context: &Context) -> Result<Vec<MemberZnode>, Erro
         });
     }
     context.pass_over(&non_ephemeral);
-    Ok(members)
+    Ok(QueueZnodes { index, members })
 }
 
 /// Reads the stat of each of these znodes, all in one go: each request leaves with the call. `None` where there is none.

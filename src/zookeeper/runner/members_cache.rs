@@ -1,22 +1,21 @@
 //! The members as they were last read for operators, and the callers that wait for the next reading.
 
-use crate::status::MemberEntry;
+use crate::status::QueueReading;
 use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::in_words;
 use crate::zookeeper::election::{Reading, entries};
 use recipes::{MemberId, Moment, Ticket};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// How long a reading answers further callers, however many.
 const TTL: Duration = Duration::from_secs(1);
 
-type MembersCaller = oneshot::Sender<Result<Arc<[MemberEntry]>, String>>;
+type MembersCaller = oneshot::Sender<Result<QueueReading, String>>;
 
 pub(super) struct MembersCache {
     znodes: ZnodeNames,
-    read: Option<(Moment, Arc<[MemberEntry]>)>,
+    read: Option<(Moment, QueueReading)>,
     under_way: Option<Reading>,
     /// The reading under way began before a change that further callers may know of.
     is_outdated: bool,
@@ -44,10 +43,10 @@ impl MembersCache {
         read: Option<impl FnOnce() -> Reading>,
         now: Moment,
     ) {
-        if let Some((at, entries)) = &self.read
+        if let Some((at, reading)) = &self.read
             && now.since(*at) < TTL
         {
-            let _receiver_gone = answer.send(Ok(entries.clone()));
+            let _receiver_gone = answer.send(Ok(reading.clone()));
             return;
         }
         let Some(read) = read else {
@@ -75,8 +74,8 @@ impl MembersCache {
 
     /// Returns another member with this id than that of the ticket, as of the last reading.
     pub(super) fn another_named(&self, id: &MemberId, own: Ticket) -> Option<Ticket> {
-        let (_, entries) = self.read.as_ref()?;
-        let others = entries.iter().filter(|entry| entry.ticket != own);
+        let (_, reading) = self.read.as_ref()?;
+        let others = reading.members.iter().filter(|entry| entry.ticket != own);
         others
             .into_iter()
             .find(|entry| entry.profile.as_ref().is_some_and(|profile| profile.id == *id))
@@ -84,10 +83,13 @@ impl MembersCache {
     }
 
     /// Waits for the reading under way.
-    pub(super) async fn read(&mut self) -> Result<Arc<[MemberEntry]>, String> {
+    pub(super) async fn read(&mut self) -> Result<QueueReading, String> {
         let Some(reading) = &mut self.under_way else { return std::future::pending().await };
         match reading.await {
-            Ok(Ok(members)) => Ok(entries(members, &self.znodes).into()),
+            Ok(Ok(read)) => {
+                let members = entries(read.members, &self.znodes).into();
+                Ok(QueueReading { index: read.index, members })
+            }
             Ok(Err(error)) => Err(in_words(&error)),
             Err(_) => Err(SESSION_ENDED.into()),
         }
@@ -108,7 +110,7 @@ impl MembersCache {
     /// Answers the callers with what was read, and reads again for those who need something newer.
     pub(super) fn answer(
         &mut self,
-        read: &Result<Arc<[MemberEntry]>, String>,
+        read: &Result<QueueReading, String>,
         again: Option<impl FnOnce() -> Reading>,
         now: Moment,
     ) {
@@ -120,7 +122,7 @@ impl MembersCache {
             std::mem::swap(&mut self.waiting, &mut self.later);
             self.under_way = again.filter(|_| !self.waiting.is_empty()).map(|read| read());
         } else {
-            self.read = read.as_ref().ok().map(|entries| (now, entries.clone()));
+            self.read = read.as_ref().ok().map(|reading| (now, reading.clone()));
         }
     }
 }
@@ -130,6 +132,8 @@ const SESSION_ENDED: &str = "the session with ZooKeeper ended";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::MemberEntry;
+    use crate::zookeeper::queue::QueueZnodes;
     use std::cell::Cell;
     use tokio::sync::oneshot::Receiver;
 
@@ -153,7 +157,8 @@ mod tests {
         let entries = [member(1, &you), member(2, &me), member(3, &me)];
         let [first, own, twin] = [0, 1, 2].map(|at: usize| entries[at].ticket);
         assert_eq!(cache.another_named(&me, own), None, "none was read");
-        cache.answer(&Ok(Arc::from(entries)), None::<fn() -> Reading>, Moment(Duration::ZERO));
+        let reading = QueueReading { index: 1, members: entries.into() };
+        cache.answer(&Ok(reading), None::<fn() -> Reading>, Moment(Duration::ZERO));
         assert_eq!(cache.another_named(&me, own), Some(twin));
         assert_eq!(cache.another_named(&you, first), None);
     }
@@ -165,7 +170,7 @@ mod tests {
         let read = || {
             begun.set(begun.get() + 1);
             let (answered, reading) = oneshot::channel();
-            answered.send(Ok(vec![])).unwrap();
+            answered.send(Ok(QueueZnodes::default())).unwrap();
             reading
         };
         let now = Moment(Duration::from_secs(1));

@@ -30,7 +30,7 @@ impl Member {
     }
 
     pub(super) fn on_session_taken_over(
-        &self,
+        &mut self,
         phase: Phase,
         record: SessionRecord,
         timeout: Duration,
@@ -38,6 +38,9 @@ impl Member {
         now: Moment,
     ) -> Next {
         let Phase::NoSession = phase else { return stay(phase) };
+        // The process before may have told of the end of its lease as well: one more than it noted.
+        let index = record.index.map(|index| index.saturating_add(2));
+        self.index = self.index.max(index);
         match LeasedSession::taken_over(self.lease_policy, record, timeout, sent_at, now) {
             None => self.become_too_short(now),
             Some(_) if self.kept_out => rejoin(),

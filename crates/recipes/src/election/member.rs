@@ -10,8 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The index of a member that has named no leader yet.
-pub(super) const UNCHANGED: u64 = 1;
 /// How many indexes there are for each token. JSON of JavaScript, and of jq, has whole numbers below 2^53: it holds the
 /// indexes of servers that have elected their own leader up to 131,071 times, as their tokens begin with that number.
 const CHANGES: u64 = 16;
@@ -35,8 +33,8 @@ pub struct Member {
     pub(super) made_way: Option<(FencingToken, Sequence)>,
     pub(super) preemption: Preemption,
     pub(super) phase: Phase,
-    /// Grows with each change of what may be published.
-    pub(super) index: u64,
+    /// Grows with each change of what may be published; `None` until the member, or a process before it, has joined.
+    pub(super) index: Option<u64>,
 }
 
 impl Member {
@@ -54,7 +52,7 @@ impl Member {
             made_way: None,
             preemption: Preemption::default(),
             phase: Phase::NoSession,
-            index: UNCHANGED,
+            index: None,
         }
     }
 
@@ -105,7 +103,7 @@ impl Member {
         }
         let announces = self.announced();
         self.note_leader(announces.as_ref(), now);
-        if announces != announced {
+        if announces != announced || self.index.is_none() {
             self.index = self.next_index();
         }
         actions
@@ -137,7 +135,7 @@ impl Member {
     /// Returns what a next process has to know to go on with this member's session, while it has one.
     pub fn session_record(&self) -> Option<SessionRecord> {
         match &self.phase {
-            Phase::InSession(session, _) => Some(session.record()),
+            Phase::InSession(session, _) => Some(session.record(self.index)),
             _ => None,
         }
     }
@@ -151,15 +149,16 @@ impl Member {
         }
     }
 
-    /// Returns the next index: one more, or, for the first change after it has joined, a multiple of its token.
+    /// Returns the next index: one more, or a multiple of its token where that is larger.
     ///
     /// Tokens grow with every transaction of the servers. So the indexes of a later life of this member are larger,
     /// whatever its clock shows, and no two members of an election have the same ones, as long as no member sees more
     /// than [`CHANGES`] changes for each transaction. A change takes a transaction of its own or of the leader's.
-    fn next_index(&self) -> u64 {
-        let next = self.index.saturating_add(1);
-        let token = self.phase.ticket().map_or(0, |ticket| ticket.token.0);
-        token.checked_mul(CHANGES).map_or(next, |first| next.max(first))
+    fn next_index(&self) -> Option<u64> {
+        let next = self.index.map(|index| index.saturating_add(1));
+        let first =
+            self.phase.ticket().map(|ticket| ticket.token.0.checked_mul(CHANGES).unwrap_or(1));
+        next.max(first)
     }
 
     fn transition(&mut self, phase: Phase, now: Moment, event: Event) -> Next {

@@ -1,6 +1,5 @@
 //! The state that a member may report to its application, judged at a moment.
 
-use super::member::UNCHANGED;
 use super::phase::Phase;
 use super::{Announcement, Member, Offer, Priority, Profile, TransferTarget};
 use crate::contender::AcquiredBy;
@@ -16,7 +15,7 @@ pub struct Standing {
     paused: bool,
     unhealthy: bool,
     phase: Phase,
-    index: u64,
+    index: Option<u64>,
 }
 
 /// A standing, judged at one moment.
@@ -89,15 +88,10 @@ impl Standing {
         }
     }
 
-    /// Returns a number that grows at each change of what may be published, also over restarts. The end of a lease is
-    /// such a change, whether or not the member has been woken to see it.
-    pub fn index_at(&self, now: Moment) -> u64 {
-        self.index.saturating_add(u64::from(self.has_lapsed(now)))
-    }
-
-    /// Whether the member has named no leader yet, so that its index does not show how it compares with earlier ones.
-    pub fn is_unchanged(&self) -> bool {
-        self.index == UNCHANGED
+    /// Returns a number that grows at each change of what may be published, also over restarts; `None` until the member
+    /// has joined. The end of a lease is such a change, whether or not the member has been woken to see it.
+    pub fn index_at(&self, now: Moment) -> Option<u64> {
+        self.index.map(|index| index.saturating_add(u64::from(self.has_lapsed(now))))
     }
 
     /// Whether a leader's lease ran out, and the member has not been woken yet to leave the queue.
@@ -112,7 +106,7 @@ impl Standing {
     }
 
     /// Returns the number of [`Self::index_at`] without the end of a lease for which the member has not been woken yet.
-    pub fn index(&self) -> u64 {
+    pub fn index(&self) -> Option<u64> {
         self.index
     }
 
