@@ -137,7 +137,7 @@ pub struct Settings {
     pub znodes: ZnodeNames,
 }
 
-/// Where the znodes of locks, barriers and the shared configuration stand, the connect string's chroot included.
+/// The paths of locks, barriers and the shared configuration, the connect string's chroot included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecipePaths {
     pub locks: String,
