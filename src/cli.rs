@@ -69,7 +69,7 @@ enum Subcommands {
     ExecInnerGuard { command: Vec<OsString> },
     /// Between the inner guard and the program, or a member and a hook.
     #[command(hide = true)]
-    ExecCommand { parent: i32, files: String, command: Vec<OsString> },
+    ExecCommand { parent: i32, files: String, foreground: String, command: Vec<OsString> },
     #[command(flatten)]
     Asking(client_commands::ClientSubcommand),
     /// Try it: an in-memory ZooKeeper and members on this machine; never for production.
@@ -175,10 +175,12 @@ pub enum CliCommand {
     ExecInnerGuard {
         command: Vec<OsString>,
     },
-    /// Become this command, if this is the parent, with this limit of open files.
+    /// Become this command, if this is the parent, with this limit of open files, in the foreground of the terminal if this
+    /// process group is there.
     ExecCommand {
         parent: i32,
         files: Option<u64>,
+        foreground: Option<i32>,
         command: Vec<OsString>,
     },
 }
@@ -212,8 +214,10 @@ pub fn read() -> Result<CliCommand, String> {
         }
         Subcommands::ExecOuterGuard { command } => Ok(CliCommand::ExecOuterGuard { command }),
         Subcommands::ExecInnerGuard { command } => Ok(CliCommand::ExecInnerGuard { command }),
-        Subcommands::ExecCommand { parent, files, command } => {
-            Ok(CliCommand::ExecCommand { parent, files: files.parse().ok(), command })
+        Subcommands::ExecCommand { parent, files, foreground, command } => {
+            let files = files.parse().ok();
+            let foreground = foreground.parse().ok();
+            Ok(CliCommand::ExecCommand { parent, files, foreground, command })
         }
         Subcommands::Asking(client_commands) => {
             client_commands::errand(client_commands, given).map(CliCommand::Terminal)

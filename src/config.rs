@@ -85,6 +85,8 @@ pub struct Config {
 pub struct Exec {
     /// How long the command may run on after it was asked to end, until it is killed.
     pub kill_after: Duration,
+    /// How long the command may be stopped, until it is killed.
+    pub stopped_for: Duration,
     pub on_exit: OnExit,
 }
 
@@ -193,6 +195,7 @@ impl Config {
             token_file: values.written(&table::TOKEN_FILE)?,
             exec: Exec {
                 kill_after: values.get(&table::KILL_AFTER)?,
+                stopped_for: values.get(&table::STOPPED_FOR)?,
                 on_exit: values.get(&table::ON_EXIT)?,
             },
             session_file: values.written(&table::SESSION_FILE)?,

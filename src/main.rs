@@ -29,12 +29,13 @@ fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
         CliCommand::Exec { effective, once, command } => {
             // Else it would lead with nothing to do, or again and again.
             cli::runnable(&command[0])?;
+            process::keep_writing_in_background();
             daemon::run(effective, Some(Task { command, once }))
         }
         CliCommand::ExecOuterGuard { command } => guarded(exec::guard_guard(&command)),
         CliCommand::ExecInnerGuard { command } => guarded(exec::guard_command(&command)),
-        CliCommand::ExecCommand { parent, files, command } => {
-            Err(process::become_command(parent, files, &command))
+        CliCommand::ExecCommand { parent, files, foreground, command } => {
+            Err(process::become_command(parent, files, foreground, &command))
         }
         CliCommand::CheckConfig { effective, json } => check_config(&effective, json),
         CliCommand::Terminal(errand) => run_errand(errand),
@@ -83,6 +84,7 @@ fn run_errand(errand: ClientCommand) -> Result<u8, ExitFailure> {
     };
     warnings.iter().for_each(|warning| complain(warning));
     if let ClientCommand::Guarded(_) = errand {
+        process::keep_writing_in_background();
         daemon::log_for_command(&cli::level_of_lock()).map_err(misconfigured)?;
     }
     exit_code(runtime::run(terminal::run(errand, Clock::system())))

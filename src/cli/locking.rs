@@ -82,6 +82,9 @@ struct GuardedArguments {
     /// From SIGTERM to SIGKILL at most, when the program has to end; less where the lease is short
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     kill_after: String,
+    /// How long the program may be stopped, as by Ctrl-Z, until it is killed
+    #[arg(long, value_name = "DURATION", default_value = "1m")]
+    stopped_for: String,
     #[command(flatten)]
     address: SidecarUrl,
     #[command(flatten)]
@@ -102,6 +105,7 @@ impl GuardedArguments {
         patience: Patience,
     ) -> Result<ClientCommand, String> {
         let kill_after = config::span("--kill-after", &self.kill_after)?;
+        let stopped_for = config::span("--stopped-for", &self.stopped_for)?;
         let is_flag = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
         let holder = if is_flag(table::SERVERS.key()) || is_flag("config") {
             if is_flag("url") {
@@ -123,7 +127,8 @@ impl GuardedArguments {
             HoldingProcess::Sidecar(self.address.sidecar()?.shown(self.token.read()?))
         };
         let command = self.command;
-        let guarded = GuardedCommand { name, wanted, patience, kill_after, command, holder };
+        let guarded =
+            GuardedCommand { name, wanted, patience, kill_after, stopped_for, command, holder };
         Ok(ClientCommand::Guarded(guarded))
     }
 }

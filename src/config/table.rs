@@ -190,6 +190,11 @@ table! {
         .default("2s").scope(Scope::Exec)
         .help("From SIGTERM to SIGKILL, when the program has to end");
 
+    STOPPED_FOR: Duration = Setting::new("exec.stopped_for", duration)
+        .flag("stopped-for", "DURATION").variable("BELLWETHER_STOPPED_FOR")
+        .default("1m").scope(Scope::Exec)
+        .help("How long the program may be stopped, as by Ctrl-Z, until it is killed");
+
     ON_EXIT: OnExit = Setting::new("exec.on_exit", on_exit)
         .flag("on-exit", "WHAT").variable("BELLWETHER_ON_EXIT")
         .default("leave").scope(Scope::Exec)

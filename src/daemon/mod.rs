@@ -313,12 +313,13 @@ impl Task {
             ("BELLWETHER_ID", config.profile.id.to_string()),
             ("BELLWETHER_ELECTION", config.election.clone()),
         ];
-        let Exec { kill_after, on_exit } = config.exec;
+        let Exec { kill_after, stopped_for, on_exit } = config.exec;
         let lock = kept.file.as_ref().map(|file| file.lock()).transpose()?;
         Ok(Plan {
             command: self.command,
             under: "leadership",
             kill_after,
+            stopped_for,
             on_exit,
             once: self.once,
             files,

@@ -43,7 +43,8 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
             let _or_gone = state.link.tell_supervisor(message);
             return Ok(());
         }
-        let mut command = Offspring::start(command, stdin, state.greeting.files)?;
+        let mut command =
+            Offspring::start(command, stdin, state.greeting.files, state.greeting.foreground)?;
         // A supervisor that is gone is noticed below.
         let _or_gone = state.link.tell_supervisor(FromGuard::Started(command.leader()));
         loop {
@@ -56,6 +57,9 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
                     continue;
                 }
                 Reaped::None => {}
+            }
+            while let Some(change) = command.job_change() {
+                let _or_gone = state.link.tell_supervisor(FromGuard::Job(change));
             }
             if state.count_down() == Some(KillStep::Tell) {
                 command.end(Signal::TERM);

@@ -1,6 +1,7 @@
 //! The messages between the supervisor and a guard, one packet each. When one side has ended, the other
 //! side's next read returns `None`.
 
+use crate::process::JobChange;
 use recipes::Moment;
 use rustix::io::Errno;
 use rustix::net::{
@@ -23,6 +24,8 @@ pub(super) struct GuardConfig {
     pub(super) kill_after: Duration,
     /// How many files the command may open.
     pub(super) files: Option<u64>,
+    /// The process group in whose place the command's is to be in the foreground of the terminal.
+    pub(super) foreground: Option<Pid>,
     /// Shut down the descriptor that is kept open when the command ends. Otherwise only if the guards had to kill.
     pub(super) ends_kept: bool,
 }
@@ -43,6 +46,8 @@ pub(super) enum FromGuard {
     Started(Pid),
     /// The command has ended, by itself or because it was told to.
     Ended { code: u8, by_itself: bool },
+    /// The command was stopped or continued.
+    Job(JobChange),
     /// The outer guard is about to kill the inner one, as no time is left.
     Kills,
     /// No process of the command is left.
@@ -85,6 +90,7 @@ impl GuardLink {
             nanos(greeting.kill_after),
             greeting.files.unwrap_or(u64::MAX),
             greeting.ends_kept.into(),
+            greeting.foreground.map_or(0, |group| group.as_raw_pid().unsigned_abs().into()),
         ];
         let bytes = numbers.map(u64::to_le_bytes).concat();
         sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut fds, SendFlags::NOSIGNAL)?;
@@ -105,6 +111,8 @@ impl GuardLink {
             FromGuard::Started(pid) => packet(b'p', pid.as_raw_pid().unsigned_abs().into()),
             FromGuard::Ended { code, by_itself: true } => packet(b'x', code.into()),
             FromGuard::Ended { code, by_itself: false } => packet(b't', code.into()),
+            FromGuard::Job(JobChange::Stopped(signal)) => packet(b'z', signal.map_or(0, number)),
+            FromGuard::Job(JobChange::Continued) => packet(b'c', 0),
             FromGuard::Kills => packet(KILLS, 0),
             FromGuard::Gone => packet(b'g', 0),
         })
@@ -130,6 +138,8 @@ impl GuardLink {
                 let code = u8::try_from(number).ok()?;
                 Some(FromGuard::Ended { code, by_itself: tag == b'x' })
             }
+            b'z' => Some(FromGuard::Job(JobChange::Stopped(signal_of(number)))),
+            b'c' => Some(FromGuard::Job(JobChange::Continued)),
             KILLS => Some(FromGuard::Kills),
             b'g' => Some(FromGuard::Gone),
             _ => None,
@@ -165,7 +175,7 @@ impl GuardLink {
 
 /// Waits for the greeting, over a socket that is not a [`GuardLink`] yet.
 pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(GuardConfig, OwnedFd, Option<OwnedFd>)> {
-    let mut bytes = [0; 32];
+    let mut bytes = [0; 40];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut fds = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
@@ -181,16 +191,17 @@ pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(GuardConfig, OwnedFd, O
     });
     let (stdin, kept) = given.unwrap_or_default();
     let stdin = stdin.filter(|_| received.bytes == bytes.len()).ok_or(ErrorKind::UnexpectedEof)?;
-    let mut numbers = [0; 4];
+    let mut numbers = [0; 5];
     for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
         *number = u64::from_le_bytes(*bytes);
     }
-    let [until_ns, kill_after_ns, files, ends_kept] = numbers;
+    let [until_ns, kill_after_ns, files, ends_kept, foreground] = numbers;
     let greeting = GuardConfig {
         until: Moment(Duration::from_nanos(until_ns)),
         kill_after: Duration::from_nanos(kill_after_ns),
         files: Some(files).filter(|files| *files != u64::MAX),
         ends_kept: ends_kept != 0,
+        foreground: i32::try_from(foreground).ok().and_then(Pid::from_raw),
     };
     Ok((greeting, stdin, kept))
 }
@@ -226,6 +237,7 @@ mod tests {
                 kill_after: Duration::from_secs(2),
                 files: None,
                 ends_kept: keeps,
+                foreground: keeps.then_some(Pid::INIT),
             };
             let stdin = io::stdin();
             let stderr = io::stderr();
@@ -247,6 +259,8 @@ mod tests {
             FromGuard::Started(Pid::INIT),
             FromGuard::Ended { code: 143, by_itself: true },
             FromGuard::Ended { code: 0, by_itself: false },
+            FromGuard::Job(JobChange::Stopped(Some(Signal::TSTP))),
+            FromGuard::Job(JobChange::Continued),
             FromGuard::Kills,
             FromGuard::Gone,
         ];

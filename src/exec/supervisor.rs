@@ -7,7 +7,7 @@ use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
 use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, KILL_MARGIN, OnExit};
-use crate::process::{self, ourselves, reap};
+use crate::process::{self, ControllingTerminal, JobChange, ourselves, reap};
 use crate::status::{self, MemberRequest, ReplyTo, StatusHandle};
 use recipes::election::{self, Role};
 use recipes::{FencingToken, Moment};
@@ -31,6 +31,8 @@ pub struct Plan {
     /// Names what the lease is for: leadership, or the lock.
     pub under: &'static str,
     pub kill_after: Duration,
+    /// How long it may be stopped, as by Ctrl-Z, until it is killed.
+    pub stopped_for: Duration,
     pub on_exit: OnExit,
     /// Leave when it has ended well.
     pub once: bool,
@@ -54,6 +56,8 @@ pub type Requests = mpsc::Receiver<MemberRequest>;
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
 /// How long the guards have to finish what they have begun before the supervisor does it.
 const GUARDS_HAVE: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
+/// The exit code, by the shell's convention, of a program that SIGINT ended.
+const INTERRUPTED: u8 = 128 + 2;
 /// From the killing of processes to a complaint that they live, and between two complaints.
 const COMPLAIN_AFTER: Duration = Duration::from_secs(1);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
@@ -200,6 +204,14 @@ struct Run {
     outer_link: Option<GuardLink>,
     inner_link: Option<GuardLink>,
     has_ended: bool,
+    /// The command's process, once it is known.
+    program: Option<Pid>,
+    /// The terminal of which the command has the foreground.
+    terminal: Option<ControllingTerminal>,
+    /// The moment since when the command's process is stopped, if it is.
+    stopped_at: Option<Moment>,
+    /// Whether this killed it, as it was stopped for too long.
+    was_stopped_too_long: bool,
     /// The guards have not done their work in time.
     is_ours_to_kill: bool,
     /// The outer guard has said that it kills the inner one, as no time is left.
@@ -255,7 +267,9 @@ impl Supervisor {
             CommandStep::Nothing => {}
         }
         let look_at = self.run.as_ref().map(|run| run.look_at(now));
-        Ok(again.into_iter().chain(look_at).min())
+        let stopped_at = self.run.as_ref().and_then(|run| run.stopped_at);
+        let kill_at = stopped_at.map(|at| at.after(self.plan.stopped_for));
+        Ok(again.into_iter().chain(look_at).chain(kill_at).min())
     }
 
     /// Waits until this moment, or for a guard, a signal or a death, and handles that.
@@ -288,10 +302,12 @@ impl Supervisor {
                 .stdin(Stdio::from(outer_socket)),
         )?;
         let kill_after = self.plan.kill_after;
+        let terminal = ControllingTerminal::in_foreground();
         let greeting = GuardConfig {
             until,
             kill_after,
             files: self.plan.files,
+            foreground: terminal.as_ref().map(ControllingTerminal::group),
             ends_kept: self.plan.ends_kept,
         };
         let kept = self.plan.kept.as_ref().map(|kept| kept.as_fd());
@@ -304,6 +320,10 @@ impl Supervisor {
             outer_link: Some(outer_link),
             inner_link: Some(inner_link),
             has_ended: false,
+            program: None,
+            terminal,
+            stopped_at: None,
+            was_stopped_too_long: false,
             is_ours_to_kill: false,
             outer_guard_kills: false,
             complain_at: None,
@@ -331,9 +351,49 @@ impl Supervisor {
         }
     }
 
+    /// Takes the terminal while the command is stopped, so that keys reach this process, and gives it back afterwards.
+    fn on_job_change(&mut self, change: JobChange) {
+        let Some(run) = &mut self.run else { return };
+        let Some(program) = run.program else { return };
+        let under = self.plan.under;
+        match change {
+            // A program that was just continued may read from the terminal before that is given to it.
+            JobChange::Stopped(Some(Signal::TTIN | Signal::TTOU)) if run.give_terminal() => {
+                run.send(ToGuard::Signal(Signal::CONT));
+            }
+            JobChange::Stopped(signal) => {
+                run.stopped_at = run.stopped_at.or_else(|| Some(self.clock.now()));
+                run.take_terminal_back();
+                let limit = humantime::format_duration(self.plan.stopped_for);
+                let why = match signal {
+                    Some(Signal::TTIN) => ", as it reads from the terminal in the background",
+                    Some(Signal::TTOU) => ", as it writes to the terminal in the background",
+                    _ => "",
+                };
+                warn!(
+                    "the program is stopped{why}: continue it with kill -CONT {}. It is killed, and {under} given up, if it \
+                     is stopped for {limit} (--stopped-for)",
+                    program.as_raw_pid()
+                );
+            }
+            JobChange::Continued => {
+                run.stopped_at = None;
+                info!("the program goes on");
+                run.give_terminal();
+            }
+        }
+    }
+
     /// Checks that the guards kill in time, or kills in their place.
     fn watch(&mut self, now: Moment) {
         let Some(run) = &mut self.run else { return };
+        if run.stopped_at.is_some_and(|at| at.after(self.plan.stopped_for) <= now) {
+            error!("the program was stopped for too long: killing it");
+            run.stopped_at = None;
+            run.was_stopped_too_long = true;
+            run.countdown = run.countdown.given_up(now.after(GUARDS_HAVE));
+            run.send(ToGuard::Signal(Signal::KILL));
+        }
         let step;
         (run.countdown, step) = run.countdown.at(now);
         // A guard that is dead may have left messages that are still to be read.
@@ -365,8 +425,10 @@ impl Supervisor {
         let Some(run) = &mut self.run else { return };
         match message {
             GuardMessage::Inner(Some(FromGuard::Started(pid))) => {
+                run.program = Some(pid);
                 info!(pid = pid.as_raw_pid(), "the program runs");
             }
+            GuardMessage::Inner(Some(FromGuard::Job(change))) => self.on_job_change(change),
             GuardMessage::Inner(Some(FromGuard::Ended { code, by_itself })) => {
                 self.ended(code, by_itself)
             }
@@ -388,7 +450,9 @@ impl Supervisor {
                 run.countdown = run.countdown.given_up(self.clock.now().after(GUARDS_HAVE));
             }
             GuardMessage::Inner(Some(FromGuard::Kills | FromGuard::Gone))
-            | GuardMessage::Outer(Some(FromGuard::Started(_) | FromGuard::Ended { .. })) => {
+            | GuardMessage::Outer(Some(
+                FromGuard::Started(_) | FromGuard::Ended { .. } | FromGuard::Job(_),
+            )) => {
                 error!("a guard of the program says what is not for it to say: killing all");
                 run.is_ours_to_kill = true;
             }
@@ -414,6 +478,7 @@ impl Supervisor {
     fn ended(&mut self, code: u8, by_itself: bool) {
         let (Some(run), now) = (&mut self.run, self.clock.now()) else { return };
         run.has_ended = true;
+        run.take_terminal_back();
         // The processes left behind get as long as the command would have had.
         run.countdown = run.countdown.told(now.after(GUARDS_HAVE));
         let CommandStage::Runs(token) = self.stage else {
@@ -422,11 +487,14 @@ impl Supervisor {
             return;
         };
         self.stage = CommandStage::Ends(token);
-        if !by_itself {
+        if !(by_itself || run.was_stopped_too_long) {
             warn!(code, "the lease was not renewed in time, so the program was told to end");
             return;
         }
-        match after(code, self.plan.on_exit, self.plan.once) {
+        // Whoever interrupts it by Ctrl-C wants to have it ended, and not started again.
+        let is_interrupted = run.terminal.is_some() && code == INTERRUPTED;
+        let on_exit = if is_interrupted { OnExit::Leave } else { self.plan.on_exit };
+        match after(code, on_exit, self.plan.once) {
             OnCommandExit::Leave => {
                 info!(code, "the program has ended: leaving");
                 self.leaving = Some(code);
@@ -473,7 +541,13 @@ impl Supervisor {
                 self.patient_until = Some(self.clock.now().after(SAME_SIGNAL));
                 self.end(signal);
             }
-            Some(run) => run.send(ToGuard::Signal(signal)),
+            Some(run) => {
+                // A shell continues this process as it puts it into the foreground.
+                if signal == Signal::CONT {
+                    run.give_terminal();
+                }
+                run.send(ToGuard::Signal(signal));
+            }
         }
     }
 }
@@ -484,6 +558,23 @@ impl Run {
         let outer_guard_kills = self.outer_guard_kills
             || self.outer_link.as_ref().is_some_and(GuardLink::says_that_it_kills);
         self.countdown.runs() && !self.is_ours_to_kill && !outer_guard_kills
+    }
+
+    /// Puts the command into the foreground of the terminal, if this process is there. Returns whether the command is.
+    fn give_terminal(&mut self) -> bool {
+        if let (Some(terminal), Some(program)) =
+            (ControllingTerminal::in_foreground(), self.program)
+        {
+            terminal.give_to(program);
+            self.terminal = Some(terminal);
+        }
+        self.terminal.as_ref().is_some_and(|terminal| terminal.foreground() == self.program)
+    }
+
+    fn take_terminal_back(&self) {
+        if let (Some(terminal), Some(program)) = (&self.terminal, self.program) {
+            terminal.take_back_from(program);
+        }
     }
 
     fn look_at(&self, now: Moment) -> Moment {
@@ -563,6 +654,7 @@ impl SignalListener {
             Signal::USR1,
             Signal::USR2,
             Signal::WINCH,
+            Signal::CONT,
         ];
         let mut streams = vec![];
         for number in passed_on {
@@ -607,6 +699,10 @@ mod tests {
             outer_link: Some(outer_link),
             inner_link: None,
             has_ended: false,
+            program: None,
+            terminal: None,
+            stopped_at: None,
+            was_stopped_too_long: false,
             is_ours_to_kill: false,
             outer_guard_kills: false,
             complain_at: None,

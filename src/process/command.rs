@@ -1,5 +1,6 @@
 //! A process that becomes a command, and dies with the one that started it.
 
+use super::controlling_terminal::take_foreground_from;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal,
     setrlimit,
@@ -20,16 +21,34 @@ pub fn ourselves<S: AsRef<OsStr>>(arguments: &[&str], command: &[S]) -> Command 
 /// A process that turns itself into the command, and dies with the thread that starts it. `files` is how many
 /// files the command may open, if there is a limit.
 pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], files: Option<u64>) -> Command {
-    let files = files.map_or_else(|| "none".to_owned(), |files| files.to_string());
-    ourselves(&["exec-command", &getpid().as_raw_pid().to_string(), &files], command)
+    started_in_foreground(command, files, None)
 }
 
-/// Turns this process, which its parent has just made, into the command. Returns only if that fails:
-/// the exit code and the reason.
-pub fn become_command(parent: i32, files: Option<u64>, command: &[OsString]) -> (u8, String) {
+/// The same, and it takes the foreground of the terminal from this process group.
+pub(super) fn started_in_foreground<S: AsRef<OsStr>>(
+    command: &[S],
+    files: Option<u64>,
+    group: Option<Pid>,
+) -> Command {
+    let files = files.map_or_else(|| "none".to_owned(), |files| files.to_string());
+    let group = group.map_or_else(|| "none".to_owned(), |group| group.as_raw_pid().to_string());
+    ourselves(&["exec-command", &getpid().as_raw_pid().to_string(), &files, &group], command)
+}
+
+/// Turns this process, which its parent has just made, into the command, in the foreground of the terminal if this process
+/// group is there. Returns only if that fails: the exit code and the reason.
+pub fn become_command(
+    parent: i32,
+    files: Option<u64>,
+    foreground: Option<i32>,
+    command: &[OsString],
+) -> (u8, String) {
     let dies_with_the_parent = set_parent_process_death_signal(Some(Signal::KILL));
     if dies_with_the_parent.is_err() || getppid().map(Pid::as_raw_pid) != Some(parent) {
         return (125, "the process that started this is gone".into());
+    }
+    if let Some(group) = foreground {
+        take_foreground_from(group);
     }
     let limit = getrlimit(Resource::Nofile);
     // The command gets the limit that we were started with, before we raised our own. If that fails, it has ours.

@@ -1,12 +1,14 @@
 //! Other processes: how they are started, waited for and killed, and what the kernel says of them.
 //!
 //! - `command`: a process that becomes a command, and dies with the one that started it.
+//! - `controlling_terminal`: which process group is in the foreground of the terminal.
 //! - `children`: the sidecar's children, each waited for by number.
 //! - `offspring`: the one command of a guard, and all that it started.
 //! - `procfs`: what the kernel says of processes.
 
 mod children;
 mod command;
+mod controlling_terminal;
 mod offspring;
 mod procfs;
 
@@ -14,4 +16,5 @@ pub use children::{
     Child, is_alive, kill_with_all_left_to_us, left_to_us, reap, spare_those_left_to_us, spawn,
 };
 pub use command::{become_command, ourselves, started_by_us};
-pub use offspring::{Offspring, Reaped, is_all_gone, kill_children};
+pub use controlling_terminal::{ControllingTerminal, keep_writing_in_background};
+pub use offspring::{JobChange, Offspring, Reaped, is_all_gone, kill_children};

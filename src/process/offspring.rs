@@ -1,6 +1,6 @@
 //! The one command of a guard, and all that it started: a guard waits for any child, and kills any.
 
-use super::command::started_by_us;
+use super::command::started_in_foreground;
 use super::procfs;
 use rustix::io::Errno;
 use rustix::process::{
@@ -29,14 +29,27 @@ pub enum Reaped {
     None,
 }
 
+/// A change of the command's process that is no end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobChange {
+    /// By this signal, if it is a known one.
+    Stopped(Option<Signal>),
+    Continued,
+}
+
 impl Offspring {
-    /// Starts it.
+    /// Starts it, in the foreground of the terminal if this process group is there.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(command: &[OsString], stdin: OwnedFd, files: Option<u64>) -> io::Result<Self> {
-        let child =
-            started_by_us(command, files).stdin(Stdio::from(stdin)).process_group(0).spawn()?;
+    pub fn start(
+        command: &[OsString],
+        stdin: OwnedFd,
+        files: Option<u64>,
+        foreground: Option<Pid>,
+    ) -> io::Result<Self> {
+        let mut command = started_in_foreground(command, files, foreground);
+        let child = command.stdin(Stdio::from(stdin)).process_group(0).spawn()?;
         Ok(Self { leader: Pid::from_child(&child), leader_is_dead: false })
     }
 
@@ -63,6 +76,19 @@ impl Offspring {
     pub fn kill(&self) {
         self.signal(Signal::KILL);
         kill_children();
+    }
+
+    /// Returns whether the command's process was stopped or continued since this was asked.
+    pub fn job_change(&self) -> Option<JobChange> {
+        if self.leader_is_dead {
+            return None;
+        }
+        let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+        let status = waitid(WaitId::Pid(self.leader), changes).ok()??;
+        if status.continued() {
+            return Some(JobChange::Continued);
+        }
+        status.stopping_signal().map(|signal| JobChange::Stopped(Signal::from_named_raw(signal)))
     }
 
     /// Reaps dead processes. If the leader is among them, calls `leader_is_dead`, and then sends SIGTERM to the rest of

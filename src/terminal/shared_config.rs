@@ -88,7 +88,7 @@ impl ConfigCommand {
             ConfigAction::Remove { condition } => {
                 let answer = self.write(Method::DELETE, "", Bytes::new(), *condition).await?;
                 if answer.status() == StatusCode::NO_CONTENT {
-                    return print(&format!("{} is deleted\n", self.name));
+                    return print(format!("{} is deleted\n", self.name));
                 }
                 let _refused: serde_json::Value = answer.body()?;
                 Err(answer.nonsense("it says neither yes nor no"))
@@ -106,7 +106,7 @@ impl ConfigCommand {
         let query = if is_ephemeral { "?ephemeral=1" } else { "" };
         let answer = self.write(Method::PUT, query, value, condition).await?;
         let ConfigWritten { version, .. } = answer.body()?;
-        print(&format!("{} is at version {version}\n", self.name))
+        print(format!("{} is at version {version}\n", self.name))
     }
 
     async fn write(

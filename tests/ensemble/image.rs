@@ -1,7 +1,9 @@
 //! The binary of the container image: small, and able to run where there is nothing else.
 
 use crate::{
+    at_a_terminal::reads_from_the_terminal,
     group::{ready, started_in_order},
+    lock_command::url,
     member::{Member, Setup},
     names::serve_names,
     network::Network,
@@ -128,6 +130,14 @@ fn called(member: &Member, root: &Path, arguments: &[&str]) -> ExitStatus {
     let mut command = tied_to_this_thread("chroot");
     command.arg(root).arg("/bellwether").args(arguments).args(["--url", &url]);
     member.host().inside(|| command.status().expect("setpriv is installed"))
+}
+
+/// The release build, with what `lock` and the others need of a terminal.
+#[test]
+fn its_commands_run_programs_at_a_terminal() {
+    let servers = Servers::standalone();
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
+    reads_from_the_terminal(&static_binary(), &servers, &url(&member));
 }
 
 /// Returns the CPU time of all its threads so far, in user and kernel mode.

@@ -8,6 +8,7 @@
 // The tests, by theme.
 mod answers;
 mod application;
+mod at_a_terminal;
 mod barrier_command;
 mod barriers;
 mod clients;

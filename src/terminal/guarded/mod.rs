@@ -44,6 +44,8 @@ pub struct GuardedCommand {
     pub patience: Patience,
     /// How long the command may take to end by itself, where the lease leaves as much.
     pub kill_after: Duration,
+    /// How long the command may be stopped, until it is killed.
+    pub stopped_for: Duration,
     pub command: Vec<OsString>,
     pub holder: HoldingProcess,
 }
@@ -157,6 +159,7 @@ impl GuardedCommand {
             command: self.command.clone(),
             under,
             kill_after: time_to_end.saturating_sub(KILL_MARGIN),
+            stopped_for: self.stopped_for,
             on_exit: OnExit::Leave,
             once: false,
             files: getrlimit(Resource::Nofile).current,
