@@ -60,6 +60,8 @@ pub struct Config {
     pub policy: Policy,
     pub listen: Listen,
     pub socket: SocketAccess,
+    /// How many MiB requests, answers and watched values may take at a time.
+    pub buffers_mib: u32,
     pub probe_listen: Option<SocketAddr>,
     /// The file with the token that a command has to show.
     pub token_file: Option<PathBuf>,
@@ -191,6 +193,7 @@ impl Config {
             policy,
             listen,
             socket: socket_access(values)?,
+            buffers_mib: values.get(&table::BUFFERS)?,
             probe_listen,
             token_file: values.written(&table::TOKEN_FILE)?,
             exec: Exec {

@@ -3,6 +3,7 @@
 //! There is one function for each input that others write. `fuzz/` calls them with what a fuzzer finds, the tests
 //! below with what it has found, and with new noise each time. They panic where a promise is broken.
 
+use crate::byte_budget::ByteBudget;
 use crate::cli;
 use crate::clock::Clock;
 use crate::config;
@@ -170,7 +171,7 @@ thread_local! {
         let clock = Clock::system();
         let (back, status) = status::set_up(&member("a"), clock.now());
         let names = ElectionNames { election: "/election".into(), znodes: PREFIX.into() };
-        let limits = ConnectionLimits::for_application();
+        let limits = ConnectionLimits::for_application(ByteBudget::of_mib(16));
         let service = services(status, clock, names, Authorization::Header, &limits).api;
         let runtime = runtime::build().expect("a runtime can be built");
         FuzzServer { runtime, service, _publisher: back }

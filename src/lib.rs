@@ -27,6 +27,7 @@
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
 //! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints, or runs a command while a lock is held.
+//! - [`byte_budget`]: the memory that all requests, answers and watched values share.
 //! - [`runtime`]: the one place that builds tokio runtimes.
 //! - [`clock`]: the one place that knows what time it is.
 //! - [`daemon`]: builds all of this, runs it, and shuts it down in order.
@@ -36,6 +37,7 @@
 //! import which.
 
 pub mod api;
+pub mod byte_budget;
 pub mod cli;
 pub mod clock;
 pub mod config;

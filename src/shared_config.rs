@@ -1,5 +1,6 @@
 //! The channels between the runner of the shared configuration and those who read and write it.
 
+use crate::byte_budget::ByteBudget;
 use crate::counters::ConfigMeter;
 use crate::holdings::HoldingName;
 use hyper::body::Bytes;
@@ -228,13 +229,16 @@ pub struct ConfigHandle {
 /// The runner's side.
 pub struct ConfigRequests {
     pub requests: mpsc::Receiver<ConfigRequest>,
+    /// For the values that are watched.
+    pub budget: ByteBudget,
     pub meter: Arc<ConfigMeter>,
 }
 
-pub fn set_up(root: &str) -> (ConfigRequests, ConfigHandle) {
+pub fn set_up(root: &str, budget: &ByteBudget) -> (ConfigRequests, ConfigHandle) {
     let (requests, requested) = mpsc::channel(REQUESTS_MAX);
     let meter = Arc::<ConfigMeter>::default();
-    let runners = ConfigRequests { requests: requested, meter: meter.clone() };
+    let runners =
+        ConfigRequests { requests: requested, budget: budget.clone(), meter: meter.clone() };
     (runners, ConfigHandle { requests, root: root.into(), meter })
 }
 

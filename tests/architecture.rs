@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 /// A module, and the modules that it may name. `main.rs` may name all. A part of a module, behind a slash, may name
 /// fewer.
 const MAY_KNOW: &[(&str, &[&str])] = &[
+    ("byte_budget", &[]),
     ("clock", &["recipes"]),
     ("files", &[]),
     ("runtime", &[]),
@@ -24,7 +25,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("dev", &["api", "clock", "config", "process", "recipes", "runtime", "terminal"]),
     ("counters", &["recipes"]),
     ("holdings", &["recipes", "counters"]),
-    ("shared_config", &["recipes", "counters", "holdings"]),
+    ("shared_config", &["recipes", "byte_budget", "counters", "holdings"]),
     ("status", &["recipes", "counters", "holdings", "shared_config"]),
     ("transfer", &["recipes", "clock", "status"]),
     ("preemption", &["clock", "status", "transfer"]),
@@ -33,6 +34,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "zookeeper",
         &[
             "recipes",
+            "byte_budget",
             "clock",
             "config",
             "status",
@@ -51,6 +53,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "recipes",
             "health",
             "cli",
+            "byte_budget",
             "clock",
             "config",
             "status",
@@ -81,6 +84,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         &[
             "recipes",
             "api",
+            "byte_budget",
             "clock",
             "config",
             "status",
@@ -98,6 +102,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         &[
             "recipes",
             "api",
+            "byte_budget",
             "clock",
             "config",
             "exec",
@@ -109,7 +114,20 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
     ("exec", &["recipes", "clock", "config", "status", "process", "runtime"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
-    ("fuzzing", &["recipes", "clock", "config", "status", "http", "cli", "runtime", "zookeeper"]),
+    (
+        "fuzzing",
+        &[
+            "recipes",
+            "byte_budget",
+            "clock",
+            "config",
+            "status",
+            "http",
+            "cli",
+            "runtime",
+            "zookeeper",
+        ],
+    ),
     (
         "notify",
         &[

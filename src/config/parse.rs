@@ -202,6 +202,11 @@ pub(super) fn failures(text: &str) -> Result<u32, ValueError> {
     number.ok_or_else(|| ValueError::new("must be a number from 1 to 1000"))
 }
 
+pub(super) fn mebibytes(text: &str) -> Result<u32, ValueError> {
+    let number = text.parse().ok().filter(|number| (4..=4096).contains(number));
+    number.ok_or_else(|| ValueError::new("must be a number from 4 to 4096"))
+}
+
 pub(super) fn priority(text: &str) -> Result<Priority, ValueError> {
     let number = text.parse().ok().and_then(Priority::new);
     number.ok_or_else(|| {

@@ -6,7 +6,7 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    duration, failures, family, file, group, labels, listen_at, log_format, log_level,
+    duration, failures, family, file, group, labels, listen_at, log_format, log_level, mebibytes,
     member_address, member_id, mode, on_exit, priority, probe_address, shown_labels, wait,
 };
 use super::security::{AclPolicy, Scheme};
@@ -143,6 +143,11 @@ table! {
         .flag("listen", "IP:PORT|unix:PATH").variable("BELLWETHER_LISTEN")
         .default("127.0.0.1:4040")
         .help("Where to serve the application's API");
+
+    BUFFERS: u32 = Setting::new("http.buffers_mib", mebibytes)
+        .flag("buffers-mib", "NUMBER").variable("BELLWETHER_BUFFERS_MIB")
+        .kind(ValueKind::Number).default("16")
+        .help("How many MiB all requests, answers and watched values may take at a time");
 
     SOCKET_MODE: u32 = Setting::new("http.socket_mode", mode)
         .flag("socket-mode", "MODE").variable("BELLWETHER_SOCKET_MODE")

@@ -60,15 +60,11 @@ impl Listeners {
     /// Serves from now on.
     pub(super) fn serve(self, services: Services, limits: ConnectionLimits) -> io::Result<Server> {
         let Self { listen, api, socket, probes } = self;
+        let probe_limits = ConnectionLimits::for_probes(limits.budget().clone());
         if let Some(listener) = probes {
             info!("probes answered on {}", listener.local_addr()?);
             // This task ends with the process: a member that leaves answers probes to the end.
-            tokio::spawn(http::serve(
-                listener,
-                services.probes,
-                ConnectionLimits::for_probes(),
-                pending(),
-            ));
+            tokio::spawn(http::serve(listener, services.probes, probe_limits, pending()));
         }
         let (close, closed) = oneshot::channel::<()>();
         let closing = async { drop(closed.await) };

@@ -19,6 +19,7 @@ use self::logging::Level;
 use self::reload::InForce;
 use self::signals::ShutdownSignals;
 use self::threads::{ApplicationInputs, ApplicationThread, CommandThread, SessionThread};
+use crate::byte_budget::ByteBudget;
 use crate::cli::{self, Effective};
 use crate::clock::Clock;
 use crate::config::{Config, Exec, LogFormat, Zookeeper};
@@ -177,9 +178,10 @@ impl Daemon {
         }
         let (stage, HooksHandle { hooks, leave, records }) = notify::set_up(config.hooks);
         let (examined, application) = watch::channel(None);
+        let budget = ByteBudget::of_mib(config.buffers_mib);
         let recipes = recipes.map(|settings| {
             let holdings = holdings::set_up();
-            let shared_config = shared_config::set_up(&settings.paths.config);
+            let shared_config = shared_config::set_up(&settings.paths.config, &budget);
             (settings, holdings, shared_config)
         });
         let (recipes, holdings, shared_config) = match recipes {
@@ -203,7 +205,7 @@ impl Daemon {
         let settings = config.settings;
         let served_names =
             http::ElectionNames { election: config.election, znodes: settings.znodes.clone() };
-        let limits = ConnectionLimits::for_application();
+        let limits = ConnectionLimits::for_application(budget);
         let services = http::services(status.clone(), clock, served_names.clone(), gate, &limits);
         let http::ElectionNames { election, znodes } = served_names;
         let names = notify::HookNames { id, election, znodes };

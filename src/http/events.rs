@@ -11,6 +11,7 @@ use super::query::values;
 use super::requests::OpenStream;
 use super::{AppState, Verdict, elector};
 use crate::api::{self, LeaderState, Role};
+use crate::byte_budget::ReservedBytes;
 use crate::status::RecordedChange;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -100,6 +101,8 @@ struct EventStream<T> {
     /// Writes the events since those sent last; empty if there are none.
     write: T,
     ready: VecDeque<String>,
+    /// For the events that are being sent.
+    memory: ReservedBytes,
     /// If its client wants to know who joins and leaves.
     group: Option<GroupStream>,
     last_sent: LastSent,
@@ -130,8 +133,13 @@ where
     if let Some(claim) = &claim {
         claim.follow(&verdict);
     }
+    let ready = first(&app, &verdict);
+    let Some(memory) = app.budget.take(ready.iter().map(String::len).sum()) else {
+        return ProblemResponse::buffers_full(&app.budget).into_response();
+    };
     let stream = EventStream {
-        ready: first(&app, &verdict),
+        ready,
+        memory,
         group,
         last_sent: LastSent { index: verdict.index(), view: verdict.view },
         claim,
@@ -163,11 +171,16 @@ impl<T: Fn(&AppState, &Verdict, &LastSent) -> String> EventStream<T> {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
         }
+        // Asked for the next, the connection has written most of those before.
+        self.memory = ReservedBytes::default();
         loop {
             let verdict = tokio::select! {
                 biased;
                 verdict = self.app.changed_since(self.last_sent.index) => verdict?,
-                events = next_of(&mut self.group, &self.app) => return Some(events),
+                events = next_of(&mut self.group, &self.app) => {
+                    self.memory = self.app.budget.take_when_free(events.len()).await;
+                    return Some(events);
+                }
                 () = tokio::time::sleep(KEEP_ALIVE) => return Some(": here\n\n".into()),
             };
             let chunk = (self.write)(&self.app, &verdict, &self.last_sent);

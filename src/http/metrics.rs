@@ -438,6 +438,7 @@ fn yes(is_so: bool) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::{Authorization, ConnectionLimits, ElectionNames, Handler, services};
+    use crate::byte_budget::ByteBudget;
     use crate::clock::Clock;
     use crate::status;
     use axum::body::Body;
@@ -507,7 +508,7 @@ mod tests {
             snapshot.counters.on_state(&snapshot.standing, then);
         });
         let names = ElectionNames { election: election.into(), znodes: "leader_".into() };
-        let limits = ConnectionLimits::for_application();
+        let limits = ConnectionLimits::for_application(ByteBudget::of_mib(16));
         let probes = services(status, clock, names, Authorization::Header, &limits).probes;
         let request = Request::get("/metrics").body(Body::empty()).unwrap();
         let body = probes.answer(request).await.into_body();

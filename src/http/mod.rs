@@ -46,12 +46,14 @@ mod waiting;
 mod yes_or_no;
 
 use self::claim::LeadershipClaim;
-use self::serve::ResponseClaim;
+use self::serve::{ResponseClaim, ResponseMemory};
 use crate::api;
+use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::clock::{Clock, ClockIdentity};
 use crate::status::StatusHandle;
 use crate::znode_names::ZnodeNames;
 pub use authorize::Authorization;
+use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -94,6 +96,7 @@ struct AppStateInner {
     started: Started,
     /// Slots for clients that wait for a change.
     waiting: Arc<Semaphore>,
+    budget: ByteBudget,
     authorization: Authorization,
     requests: RequestCounters,
     /// Held by the request that changes this member's profile.
@@ -168,6 +171,7 @@ pub fn services(
         names,
         started,
         waiting,
+        budget: limits.budget().clone(),
         authorization,
         requests,
         amending,
@@ -206,14 +210,46 @@ impl Handler for Service {
             let is_config = is_config.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             // The index of before the answer is made: a client that waits for changes since then misses none.
             let index = app.index_now().filter(|_| !is_config);
-            let (Ok(response), claim) =
-                LeadershipClaim::of(app.clone(), router.call(request)).await;
-            let mut response = claimed(with_methods(response), claim);
+            let budget = app.budget.clone();
+            let (Ok(response), claim) = match memory_for(&budget, request.body()) {
+                Ok(_until_answered) => LeadershipClaim::of(app.clone(), router.call(request)).await,
+                Err(full) => (Ok(full.into_response()), None),
+            };
+            let response = accounted_for(&budget, with_methods(response));
+            let mut response = claimed(response, claim);
             if !response.headers().contains_key(INDEX) {
                 response.headers_mut().extend(common_headers(index));
             }
             requests.counted(route, response)
         })
+    }
+}
+
+/// An answer that is longer, in bytes, is accounted for until it is written.
+const SMALL: u64 = 4096;
+
+/// A request's body is accounted for with so many bytes, which is as much as most may have.
+const REQUEST: usize = 16 * 1024;
+
+/// Reserves memory for the body of a request.
+fn memory_for(budget: &ByteBudget, body: &Body) -> Result<ReservedBytes, ProblemResponse> {
+    if body.is_end_stream() {
+        return Ok(ReservedBytes::default());
+    }
+    budget.take(REQUEST).ok_or_else(|| ProblemResponse::buffers_full(budget))
+}
+
+/// Returns the answer with the memory that it takes until it is written, or another where there is not as much.
+fn accounted_for(budget: &ByteBudget, mut response: Response) -> Response {
+    let Some(length) = response.body().size_hint().exact().filter(|length| *length > SMALL) else {
+        return response;
+    };
+    match budget.take(usize::try_from(length).unwrap_or(usize::MAX)) {
+        Some(memory) => {
+            response.extensions_mut().insert(ResponseMemory(Arc::new(memory)));
+            response
+        }
+        None => ProblemResponse::buffers_full(budget).into_response(),
     }
 }
 
@@ -278,7 +314,7 @@ mod tests {
     async fn one_more_client_than_may_wait_is_refused_until_another_leaves() {
         let (service, _back) = api(Duration::ZERO);
         let mut streams = vec![];
-        for _ in 0..ConnectionLimits::for_application().waiting() {
+        for _ in 0..ConnectionLimits::for_application(ByteBudget::of_mib(16)).waiting() {
             streams.push(ask(&service, "/events").await);
         }
         assert!(streams.iter().all(|stream| stream.status() == StatusCode::OK));
@@ -422,7 +458,7 @@ mod tests {
 
     pub(super) fn api_of(status: StatusHandle) -> Service {
         let names = ElectionNames { election: "/election".into(), znodes: "leader_".into() };
-        let limits = ConnectionLimits::for_application();
+        let limits = ConnectionLimits::for_application(ByteBudget::of_mib(16));
         services(status, Clock::system(), names, Authorization::Header, &limits).api
     }
 }

@@ -1,6 +1,7 @@
 //! Errors, as RFC 9457 wants them.
 
 use crate::api::{self, PROBLEM_TYPES};
+use crate::byte_budget::ByteBudget;
 use crate::config::table;
 use crate::status::CommandError;
 use axum::Json;
@@ -133,6 +134,16 @@ impl ProblemResponse {
         detail: impl Into<String>,
     ) -> Self {
         Self::new(StatusCode::NOT_FOUND, kind, title, detail)
+    }
+
+    /// There is not as much memory for clients as this takes.
+    pub(super) fn buffers_full(budget: &ByteBudget) -> Self {
+        let why = format!(
+            "requests, answers and watched values take the {} MiB that {} allows: try again, or raise it",
+            budget.mib(),
+            table::BUFFERS.key()
+        );
+        Self::unavailable("buffers-full", "too much is in flight", why)
     }
 
     pub(super) fn recipes_off() -> Self {

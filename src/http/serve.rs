@@ -4,6 +4,7 @@
 use super::host_check;
 use super::slots::Slots;
 use super::truthful::TruthfulStream;
+use crate::byte_budget::{ByteBudget, ReservedBytes};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
@@ -26,32 +27,40 @@ use tokio_io_timeout::TimeoutStream;
 use tracing::{debug, warn};
 
 /// The limits for the clients of one listener.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct ConnectionLimits {
     connections: usize,
     /// For the head of a request, and between two requests.
     to_ask: Duration,
     /// For reading any part of an answer: a client that reads nothing for so long has gone, or is stuck.
     to_take: Duration,
+    /// For what is in flight, of all listeners.
+    budget: ByteBudget,
 }
 
 impl ConnectionLimits {
     /// For the application: at most a third of the files that the process may open.
-    pub fn for_application() -> Self {
+    pub fn for_application(budget: ByteBudget) -> Self {
         Self {
             connections: files(3).clamp(1, 2048),
             to_ask: Duration::from_secs(30),
             to_take: Duration::from_secs(300),
+            budget,
         }
     }
 
     /// For probes, from wherever they come: each is soon over.
-    pub fn for_probes() -> Self {
+    pub fn for_probes(budget: ByteBudget) -> Self {
         Self {
             connections: files(6).clamp(1, 512),
             to_ask: Duration::from_secs(5),
             to_take: Duration::from_secs(5),
+            budget,
         }
+    }
+
+    pub fn budget(&self) -> &ByteBudget {
+        &self.budget
     }
 
     /// How many clients may wait for a change: of four slots one is left for clients that do not wait.
@@ -126,6 +135,10 @@ pub(super) trait AnswerClaim: Send + Sync {
 #[derive(Clone)]
 pub(super) struct ResponseClaim(pub(super) Arc<dyn AnswerClaim>);
 
+/// The same: what is to be held until the answer is written.
+#[derive(Clone)]
+pub(super) struct ResponseMemory(pub(super) Arc<ReservedBytes>);
+
 /// Serves until `closing` ends, and then until what is under way has been answered.
 pub async fn serve(
     listener: impl Accept,
@@ -136,8 +149,9 @@ pub async fn serve(
     let slots = Slots::new(limits.connections);
     // One timer for all connections. Hyper's own would be one for each request.
     tokio::select! {
-        () = accept_all(listener, handler, &slots, limits, closing) => {}
+        () = accept_all(listener, handler, &slots, &limits, closing) => {}
         never = slots.close_idle_after(limits.to_ask) => match never {},
+        never = slots.close_stalled_when_short(&limits.budget) => match never {},
     }
 }
 
@@ -145,7 +159,7 @@ async fn accept_all(
     listener: impl Accept,
     handler: impl Handler,
     slots: &Arc<Slots>,
-    limits: ConnectionLimits,
+    limits: &ConnectionLimits,
     closing: impl Future<Output = ()>,
 ) {
     // The check of the host is here, so that no route is served without it.
@@ -165,7 +179,8 @@ async fn accept_all(
         let _larger_without = set_socket_send_buffer_size(&stream, SEND_BUFFER);
         let mut client = TimeoutStream::new(stream);
         client.set_write_timeout(Some(limits.to_take));
-        let client = TruthfulStream::over(Box::pin(client));
+        let client = TruthfulStream::over(slot.watching_writes(Box::pin(client)));
+        let evicted = slot.clone();
         let handler = handler.clone();
         let claims = client.told();
         let service = service_fn(move |request: hyper::Request<Incoming>| {
@@ -179,7 +194,9 @@ async fn accept_all(
             let claims = claims.clone();
             async move {
                 let mut answer = answer.await;
-                claims.begin(answer.extensions_mut().remove().map(|ResponseClaim(claim)| claim));
+                let extensions = answer.extensions_mut();
+                let memory = extensions.remove().map(|ResponseMemory(memory)| memory);
+                claims.begin(extensions.remove().map(|ResponseClaim(claim)| claim), memory);
                 Ok::<_, Infallible>(answer.map(|body| answering.with(body)))
             }
         });
@@ -189,6 +206,7 @@ async fn accept_all(
                 // `leave` first: polled after `connection`, it could close a connection whose request was just read.
                 biased;
                 _ = leave => debug!("an idle connection was closed"),
+                () = evicted.is_evicted() => debug!("a connection whose client reads nothing was closed"),
                 ended = connection => if let Err(error) = ended {
                     debug!(%error, "a connection failed");
                 },
@@ -244,6 +262,10 @@ mod tests {
         }
     }
 
+    fn budget() -> ByteBudget {
+        ByteBudget::of_mib(16)
+    }
+
     const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
     /// Long enough for a busy machine.
     const LIMIT: Duration = Duration::from_secs(30);
@@ -266,7 +288,12 @@ mod tests {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let limits = ConnectionLimits { connections: 1, to_ask: LIMIT, to_take: ACCEPT_TIMEOUT };
+        let limits = ConnectionLimits {
+            connections: 1,
+            to_ask: LIMIT,
+            to_take: ACCEPT_TIMEOUT,
+            budget: budget(),
+        };
         let router = Router::new().route("/", get(endless));
         let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
         let socket = TcpSocket::new_v4().expect("a socket");
@@ -292,6 +319,34 @@ mod tests {
         serving.abort();
     }
 
+    /// There is one slot, and its client reads nothing of an answer that does not end.
+    #[tokio::test]
+    async fn a_client_that_reads_nothing_is_disconnected_where_another_waits() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let hour = Duration::from_secs(3600);
+        let limits =
+            ConnectionLimits { connections: 1, to_ask: hour, to_take: hour, budget: budget() };
+        let piece = "more ".repeat(1000);
+        let endless = async move || {
+            let pieces = futures_util::stream::repeat(Ok::<_, Infallible>(piece.clone()));
+            Body::from_stream(pieces)
+        };
+        let router = Router::new().route("/", get(endless)).route("/well", get(async || "well"));
+        let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
+        let mut stuck = TcpStream::connect(address).await.expect("it listens");
+        stuck.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("it is open");
+
+        let mut next = TcpStream::connect(address).await.expect("it listens");
+        let asks = b"GET /well HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        next.write_all(asks).await.expect("it is open");
+        let mut text = String::new();
+        let answered = tokio::time::timeout(LIMIT, next.read_to_string(&mut text)).await;
+        answered.expect("it is answered").expect("in whole");
+        assert!(text.ends_with("well"), "{text}");
+        serving.abort();
+    }
+
     /// DNS rebinding: a web page can read what its browser gets under the page's own host name, which may resolve to
     /// this machine. So the loopback, which such a browser reaches, checks the name; other listeners need not.
     #[tokio::test]
@@ -304,7 +359,12 @@ mod tests {
             text
         }
         fn served(listener: impl Accept + Send + Sync + 'static) -> tokio::task::JoinHandle<()> {
-            let limits = ConnectionLimits { connections: 1, to_ask: LIMIT, to_take: LIMIT };
+            let limits = ConnectionLimits {
+                connections: 1,
+                to_ask: LIMIT,
+                to_take: LIMIT,
+                budget: budget(),
+            };
             // Also what is no route of ours.
             let router = Router::new().fallback(async || "secret");
             tokio::spawn(serve(listener, router, limits, std::future::pending()))
@@ -360,7 +420,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let hour = Duration::from_secs(3600);
-        let limits = ConnectionLimits { connections: 2, to_ask: hour, to_take: hour };
+        let limits =
+            ConnectionLimits { connections: 2, to_ask: hour, to_take: hour, budget: budget() };
         let once = || futures_util::stream::once(async { Ok::<_, Infallible>("well") });
         let endless = move || Body::from_stream(once().chain(futures_util::stream::pending()));
         let router = Router::new()
@@ -414,7 +475,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let to_ask = Duration::from_millis(200);
-        let limits = ConnectionLimits { connections: 1, to_ask, to_take: LIMIT };
+        let limits = ConnectionLimits { connections: 1, to_ask, to_take: LIMIT, budget: budget() };
         let router = Router::new().route("/", get(async || "well"));
         let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
         let whole = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";

@@ -1,6 +1,7 @@
 //! A connection that writes no answer whose claim does not hold any more.
 
 use super::serve::AnswerClaim;
+use crate::byte_budget::ReservedBytes;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,17 +32,24 @@ struct ClaimsState {
 struct PendingClaims {
     /// In the order of their answers; `None` for one that claims nothing.
     claims: Vec<Option<Arc<dyn AnswerClaim>>>,
+    /// Of the answers that may not be written in full yet.
+    memory: Vec<Arc<ReservedBytes>>,
     /// Whether all bytes so far are written. The last answer's body may have more to come.
     is_flushed: bool,
 }
 
 impl ConnectionClaims {
     /// Notes that all bytes from now on may be of this answer.
-    pub(super) fn begin(&self, claim: Option<Arc<dyn AnswerClaim>>) {
-        if claim.is_none() && !self.claims_any() {
+    pub(super) fn begin(
+        &self,
+        claim: Option<Arc<dyn AnswerClaim>>,
+        memory: Option<Arc<ReservedBytes>>,
+    ) {
+        if claim.is_none() && memory.is_none() && !self.claims_any() {
             return;
         }
         let mut unwritten = self.lock();
+        unwritten.memory.extend(memory);
         if unwritten.is_flushed {
             unwritten.claims.clear();
         }
@@ -56,6 +64,7 @@ impl ConnectionClaims {
             return;
         }
         let mut unwritten = self.lock();
+        unwritten.memory.clear();
         let before = unwritten.claims.len().saturating_sub(1);
         unwritten.claims.drain(..before);
         if let [Some(last)] = &unwritten.claims[..] {
@@ -83,7 +92,7 @@ impl ConnectionClaims {
     }
 
     fn note_any(&self, unwritten: &PendingClaims) {
-        let any = unwritten.claims.iter().any(Option::is_some);
+        let any = !unwritten.memory.is_empty() || unwritten.claims.iter().any(Option::is_some);
         self.0.any.store(any, Ordering::Release);
     }
 
@@ -171,7 +180,7 @@ mod tests {
         let (ours, mut theirs) = duplex(64);
         let mut stream = TruthfulStream::over(ours);
         let claim = holding();
-        stream.told().begin(Some(claim.clone()));
+        stream.told().begin(Some(claim.clone()), None);
         stream.write_all(b"yes").await.unwrap();
         claim.0.store(false, Ordering::Relaxed);
         let refused = stream.write_all(b"yes").await.unwrap_err();
@@ -187,11 +196,11 @@ mod tests {
         let (ours, _theirs) = duplex(64);
         let mut stream = TruthfulStream::over(ours);
         let first = holding();
-        stream.told().begin(Some(first.clone()));
+        stream.told().begin(Some(first.clone()), None);
         stream.write_all(b"yes").await.unwrap();
         stream.flush().await.unwrap();
         first.0.store(false, Ordering::Relaxed);
-        stream.told().begin(None);
+        stream.told().begin(None, None);
         stream.write_all(b"no").await.unwrap();
     }
 
@@ -202,7 +211,7 @@ mod tests {
         let first = holding();
         let second = holding();
         for claim in [&first, &second] {
-            stream.told().begin(Some(claim.clone()));
+            stream.told().begin(Some(claim.clone()), None);
         }
         first.0.store(false, Ordering::Relaxed);
         stream.write_all(b"no").await.unwrap_err();

@@ -38,6 +38,7 @@ mod lost;
 mod margins;
 mod member_problems;
 mod members;
+mod memory;
 mod metrics;
 mod mixed_versions;
 mod monitoring;

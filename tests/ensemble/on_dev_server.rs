@@ -26,6 +26,7 @@ mod locks;
 mod logs;
 mod member_problems;
 mod members;
+mod memory;
 mod metrics;
 mod orders;
 mod pipes;

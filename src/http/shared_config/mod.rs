@@ -18,17 +18,19 @@ use super::problem::{BadRequest, ProblemResponse, Unavailable, version_tag};
 use super::query::{NoQuery, named, path, values};
 use super::{AppState, common_headers};
 use crate::api::{self, ConfigNames, ConfigWritten};
+use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::shared_config::{
     Condition, ConfigHandle, ConfigName, ConfigRequest as Ask, NAMES_MAX, TooMany, VALUE_MAX,
     Value, ValueReading, ValueWrite, WatchedValue, WriteAction, WriteError, WriteOutcome,
 };
 use crate::status::CommandError;
 use axum::Json;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::rejection::PathRejection;
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -211,7 +213,7 @@ async fn put_config(
         }
     };
     let condition = condition(request.headers())?;
-    let data = body(request).await?;
+    let data = body(&app.budget, request).await?;
     let action = WriteAction::Put { data, is_ephemeral };
     app.write(ValueWrite { name, action, condition }).await
 }
@@ -436,19 +438,45 @@ fn config_name(name: Result<Path<String>, PathRejection>) -> Result<ConfigName, 
 }
 
 /// Reads the value that is the body of this request.
-async fn body(mut request: Request) -> Result<Bytes, ProblemResponse> {
-    DefaultBodyLimit::max(VALUE_MAX).apply(&mut request);
-    let late =
-        |_| ProblemResponse::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
-    let body = timeout(SEND_TIMEOUT, Bytes::from_request(request, &())).await.map_err(late)?;
-    body.map_err(|error| match error.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            let why = format!(
-                "it has more than {VALUE_MAX} bytes, which is as much as ZooKeeper takes: keep it elsewhere, and its \
-                 address here"
-            );
-            ProblemResponse::too_long(why)
+async fn body(budget: &ByteBudget, request: Request) -> Result<Bytes, ProblemResponse> {
+    match timeout(SEND_TIMEOUT, collected(budget, request.into_body())).await {
+        Ok(collected) => collected,
+        Err(_) => {
+            let why = "its end did not come in time";
+            Err(ProblemResponse::bad_body(StatusCode::REQUEST_TIMEOUT, why))
         }
-        status => ProblemResponse::bad_body(status, error.body_text()),
-    })
+    }
+}
+
+/// Reads a body. Its memory is accounted for as it comes, since a client may send no end.
+async fn collected(budget: &ByteBudget, mut body: Body) -> Result<Bytes, ProblemResponse> {
+    let mut data = vec![];
+    let mut reserved = ReservedBytes::default();
+    let is_too_long = |length: usize| length > VALUE_MAX;
+    if is_too_long(usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX)) {
+        return Err(too_long());
+    }
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            ProblemResponse::bad_body(
+                StatusCode::BAD_REQUEST,
+                format!("it cannot be read: {error}"),
+            )
+        })?;
+        let Ok(piece) = frame.into_data() else { continue };
+        if is_too_long(data.len() + piece.len()) {
+            return Err(too_long());
+        }
+        // The request to ZooKeeper is a copy of it.
+        let more = budget.take(2 * piece.len());
+        reserved.and(more.ok_or_else(|| ProblemResponse::buffers_full(budget))?);
+        data.extend_from_slice(&piece);
+    }
+    Ok(reserved.over(data.into()))
+}
+
+fn too_long() -> ProblemResponse {
+    ProblemResponse::too_long(format!(
+        "it has more than {VALUE_MAX} bytes, which is as much as ZooKeeper takes: keep it elsewhere, and its address here"
+    ))
 }

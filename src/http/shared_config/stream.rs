@@ -4,6 +4,7 @@ use super::super::AppState;
 use super::super::events::{KEEP_ALIVE, framed, streamed};
 use super::super::requests::OpenStream;
 use crate::api::{self, ConfigAbsent, ConfigValue};
+use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::shared_config::{Value, ValueReading, WatchedValue};
 use axum::body::Bytes;
 use axum::http::{HeaderMap, header};
@@ -25,6 +26,8 @@ struct ValueStream {
     watched: WatchedValue,
     /// That of the last event.
     sent: Option<Arc<ValueReading>>,
+    /// For the event that is being sent.
+    memory: ReservedBytes,
     _open: OpenStream,
     _permit: OwnedSemaphorePermit,
 }
@@ -47,7 +50,14 @@ pub(super) fn stream(
     watched: WatchedValue,
 ) -> Response {
     let _open = app.requests.stream();
-    let stream = ValueStream { app, watched, sent: None, _open, _permit: permit };
+    let stream = ValueStream {
+        app,
+        watched,
+        sent: None,
+        memory: ReservedBytes::default(),
+        _open,
+        _permit: permit,
+    };
     let chunks = futures_util::stream::unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
         Some((chunk, stream))
@@ -58,10 +68,14 @@ pub(super) fn stream(
 impl ValueStream {
     /// Returns the next event, or a comment; `None` when this member leaves.
     async fn next(&mut self) -> Option<Bytes> {
+        // Asked for the next, the connection has written most of the one before.
+        self.memory = ReservedBytes::default();
         match timeout(KEEP_ALIVE, self.news()).await {
             Ok(reading) => {
                 let reading = reading?;
-                let event = self.app.value_events.of(&reading);
+                let event = self.app.value_events.of(&reading, &self.app.budget);
+                // The connection copies it.
+                self.memory = self.app.budget.take_when_free(event.len()).await;
                 self.sent = Some(reading);
                 Some(event)
             }
@@ -81,7 +95,7 @@ impl ValueStream {
 }
 
 impl ValueEvents {
-    fn of(&self, reading: &Arc<ValueReading>) -> Bytes {
+    fn of(&self, reading: &Arc<ValueReading>, budget: &ByteBudget) -> Bytes {
         let mut all = self.0.lock().expect("no code panics while holding it");
         all.retain(|(of, _)| of.strong_count() > 0);
         let known = all.iter().find(|(of, _)| ptr::eq(of.as_ptr(), Arc::as_ptr(reading)));
@@ -89,6 +103,7 @@ impl ValueEvents {
             return event.clone();
         }
         let event = Bytes::from(event(reading));
+        let event = budget.hold(event.clone()).unwrap_or(event);
         all.push((Arc::downgrade(reading), event.clone()));
         event
     }
@@ -117,13 +132,14 @@ mod tests {
     #[test]
     fn the_event_of_a_reading_is_written_once_and_kept_for_no_longer_than_the_reading() {
         let events = ValueEvents::default();
+        let budget = ByteBudget::of_mib(1);
         let reading = |index| Arc::new(ValueReading { index, value: None });
         let first = reading(1);
         let second = reading(1);
-        assert_eq!(events.of(&first).as_ptr(), events.of(&first).as_ptr());
-        assert_ne!(events.of(&first).as_ptr(), events.of(&second).as_ptr());
+        assert_eq!(events.of(&first, &budget).as_ptr(), events.of(&first, &budget).as_ptr());
+        assert_ne!(events.of(&first, &budget).as_ptr(), events.of(&second, &budget).as_ptr());
         drop(first);
-        events.of(&second);
+        events.of(&second, &budget);
         assert_eq!(events.0.lock().unwrap().len(), 1);
     }
 }

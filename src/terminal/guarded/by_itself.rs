@@ -1,6 +1,7 @@
 //! A lock that this process holds itself, or a barrier that it enters, in a session of its own.
 
 use super::{GuardedCommand, HoldingProgress, Leave, Patience, in_front_of};
+use crate::byte_budget::ByteBudget;
 use crate::clock::Clock;
 use crate::config::HoldingConfig;
 use crate::config::security::AclPolicy;
@@ -31,7 +32,7 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
     clock: Clock,
     done: impl FnOnce(watch::Receiver<HoldingProgress>, Leave<'static>) -> F,
 ) -> T {
-    let (mut no_config, _) = shared_config::set_up(&config.paths.config);
+    let (mut no_config, _) = shared_config::set_up(&config.paths.config, &ByteBudget::of_mib(1));
     let (stop, mut stopping) = oneshot::channel();
     let mut zookeeper = config.settings.zookeeper.clone();
     // Members say so when they start. A command that runs again and again need not repeat it.

@@ -150,7 +150,7 @@ impl HoldingsRunner {
             releases: JoinSet::new(),
             last_id: HoldingId(0),
             alarm: Alarm::new().expect("one more file can be opened"),
-            config: SharedConfig::new(config_settings, clock, config.meter.clone()),
+            config: SharedConfig::new(config_settings, clock, config),
             reads: Arc::default(),
             leaves_at: None,
             meter,

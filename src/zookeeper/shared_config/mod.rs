@@ -13,12 +13,13 @@ mod writing;
 use self::watching::watch_value;
 use super::client::{Connection, SessionHandle, in_words, is_verdict};
 use super::queue::{names_below, refusal};
+use crate::byte_budget::ByteBudget;
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
 use crate::counters::{ConfigMeter, WriteResult};
 use crate::shared_config::{
-    Answer, ConfigName, ConfigRequest, NAMES_MAX, TooMany, ValueState, ValueWrite, WatchedValue,
-    WriteAction, WriteError, WriteOutcome,
+    Answer, ConfigName, ConfigRequest, ConfigRequests, NAMES_MAX, TooMany, ValueState, ValueWrite,
+    WatchedValue, WriteAction, WriteError, WriteOutcome,
 };
 use ::zookeeper::Error;
 use recipes::Moment;
@@ -67,6 +68,7 @@ struct ConfigContext {
     settings: Arc<ConfigSettings>,
     sessions: CurrentSession,
     clock: Clock,
+    budget: ByteBudget,
     meter: Arc<ConfigMeter>,
     listed: Arc<tokio::sync::Mutex<Option<Listed>>>,
 }
@@ -86,13 +88,14 @@ struct Name {
 }
 
 impl SharedConfig {
-    pub(super) fn new(settings: ConfigSettings, clock: Clock, meter: Arc<ConfigMeter>) -> Self {
+    pub(super) fn new(settings: ConfigSettings, clock: Clock, requests: &ConfigRequests) -> Self {
         let (sessions, of_the_moment) = watch::channel(None);
         let shared = ConfigContext {
             settings: Arc::new(settings),
             sessions: CurrentSession(of_the_moment),
             clock,
-            meter,
+            budget: requests.budget.clone(),
+            meter: requests.meter.clone(),
             listed: Arc::default(),
         };
         Self {

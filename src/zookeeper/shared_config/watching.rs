@@ -62,10 +62,22 @@ impl Watching {
         loop {
             let number = *self.questions.borrow_and_update();
             match self.read(connection).await {
-                Ok((reading, watcher)) => {
-                    self.publish(reading, number, connection);
-                    self.until_fired(connection, watcher).await;
-                }
+                Ok((reading, watcher)) => match self.held(reading) {
+                    Some(reading) => {
+                        self.publish(reading, number, connection);
+                        self.until_fired(connection, watcher).await;
+                    }
+                    None => {
+                        let problem = format!(
+                            "{} is not kept in memory: requests, answers and watched values take the {} MiB that \
+                             http.buffers_mib allows",
+                            self.path,
+                            self.shared.budget.mib()
+                        );
+                        self.publish_problem(number, problem);
+                        sleep(REFUSED_DELAY).await;
+                    }
+                },
                 Err(error) => {
                     self.report(connection, number, &error).await;
                     let delay = if is_verdict(&error) { REFUSED_DELAY } else { RETRY_DELAY };
@@ -90,6 +102,14 @@ impl Watching {
         read_and_watch(connection, &self.path).await
     }
 
+    /// Returns the same reading, with its memory accounted for; `None` if there is not as much.
+    fn held(&self, mut reading: ValueReading) -> Option<ValueReading> {
+        if let Some(value) = &mut reading.value {
+            value.data = self.shared.budget.hold(std::mem::take(&mut value.data))?;
+        }
+        Some(reading)
+    }
+
     /// Publishes a reading that was asked for by the question of this number, or one before.
     fn publish(&self, reading: ValueReading, number: u64, connection: &Connection) {
         let session = Some(SessionId(connection.client.session_id().0));
@@ -112,6 +132,10 @@ impl Watching {
             true => self.shared.refusal(connection, &self.path, error).await,
             false => return debug!(%error, "{} is not read yet", self.path),
         };
+        self.publish_problem(number, problem);
+    }
+
+    fn publish_problem(&self, number: u64, problem: String) {
         let is_new = self.known.borrow().problem.as_deref() != Some(&*problem);
         if is_new {
             warn!("{problem}; trying again");

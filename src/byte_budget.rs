@@ -1,0 +1,124 @@
+//! The memory for what clients send, are sent and have watched: one limit for all of it, whatever they do.
+
+use hyper::body::Bytes;
+use std::sync::Arc;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+/// Counted in units of so many bytes, rounded up.
+const UNIT: usize = 1024;
+
+#[derive(Clone)]
+pub struct ByteBudget(Arc<BudgetState>);
+
+struct BudgetState {
+    free: Arc<Semaphore>,
+    mib: u32,
+    /// Notified when there was not enough.
+    is_short: Notify,
+}
+
+/// Bytes that are accounted for, for as long as this is held.
+#[derive(Default)]
+pub struct ReservedBytes(Option<OwnedSemaphorePermit>);
+
+impl ByteBudget {
+    pub fn of_mib(mib: u32) -> Self {
+        let units = usize::try_from(mib).unwrap_or(usize::MAX).saturating_mul(1024 * 1024 / UNIT);
+        let free = Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS)));
+        Self(Arc::new(BudgetState { free, mib, is_short: Notify::new() }))
+    }
+
+    pub fn mib(&self) -> u32 {
+        self.0.mib
+    }
+
+    /// Returns `None` if there is not enough left.
+    pub fn take(&self, bytes: usize) -> Option<ReservedBytes> {
+        let taken = self.0.free.clone().try_acquire_many_owned(units(bytes));
+        if taken.is_err() {
+            self.0.is_short.notify_waiters();
+        }
+        taken.ok().map(|permit| ReservedBytes(Some(permit)))
+    }
+
+    /// Waits until there is enough.
+    pub async fn take_when_free(&self, bytes: usize) -> ReservedBytes {
+        if let Some(taken) = self.take(bytes) {
+            return taken;
+        }
+        let taken = self.0.free.clone().acquire_many_owned(units(bytes)).await;
+        ReservedBytes(taken.ok())
+    }
+
+    /// Returns the same bytes, accounted for until the last of them is dropped; `None` if there is not enough left.
+    pub fn hold(&self, bytes: Bytes) -> Option<Bytes> {
+        self.take(bytes.len()).map(|reserved| reserved.over(bytes))
+    }
+
+    /// Waits until there was not enough.
+    pub async fn is_short(&self) {
+        self.0.is_short.notified().await;
+    }
+}
+
+impl ReservedBytes {
+    pub fn and(&mut self, more: Self) {
+        match (&mut self.0, more.0) {
+            (Some(own), Some(more)) => own.merge(more),
+            (own @ None, more) => *own = more,
+            (Some(_), None) => {}
+        }
+    }
+
+    /// Returns these bytes, and has them accounted for by this until the last of them is dropped.
+    pub fn over(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(HeldBytes { bytes, _reserved: self })
+    }
+}
+
+struct HeldBytes {
+    bytes: Bytes,
+    _reserved: ReservedBytes,
+}
+
+impl AsRef<[u8]> for HeldBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+fn units(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_accounted_for_until_the_last_of_them_is_dropped() {
+        let budget = ByteBudget::of_mib(1);
+        let half = budget.hold(Bytes::from(vec![0; 512 * 1024])).expect("there is room");
+        let part = half.slice(..1);
+        drop(half);
+        let mut rest = budget.take(256 * 1024).expect("there is room");
+        rest.and(budget.take(256 * 1024).expect("there is room"));
+        assert!(budget.take(1).is_none());
+        drop(part);
+        assert!(budget.take(512 * 1024).is_some());
+        drop(rest);
+        assert!(budget.take(1024 * 1024).is_some());
+        assert!(budget.take(1024 * 1024 + 1).is_none());
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_gets_the_bytes_that_others_drop() {
+        let budget = ByteBudget::of_mib(1);
+        let all = budget.take(1024 * 1024).expect("there is room");
+        let waiting = budget.take_when_free(1);
+        tokio::pin!(waiting);
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        drop(all);
+        waiting.await;
+    }
+}
