@@ -131,6 +131,8 @@ pub struct ConnectionState {
     pub unknown_znode: Option<String>,
     /// That a member ahead writes its data in a newer format, as a sentence for operators.
     pub newer_format: Option<String>,
+    /// That the servers grant longer sessions than are asked for, as a sentence for operators.
+    pub longer_session: Option<String>,
     /// Why the session cannot be kept for a next process.
     pub session_file: Option<String>,
 }
@@ -212,6 +214,8 @@ pub struct ProblemStarts {
     pub unknown_znode: Option<SystemTime>,
     /// A member ahead writes its data in a newer format.
     pub newer_format: Option<SystemTime>,
+    /// The servers grant longer sessions than are asked for.
+    pub longer_session: Option<SystemTime>,
     /// The session cannot be kept for a next process.
     pub session_file: Option<SystemTime>,
 }
@@ -236,6 +240,7 @@ impl ProblemStarts {
             foreign: onset(self.foreign, !link.foreign.is_empty()),
             unknown_znode: onset(self.unknown_znode, link.unknown_znode.is_some()),
             newer_format: onset(self.newer_format, link.newer_format.is_some()),
+            longer_session: onset(self.longer_session, link.longer_session.is_some()),
             session_file: onset(self.session_file, link.session_file.is_some()),
         }
     }

@@ -27,7 +27,14 @@ fn all_come_from_where_they_may() {
         Some(source) => !allowed.iter().any(|url| source == format!("registry+{url}")),
         // The packages without a source are those of this repository, and those that it has patched.
         None => {
-            !["bellwether", "bellwether-dev-server", "bellwether-recipes", "async-io", "async-net"]
+            ![
+                "bellwether",
+                "bellwether-dev-server",
+                "bellwether-recipes",
+                "async-io",
+                "async-net",
+                "zookeeper-client",
+            ]
                 .contains(&package["name"].as_str().expect("a name"))
         }
     };
@@ -39,7 +46,7 @@ fn all_come_from_where_they_may() {
 #[test]
 fn what_is_patched_is_there_in_no_other_way() {
     let tree = tree(&["--edges", "normal"]);
-    for name in ["async-io", "async-net"] {
+    for name in ["async-io", "async-net", "zookeeper-client"] {
         let found: Vec<_> =
             tree.iter().filter(|line| line.starts_with(&format!("{name} v"))).collect();
         let ours = format!("/patches/{name})");

@@ -59,6 +59,9 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     if let Some((since, problem)) = onsets.newer_format.zip(link.newer_format.clone()) {
         add("newer-format", problem, since);
     }
+    if let Some((since, problem)) = onsets.longer_session.zip(link.longer_session.clone()) {
+        add("longer-session", problem, since);
+    }
     if let Some((since, problem)) = onsets.session_file.zip(link.session_file.clone()) {
         add("session-file", problem, since);
     }

@@ -23,6 +23,7 @@ mod first_process;
 mod foreign;
 mod hooks;
 mod hostile;
+mod hostile_server;
 mod http;
 mod identities;
 mod image;

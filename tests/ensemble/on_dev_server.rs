@@ -16,6 +16,7 @@ mod exec;
 mod foreign;
 mod hooks;
 mod hostile;
+mod hostile_server;
 mod http;
 mod identities;
 mod labels;

@@ -65,7 +65,7 @@ pub(crate) enum TransactionResult {
 /// A connection that was just made.
 pub(crate) struct OpenedConnection {
     pub(crate) connection: Connection,
-    /// The timeout granted by the server.
+    /// The timeout granted by the server, but no more than was asked for: no lease may last for as long as a server says.
     pub(crate) timeout: Duration,
     /// Receives how the connection ended.
     pub(crate) ended: oneshot::Receiver<ConnectionEnd>,
@@ -296,7 +296,11 @@ async fn open(
                 continue;
             }
         };
-        let granted = client.session_timeout();
+        // A server that opens another session than the one that it was asked for has none such.
+        if session.as_ref().is_some_and(|session| client.session().id() != session.id()) {
+            return Err(Failure::Expired);
+        }
+        let granted = client.session_timeout().min(settings.session_timeout);
         // Before the first request: it takes the present state for known, and misses none that follows.
         let states = client.state_watcher();
         let connection = Connection {

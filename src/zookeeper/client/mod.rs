@@ -8,7 +8,6 @@ mod connection;
 mod credentials;
 mod diagnosis;
 mod failure_reporter;
-mod password;
 mod session;
 mod session_file;
 mod tls_errors;

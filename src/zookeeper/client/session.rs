@@ -258,13 +258,7 @@ impl SessionKeeper {
         former: &SavedSession,
         unclosed: &mut UnclosedSession,
     ) -> Result<(SessionInfo, OpenedConnection, Option<Closing>), UnclosedSession> {
-        let session = match former.session().await {
-            Ok(session) => session,
-            Err(error) => {
-                self.lost(&format!("the session of the process before is left to expire: {error}"));
-                return Err(None);
-            }
-        };
+        let session = former.session();
         *unclosed = Some(session.clone());
         let what = "the session of the process before is not resumed yet";
         let (opened, sent_at) = self.resume(&session, what).await?;
@@ -304,7 +298,7 @@ impl SessionKeeper {
                 Ok((opened, closing)) => {
                     let session = opened.connection.client.session().clone();
                     if let Some(file) = &self.file {
-                        file.keep(&session, opened.timeout, self.clock.now()).await;
+                        file.keep(&session, opened.timeout, self.clock.now());
                     }
                     self.report_connected(&opened);
                     let id = SessionId(session.id().0);
@@ -408,6 +402,19 @@ impl SessionKeeper {
     fn report_connected(&self, opened: &OpenedConnection) {
         let id = SessionId(opened.connection.client.session_id().0);
         info!(session = %id, timeout_ms = opened.timeout.as_millis(), "connected to ZooKeeper");
+        let granted = opened.connection.client.session_timeout();
+        let asked = self.settings.session_timeout;
+        let longer_session = (granted > asked).then(|| {
+            format!(
+                "the servers grant no session shorter than {granted:?}, and {asked:?} was asked for: a member that dies is missed \
+                 later, and leases are as short as asked. Raise zookeeper.session_timeout to {granted:?}"
+            )
+        });
+        if let Some(problem) = &longer_session
+            && self.link.borrow().session.is_none()
+        {
+            warn!("{problem}");
+        }
         self.link.send_modify(|link| {
             let restart = link.restart;
             let foreign = std::mem::take(&mut link.foreign);
@@ -417,6 +424,7 @@ impl SessionKeeper {
                 server: Some(opened.connection.server().into()),
                 restart,
                 foreign,
+                longer_session,
                 ..ConnectionState::default()
             };
         });
@@ -439,10 +447,7 @@ pub(crate) async fn end_former(
     credentials: &Arc<Credentials>,
     limit: Duration,
 ) -> Result<(), UnclosedSession> {
-    let session = former.session().await.map_err(|error| {
-        warn!("the session of the process before is left to expire: {error}");
-        None
-    })?;
+    let session = former.session();
     let closing = close_session(clock, settings.clone(), credentials.clone(), session.clone());
     match timeout(limit, closing).await {
         Ok(true) => Ok(()),

@@ -4,7 +4,6 @@
 //! processes at once. So the file is never replaced: it is written in place, all of it with one call, within one page,
 //! and a checksum tells a whole one from any other.
 
-use super::password::{self, Password};
 use crate::clock::{Clock, ClockIdentity};
 use crate::config::Settings;
 use ::zookeeper::SessionInfo;
@@ -12,7 +11,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use recipes::{Moment, SessionId, SessionRecord};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -28,6 +27,9 @@ use tracing::{info, warn};
 const VERSION: u32 = 1;
 /// One page: what is written into it by one call is there as a whole, or not at all, whenever the process is killed.
 const SIZE: usize = 4096;
+/// ZooKeeper's have 16 bytes.
+const LONGEST_PASSWORD: usize = 256;
+
 /// The session file of this process, locked.
 pub struct SessionFile {
     file: File,
@@ -55,7 +57,7 @@ pub struct OpenedSessionFile {
 /// The session of the process before.
 pub struct SavedSession {
     pub(crate) record: SessionRecord,
-    password: Password,
+    password: SecretSlice<u8>,
     /// Whether that process had begun to close it.
     pub(crate) is_closing: bool,
     /// When that process was alive last, as far as it noted.
@@ -152,26 +154,20 @@ impl SessionFile {
     }
 
     /// Notes a session that was just granted, before anything is created in it.
-    pub(crate) async fn keep(&self, session: &SessionInfo, timeout: Duration, now: Moment) {
-        match password::of(session.clone()).await {
-            Ok(password) => self.write(
-                &mut self.state(),
-                Some(SavedSessionJson {
-                    id: session.id().0,
-                    password: BASE64_STANDARD.encode(password.expose_secret()),
-                    timeout_ms: millis(timeout),
-                    known_until_ns: None,
-                    index: None,
-                    noted_at_ns: nanos(now),
-                    is_closing: false,
-                    restarts: 0,
-                }),
-            ),
-            Err(error) => {
-                warn!("a restart will cost this session: its password is not known ({error})");
-                self.write(&mut self.state(), None);
-            }
-        }
+    pub(crate) fn keep(&self, session: &SessionInfo, timeout: Duration, now: Moment) {
+        self.write(
+            &mut self.state(),
+            Some(SavedSessionJson {
+                id: session.id().0,
+                password: BASE64_STANDARD.encode(session.password()),
+                timeout_ms: millis(timeout),
+                known_until_ns: None,
+                index: None,
+                noted_at_ns: nanos(now),
+                is_closing: false,
+                restarts: 0,
+            }),
+        );
     }
 
     /// Notes that this process goes on with the session that it found.
@@ -333,7 +329,7 @@ impl SessionFile {
         }
         let password = BASE64_STANDARD.decode(&kept.password).map_err(|_| damaged())?;
         // Later notes have to fit as well.
-        if password.len() > password::LONGEST {
+        if password.len() > LONGEST_PASSWORD {
             return Err(damaged());
         }
         let record = SessionRecord {
@@ -352,8 +348,9 @@ impl SessionFile {
 
 impl SavedSession {
     /// Returns the session for the client library.
-    pub(crate) async fn session(&self) -> io::Result<SessionInfo> {
-        password::session(self.record.session.0, &self.password).await
+    pub(crate) fn session(&self) -> SessionInfo {
+        let id = zookeeper::SessionId(self.record.session.0);
+        SessionInfo::with_password(id, self.password.expose_secret().to_vec())
     }
 }
 
