@@ -313,7 +313,15 @@ pub fn warnings(config: &Config) -> Vec<String> {
     let session = session.and_then(|file| config::no_directory(table::SESSION_FILE.key(), file));
     let unknown = unknown_variables::unknown_variables().into_iter();
     let unheard = unheard(config).into_iter();
-    unknown.chain(unheard).chain(session).chain(hooks).chain(kept).chain(health).collect()
+    let secrets = config::weak_secrets(config).into_iter();
+    unknown
+        .chain(unheard)
+        .chain(session)
+        .chain(secrets)
+        .chain(hooks)
+        .chain(kept)
+        .chain(health)
+        .collect()
 }
 
 /// Returns what no other member hears in another client's election: a contender's znode says its id alone.

@@ -28,6 +28,7 @@
 //! - [`cli`]: the commands and their arguments, and where each value came from.
 //! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints, or runs a command while a lock is held.
 //! - [`byte_budget`]: the memory that all requests, answers and watched values share.
+//! - `random`: the one place that asks for numbers that no other process can guess.
 //! - [`runtime`]: the one place that builds tokio runtimes.
 //! - [`clock`]: the one place that knows what time it is.
 //! - [`daemon`]: builds all of this, runs it, and shuts it down in order.
@@ -58,6 +59,7 @@ pub mod notify;
 pub mod own_state;
 pub mod preemption;
 pub mod process;
+mod random;
 pub mod runtime;
 pub mod shared_config;
 pub mod status;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 /// fewer.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("byte_budget", &[]),
+    ("random", &[]),
     ("clock", &["recipes"]),
     ("files", &[]),
     ("runtime", &[]),
@@ -39,6 +40,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "config",
             "status",
             "files",
+            "random",
             "runtime",
             "counters",
             "holdings",
@@ -90,6 +92,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "status",
             "counters",
             "holdings",
+            "random",
             "shared_config",
             "transfer",
             "znode_names",
@@ -139,6 +142,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "files",
             "http_client",
             "process",
+            "random",
             "shared_config",
             "znode_names",
         ],

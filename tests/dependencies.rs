@@ -26,17 +26,15 @@ fn all_come_from_where_they_may() {
     let wrong = |package: &&Value| match package["source"].as_str() {
         Some(source) => !allowed.iter().any(|url| source == format!("registry+{url}")),
         // The packages without a source are those of this repository, and those that it has patched.
-        None => {
-            ![
-                "bellwether",
-                "bellwether-dev-server",
-                "bellwether-recipes",
-                "async-io",
-                "async-net",
-                "zookeeper-client",
-            ]
-                .contains(&package["name"].as_str().expect("a name"))
-        }
+        None => ![
+            "bellwether",
+            "bellwether-dev-server",
+            "bellwether-recipes",
+            "async-io",
+            "async-net",
+            "zookeeper-client",
+        ]
+        .contains(&package["name"].as_str().expect("a name")),
     };
     let others: Vec<_> = packages.iter().filter(wrong).collect();
     assert!(others.is_empty(), "{others:#?}");

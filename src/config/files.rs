@@ -1,7 +1,11 @@
 //! Small files that a value names: how a token or a group is read of one, and how they are named in an error.
 
 use super::error::{ConfigError, FoundValue, ValueError};
+use super::security::CredentialsSource;
+use super::table;
 use crate::files::{self, Size};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Reads the token that a command has to show, of a file that this key, or flag, names.
@@ -18,6 +22,35 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
             .ok_or_else(|| ValueError::new("holds no command token").remedy(remedy))
     });
     token.map_err(|flaw| flaw.in_file(key, file))
+}
+
+/// A shorter command token may be guessed.
+const SHORT_TOKEN: usize = 16;
+
+/// Returns what is weak about the files with secrets, one sentence for each.
+pub fn weak_secrets(config: &super::Config) -> Vec<String> {
+    let token_file = config.token_file.as_deref().map(|file| (table::TOKEN_FILE.key(), file));
+    let login = config.settings.zookeeper.security.login.as_ref();
+    let login_file = login.and_then(|login| match &login.credentials {
+        CredentialsSource::In(file) => Some((table::CREDENTIALS_FILE.key(), file.as_path())),
+        CredentialsSource::Given(_) => None,
+    });
+    let files = token_file.into_iter().chain(login_file);
+    let mut weak: Vec<_> = files
+        .filter(|(_, file)| fs::metadata(file).is_ok_and(|found| found.mode() & 0o022 != 0))
+        .map(|(key, file)| {
+            format!("{key} {} can be written by others: chmod go-w takes that right", named(file))
+        })
+        .collect();
+    let is_short =
+        |(key, file): &(&str, &Path)| token(key, file).is_ok_and(|token| token.len() < SHORT_TOKEN);
+    weak.extend(token_file.filter(is_short).map(|(key, file)| {
+        format!(
+            "{key} {} holds a command token of fewer than {SHORT_TOKEN} characters, which may be guessed: write a longer one",
+            named(file)
+        )
+    }));
+    weak
 }
 
 /// Reads the configuration file.
@@ -64,7 +97,7 @@ pub(super) fn group_number(group: &str) -> Result<u32, ConfigError> {
     if let Ok(number) = group.parse() {
         return Ok(number);
     }
-    let key = super::table::SOCKET_GROUP.key();
+    let key = table::SOCKET_GROUP.key();
     let groups = files::read(Path::new("/etc/group"), Size::Certificates)
         .map_err(|problem| ValueError::new(format!("cannot be looked up: /etc/group {problem}")));
     let number = groups.and_then(|groups| {

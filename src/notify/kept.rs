@@ -8,6 +8,7 @@ use super::{HookError, StopReason, command, post, process};
 use crate::api::{self, ConfigMessage};
 use crate::clock::Clock;
 use crate::config::{HOOKS_VARIABLE, HookAction, SyncedFileConfig, Webhook};
+use crate::random;
 use crate::shared_config::{
     ConfigHandle, ConfigRequest, Value, ValueReading, ValueState, WatchedValue,
 };
@@ -220,7 +221,7 @@ impl FileSync {
             version,
             index,
         });
-        let id = format!("msg_{:032x}", fastrand::u128(..));
+        let id = format!("msg_{:032x}", random::id());
         let mut tries = 0;
         loop {
             let attempt = post::attempt(post, &id, &body, self.clock.date());

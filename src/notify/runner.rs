@@ -6,6 +6,7 @@ use super::{HookError, StopReason, command, label, post, process};
 use crate::clock::{Alarm, Clock, KernelTime};
 use crate::config::{HookAction, HookConfig, Webhook, WhenUnknown};
 use crate::process::reap;
+use crate::random;
 use crate::status::{HookRecord, Hooks, LastHookRun, Snapshot, StatusHandle};
 use recipes::election::{Change, ChangeKind, Role, View, changes};
 use recipes::{FencingToken, Moment};
@@ -205,7 +206,7 @@ impl HookRunner {
         message: &Message<'_>,
         term: Option<FencingToken>,
     ) -> Result<(), HookError> {
-        let id = format!("msg_{:032x}", fastrand::u128(..));
+        let id = format!("msg_{:032x}", random::id());
         let body = message.json();
         let mut tries = 0;
         loop {

@@ -26,6 +26,9 @@ const SASL: i32 = 102;
 /// How it answers a request with this number and of this type: whole frames, or what it sends in place of them.
 type Lie = fn(xid: i32, kind: i32) -> Vec<u8>;
 
+/// How it answers the request for a session.
+type Greeting = fn() -> Vec<u8>;
+
 /// Each with what it is about.
 const LIES: &[(&str, Lie)] = &[
     ("the largest count", |xid, _| frame(&[header(xid, 1, 0), be(i32::MAX)])),
@@ -71,8 +74,7 @@ const TYPES: &[(&str, i32)] = &[
     ("create2", 15),
 ];
 
-/// How it answers the request for a session.
-const GREETINGS: &[(&str, fn() -> Vec<u8>)] = &[
+const GREETINGS: &[(&str, Greeting)] = &[
     ("no timeout", || greeting(0, 7, 16)),
     ("a negative timeout", || greeting(-1, 7, 16)),
     ("the largest timeout", || greeting(i32::MAX, 7, 16)),

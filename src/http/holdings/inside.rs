@@ -3,6 +3,7 @@
 use super::holding::Release;
 use crate::clock::Clock;
 use crate::holdings::{HoldingName, HoldingView, Published};
+use crate::random;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -46,7 +47,7 @@ impl InsideRegistry {
         published: watch::Receiver<Published>,
         release: Release,
     ) -> InsideRegistration {
-        let id = format!("{:032x}", fastrand::u128(..));
+        let id = format!("{:032x}", random::id());
         let leaves = Arc::<AtomicBool>::default();
         let member = InsideMember { name, published, release, leaves: leaves.clone() };
         self.lock().insert(id.clone(), member);

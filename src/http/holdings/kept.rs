@@ -4,6 +4,7 @@ use super::super::AppState;
 use super::super::problem::ProblemResponse;
 use super::holding::{HoldingClaim, HoldingHandle};
 use crate::holdings::{Ended, HoldingName, HoldingView};
+use crate::random;
 use recipes::{FencingToken, Moment};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -43,7 +44,7 @@ impl TtlLocks {
         holding: HoldingHandle,
         time: Duration,
     ) -> String {
-        let id = format!("{:032x}", fastrand::u128(..));
+        let id = format!("{:032x}", random::id());
         let until = app.clock.now().after(time);
         let renewed = Arc::default();
         app.kept.lock().insert(id.clone(), TtlLockEntry { name, holding, until, renewed });

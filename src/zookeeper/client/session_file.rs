@@ -131,6 +131,12 @@ impl SessionFile {
         };
         let mut bytes = [0; SIZE];
         let length = read_all(&file, &mut bytes).map_err(cannot("read"))?;
+        if !may_be_session_file(&bytes[..length]) {
+            return Err(
+                "is neither empty nor a session file, and would be overwritten: name another"
+                    .into(),
+            );
+        }
         let mut file = Self { file, path: path.to_owned(), inode, owner, kept: Mutex::default() };
         file.encoded(None).ok_or("cannot hold so long names: shorten zookeeper.servers")?;
         let (former, flaw) = match file.former(&bytes[..length], clock.now()) {
@@ -354,6 +360,14 @@ impl SavedSession {
     }
 }
 
+/// Whether nothing is lost if this is overwritten: it is empty, or begins as a session file does, or as much of one as was
+/// written before the machine stopped.
+fn may_be_session_file(bytes: &[u8]) -> bool {
+    const BEGINNING: &[u8] = b"{\"version\":";
+    let shorter = bytes.len().min(BEGINNING.len());
+    bytes[..shorter] == BEGINNING[..shorter] || bytes.iter().all(|byte| *byte == 0)
+}
+
 /// Opens the file and locks it, where the path leads to that file still.
 fn locked(path: &Path) -> Result<File, String> {
     // Once more for each process that removed it as it ended.
@@ -545,7 +559,11 @@ mod tests {
         let mut garbled = whole.clone();
         garbled[60] ^= 1;
         assert!(warned(&garbled).contains("is damaged"));
-        assert!(warned(b"any text\n").contains("is damaged"));
+        assert!(warned(&[0; SIZE]).contains("is damaged"), "the machine stopped as it was written");
+        fs::write(&path, b"any text\n").unwrap();
+        assert!(refusal(&path).contains("neither empty nor a session file"));
+        assert_eq!(fs::read(&path).unwrap(), b"any text\n", "nothing is lost");
+        fs::write(&path, b"").unwrap();
         let file = opened(&path).file;
         let long = SavedSessionJson { password: BASE64_STANDARD.encode([0; 600]), ..kept(7) };
         file.write(&mut file.state(), Some(long));

@@ -4,6 +4,7 @@
 use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_lacking};
 use super::join::refuse_sequence;
 use super::znode::session_of;
+use crate::random;
 use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::{Acls, CreateMode, Error, Stat};
 use recipes::Sequence;
@@ -84,8 +85,7 @@ fn next_number(parent: &Stat) -> i32 {
 /// Uses up `count` numbers: creates and deletes a znode that often, in one transaction, so that none is left behind.
 async fn use_up(connection: &Connection, parent: &str, count: usize) -> Result<(), Error> {
     // No two clients choose the same name, and none that ends in digits as members' names do.
-    let letters: String = (0..16).map(|_| fastrand::lowercase()).collect();
-    let path = format!("{parent}/pass-{letters}");
+    let path = format!("{parent}/pass-{:032x}-", random::id());
     let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     let used = connection.transact(2 * count, |writer| {
         for _ in 0..count {
