@@ -155,7 +155,7 @@ impl Daemon {
         let member = if config.health.is_some() { member.unhealthy_at_first() } else { member };
         let (publisher, status) = status::set_up(&member, clock.now());
         // Requests go through the supervisor of the program, if there is one: it ends the program before it forwards some.
-        let (status, supervised) = match plan {
+        let (status, mut supervised) = match plan {
             Some(plan) => {
                 let (first, requests) = status.with_interceptor(config.reserve);
                 (first, Some((plan, status, requests)))
@@ -169,6 +169,9 @@ impl Daemon {
         let (signals, hangup) = (ShutdownSignals::new()?, signals::hangup()?);
         let listeners =
             Listeners::open(&config.listen, &config.socket, config.probe_listen).await?;
+        if let Some((plan, ..)) = &mut supervised {
+            plan.environment.push(("BELLWETHER_URL", listeners.url()?));
+        }
         if !config.listen.is_local() && matches!(gate, Authorization::Header) {
             warn!(
                 "http.listen {} is not a loopback address: any client that reaches it can send commands; set \

@@ -210,12 +210,11 @@ impl Handler for Service {
             let is_config = is_config.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             // The index of before the answer is made: a client that waits for changes since then misses none.
             let index = app.index_now().filter(|_| !is_config);
-            let budget = app.budget.clone();
-            let (Ok(response), claim) = match memory_for(&budget, request.body()) {
+            let (Ok(response), claim) = match memory_for(&app.budget, request.body()) {
                 Ok(_until_answered) => LeadershipClaim::of(app.clone(), router.call(request)).await,
                 Err(full) => (Ok(full.into_response()), None),
             };
-            let response = accounted_for(&budget, with_methods(response));
+            let response = accounted_for(&app.budget, with_methods(response));
             let mut response = claimed(response, claim);
             if !response.headers().contains_key(INDEX) {
                 response.headers_mut().extend(common_headers(index));

@@ -279,7 +279,7 @@ impl Sidecar {
         }
     }
 
-    /// For people.
+    /// Returns its URL, as `--url` takes it.
     pub(super) fn name(&self) -> String {
         match &self.place {
             SidecarAddress::Tcp { host, port } => format!("http://{host}:{port}"),

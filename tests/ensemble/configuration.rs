@@ -29,6 +29,7 @@ fn a_value_is_read_as_it_was_stored_and_written_only_over_the_version_that_was_r
 
     let created = put(&first, path, &[("if-none-match", "*")], r#"{"rate": 1}"#);
     assert_eq!((created.status, created.header("etag")), (201, "\"0\""), "{created:?}");
+    assert_eq!(ok(&first, "/config"), json!({"names": ["limits.json"]}), "at once");
     let stored = observer.znode(path).unwrap();
     assert_eq!(stored.stat.mzxid.cast_unsigned(), index(&created));
     let read = second.get(path);

@@ -359,14 +359,18 @@ fn the_command_reads_and_writes_where_we_do_and_opens_as_many_files_as_it_could_
     command
         .args(["--nofile=512:1024", "--", env!("CARGO_BIN_EXE_bellwether"), "exec", "--id", "a"])
         .args(["--listen", "127.0.0.1:0", "--zookeeper", &servers.connect_string(), "--"])
-        .args(["sh", "-c", "cat; ulimit -Sn; ulimit -Hn; nice; grep SigIgn /proc/self/status"])
+        .args(["sh", "-c", "cat; ulimit -Sn; ulimit -Hn; nice; echo ${BELLWETHER_URL%:*}; grep -E 'Sig(Blk|Ign)' /proc/self/status"])
         .stdin(Stdio::from(fs::File::open("/proc/sys/kernel/ostype").unwrap()))
         .stdout(Stdio::piped());
     let output = command.output().expect("it runs");
     let said = String::from_utf8(output.stdout).unwrap();
     let nice = Command::new("nice").output().expect("coreutils are installed").stdout;
-    let [start @ .., ignored] = &said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
-    assert_eq!(start, ["Linux", "512", "1024", String::from_utf8(nice).unwrap().trim()]);
+    let [start @ .., blocked, ignored] = &said.lines().collect::<Vec<_>>()[..] else {
+        panic!("{said}")
+    };
+    let nice = String::from_utf8(nice).unwrap();
+    assert_eq!(start, ["Linux", "512", "1024", nice.trim(), "http://127.0.0.1"]);
+    assert_eq!(*blocked, "SigBlk:\t0000000000000000");
     // Signals beyond the classic 31 may be ignored because the process that started this test ignores them.
     let ignored = ignored.strip_prefix("SigIgn:\t").expect("the kernel's words");
     assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & 0x7fff_ffff, 0, "{said}");

@@ -134,9 +134,13 @@ fn it_exits_as_its_command_does_which_knows_its_lock_and_token() {
         for (script, code) in [("true", 0), ("exit 3", 3), ("kill -15 $$", 143)] {
             assert_eq!(way.runs("codes", &[], script).code, code, "{script}");
         }
-        let said = way.runs("migrate", &[], "cat; echo $BELLWETHER_LOCK $BELLWETHER_TOKEN");
-        let token = said.out.strip_prefix("migrate ").and_then(|it| it.trim().parse::<u64>().ok());
-        assert!(token.is_some_and(|token| token > 0), "{said:?}");
+        let script = "cat; echo $BELLWETHER_LOCK $BELLWETHER_TOKEN $BELLWETHER_URL";
+        let said = way.runs("migrate", &[], script);
+        let words: Vec<_> = said.out.split_whitespace().collect();
+        assert_eq!(words[0], "migrate", "{said:?}");
+        assert!(words[1].parse().is_ok_and(|token: u64| token > 0), "{said:?}");
+        let url = (way.0[0] == "--url").then_some(&*way.0[1]);
+        assert_eq!(words.get(2).copied(), url, "that of the sidecar by which it is held: {said:?}");
     }
     eventually("nothing is left", || {
         let left = observer.ask(async |client| client.list_children("/locks/codes").await);

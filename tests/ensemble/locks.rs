@@ -25,8 +25,11 @@ fn a_lock_passes_on_when_its_connection_closes_and_nothing_is_left_in_the_end() 
     let observer = Observer::of(&servers);
     let [first, second] = started(&Setup::of(&servers), ["a", "b"]);
 
+    assert_eq!(ok(&first, "/locks/migrate")["holders"], json!([]));
     let mut holder = Lock::of(&first, "migrate");
     let held = holder.event("held");
+    let shown = ok(&first, "/locks/migrate");
+    assert_eq!(shown["holders"][0]["token"], held["token"], "at once: {shown}");
     let mut waiter = Lock::of(&second, "migrate");
     let waiting = waiter.event("waiting");
     assert_eq!(waiting["position"], 1);
@@ -54,8 +57,11 @@ fn a_lock_passes_on_when_its_connection_closes_and_nothing_is_left_in_the_end() 
 fn a_lock_passes_on_when_its_sidecar_is_killed() {
     let servers = Servers::standalone();
     let [mut first, second] = started(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    assert_eq!(ok(&first, "/locks/migrate")["holders"], json!([]));
     let mut holder = Lock::of(&first, "migrate");
     let held = holder.event("held");
+    let shown = ok(&first, "/locks/migrate");
+    assert_eq!(shown["holders"][0]["token"], held["token"], "at once: {shown}");
     let mut waiter = Lock::of(&second, "migrate");
     waiter.event("waiting");
 

@@ -155,6 +155,10 @@ impl GuardedCommand {
             HoldingSpec::Lock(_) => ("the lock", "BELLWETHER_LOCK"),
             HoldingSpec::Barrier(_) => ("the barrier", "BELLWETHER_BARRIER"),
         };
+        let url = match &self.holder {
+            HoldingProcess::Sidecar(sidecar) => Some(("BELLWETHER_URL", sidecar.name())),
+            HoldingProcess::Itself(_) => None,
+        };
         let plan = Plan {
             command: self.command.clone(),
             under,
@@ -163,7 +167,7 @@ impl GuardedCommand {
             on_exit: OnExit::Leave,
             once: false,
             files: getrlimit(Resource::Nofile).current,
-            environment: vec![(variable, self.name.to_string())],
+            environment: [(variable, self.name.to_string())].into_iter().chain(url).collect(),
             kept: hold.map(Arc::new),
             // After leaving a barrier, the process still has to learn when all have left.
             ends_kept: matches!(self.wanted, HoldingSpec::Lock(_)),

@@ -29,7 +29,9 @@ use recipes::holding::{Action, End, Event, HoldingId, HoldingSpec, HoldingState,
 use recipes::{Margins, MemberId, Moment};
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -75,7 +77,14 @@ pub async fn run_holdings(
     let runner = HoldingsRunner::new(settings.clone(), clock, meter.clone(), config);
     let sessions = runner.config.sessions();
     let link = runner.reports.link.subscribe();
-    let reader = QueueReader::new(settings, clock, sessions, link, runner.reads.clone());
+    let reader = QueueReader::new(
+        settings,
+        clock,
+        sessions,
+        link,
+        runner.reads.clone(),
+        runner.changes.clone(),
+    );
     let reading = async {
         reader.run(looks).await;
         pending().await
@@ -104,6 +113,8 @@ struct HoldingsRunner {
     config: SharedConfig,
     /// Notified when a queue is about to be read.
     reads: Arc<Notify>,
+    /// Counts what has begun or ended of the locks and barriers: what was read of them before may be outdated.
+    changes: Arc<AtomicU64>,
     /// Until when to wait for those who hold a lock, or are inside a barrier; `None` unless this member leaves.
     leaves_at: Option<Moment>,
     meter: Arc<HoldingsMeter>,
@@ -152,6 +163,7 @@ impl HoldingsRunner {
             alarm: Alarm::new().expect("one more file can be opened"),
             config: SharedConfig::new(config_settings, clock, config),
             reads: Arc::default(),
+            changes: Arc::default(),
             leaves_at: None,
             meter,
             settings,
@@ -200,7 +212,7 @@ impl HoldingsRunner {
         let now = self.clock.now();
         if self.asked.keys().any(|id| self.is_held(*id, now)) {
             // Were it dropped, the client library would end the session.
-            std::mem::forget(self.session.take());
+            mem::forget(self.session.take());
             return false;
         }
         self.step(Event::Stop).await;
@@ -328,6 +340,10 @@ impl HoldingsRunner {
             let before = published.at(now);
             *published = Published { standing, ended: *ended };
             let judged = published.at(now);
+            // Before it is told: whoever hears of it reads it.
+            if mem::discriminant(&judged) != mem::discriminant(&before) || is_over {
+                self.changes.fetch_add(1, Ordering::Relaxed);
+            }
             if let HoldingView::Held { token, .. } = judged
                 && before.is_waiting()
             {

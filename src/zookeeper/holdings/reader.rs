@@ -20,6 +20,7 @@ use recipes::lock::{LockEntry, holders};
 use recipes::{Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
@@ -43,14 +44,16 @@ pub(super) struct QueueReader {
     link: watch::Receiver<ConnectionState>,
     /// Notified before each read: the session has to be open.
     reads: Arc<Notify>,
+    /// Grows with each change that this member makes: what was read before is not given to those who know of it.
+    changes: Arc<AtomicU64>,
     names: Cached<[String]>,
     queues: BTreeMap<HoldingName, Cached<[LockQueuePlace]>>,
     barrier_names: Cached<[String]>,
     barriers: BTreeMap<HoldingName, Cached<BarrierContent>>,
 }
 
-/// The last reading, and when it ended.
-type Cached<T> = Option<(Moment, Result<Arc<T>, String>)>;
+/// The last reading, when it ended, and the number of changes when it began.
+type Cached<T> = Option<(Moment, u64, Result<Arc<T>, String>)>;
 
 impl QueueReader {
     pub(super) fn new(
@@ -59,6 +62,7 @@ impl QueueReader {
         sessions: CurrentSession,
         link: watch::Receiver<ConnectionState>,
         reads: Arc<Notify>,
+        changes: Arc<AtomicU64>,
     ) -> Self {
         Self {
             settings,
@@ -66,6 +70,7 @@ impl QueueReader {
             sessions,
             link,
             reads,
+            changes,
             names: None,
             queues: BTreeMap::new(),
             barrier_names: None,
@@ -81,7 +86,8 @@ impl QueueReader {
     }
 
     async fn answer(&mut self, look: LookRequest) {
-        let now = self.clock.now();
+        let now = (self.clock.now(), self.changes.load(Ordering::Relaxed));
+        let (_, changes) = now;
         self.queues.retain(|_, cached| fresh(cached, now).is_some());
         self.barriers.retain(|_, cached| fresh(cached, now).is_some());
         let RecipePaths { locks, barriers, .. } = self.settings.paths.clone();
@@ -89,14 +95,14 @@ impl QueueReader {
             LookRequest::Names(answer) => {
                 if fresh(&self.names, now).is_none() {
                     let names = self.read(&locks, async |at| names(at, &locks).await).await;
-                    self.names = Some((self.clock.now(), names));
+                    self.names = Some((self.clock.now(), changes, names));
                 }
                 tell(answer, &self.names);
             }
             LookRequest::BarrierNames(answer) => {
                 if fresh(&self.barrier_names, now).is_none() {
                     let names = self.read(&barriers, async |at| names(at, &barriers).await).await;
-                    self.barrier_names = Some((self.clock.now(), names));
+                    self.barrier_names = Some((self.clock.now(), changes, names));
                 }
                 tell(answer, &self.barrier_names);
             }
@@ -104,7 +110,7 @@ impl QueueReader {
                 if !self.queues.contains_key(&name) {
                     let path = format!("{locks}/{name}");
                     let queue = self.read(&locks, async |at| queue(at, &path).await).await;
-                    self.queues.insert(name.clone(), Some((self.clock.now(), queue)));
+                    self.queues.insert(name.clone(), Some((self.clock.now(), changes, queue)));
                 }
                 tell(answer, &self.queues[&name]);
             }
@@ -112,7 +118,7 @@ impl QueueReader {
                 if !self.barriers.contains_key(&name) {
                     let path = format!("{barriers}/{name}");
                     let read = self.read(&barriers, async |at| gathered(at, &path).await).await;
-                    self.barriers.insert(name.clone(), Some((self.clock.now(), read)));
+                    self.barriers.insert(name.clone(), Some((self.clock.now(), changes, read)));
                 }
                 tell(answer, &self.barriers[&name]);
             }
@@ -150,12 +156,16 @@ impl QueueReader {
     }
 }
 
-fn fresh<T: ?Sized>(cached: &Cached<T>, now: Moment) -> Option<&Result<Arc<T>, String>> {
-    cached.as_ref().filter(|(at, _)| now.since(*at) < TTL).map(|(_, read)| read)
+fn fresh<T: ?Sized>(
+    cached: &Cached<T>,
+    (now, changes): (Moment, u64),
+) -> Option<&Result<Arc<T>, String>> {
+    let is_fresh = |at: Moment, before: u64| now.since(at) < TTL && before == changes;
+    cached.as_ref().filter(|(at, before, _)| is_fresh(*at, *before)).map(|(_, _, read)| read)
 }
 
 fn tell<T: ?Sized>(answer: Answer<Arc<T>>, cached: &Cached<T>) {
-    let (_, read) = cached.as_ref().expect("it has just been read");
+    let (_, _, read) = cached.as_ref().expect("it has just been read");
     let _receiver_gone = answer.send(read.clone());
 }
 

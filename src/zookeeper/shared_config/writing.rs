@@ -25,6 +25,8 @@ impl ConfigContext {
             }
             WriteAction::Delete => writing.delete(write.condition).await,
         };
+        // Whoever is told of this write is not given the names from before it.
+        *self.listed.lock().await = None;
         match written {
             Ok(written) => written,
             Err(error) if is_verdict(&error) => {
