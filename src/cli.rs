@@ -140,6 +140,15 @@ const GROUPS: &[(&str, &[Call], &[&str])] = &[
     ("About the program", &[], &["version", "completions", "man"]),
 ];
 
+/// Of the program as a whole.
+const STOP_LEADING: &str = "\
+To have this member stop leading:
+  transfer --to ID  a member of your choice leads
+  resign            the next leads; this one joins again at the tail
+  pause, resume     it stays out of the queue until it is resumed
+  drain             it stays out until its process ends
+";
+
 /// Of every command that asks or tells.
 const EXIT_CODES: &str = "\
 Exit codes of the commands that ask or tell:
@@ -263,7 +272,7 @@ fn command() -> clap::Command {
             command = command.mut_subcommand(name, |asks| asks.after_help(EXIT_CODES));
         }
     }
-    command.help_template(help).after_help(EXIT_CODES)
+    command.help_template(help).after_help(format!("{STOP_LEADING}\n{EXIT_CODES}"))
 }
 
 /// Puts the configuration together, and looks at the files that it names.

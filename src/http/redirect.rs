@@ -42,8 +42,15 @@ fn url(address: &str) -> Option<HeaderValue> {
     let url = if has_scheme { address.to_owned() } else { format!("http://{address}") };
     let parsed: Uri = url.parse().ok()?;
     let is_web = matches!(parsed.scheme_str(), Some("http" | "https"));
-    let has_host = parsed.host().is_some_and(|host| !host.is_empty());
-    HeaderValue::try_from(url).ok().filter(|_| is_web && has_host)
+    let authority = parsed.authority()?;
+    let host = authority.host();
+    // What is behind the host is the number of a port, and there is no user.
+    let whole = match parsed.port_u16() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    let is_reachable = !host.is_empty() && authority.as_str() == whole;
+    HeaderValue::try_from(url).ok().filter(|_| is_web && is_reachable)
 }
 
 #[cfg(test)]
@@ -70,6 +77,8 @@ mod tests {
             (Some("::1:80"), None),
             (Some("javascript://x"), None),
             (Some("http://"), None),
+            (Some("app:http"), None),
+            (Some("app:99999"), None),
             (Some("h:1\r\nSet-Cookie: x"), None),
         ] {
             let address = address.map(str::to_owned);

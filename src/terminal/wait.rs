@@ -35,14 +35,16 @@ pub(super) async fn wait(
     command: &[OsString],
     form: &OutputFormat,
 ) -> Result<(), ClientError> {
-    let mut last = "it has not been asked yet".to_owned();
+    let mut last = LastHeard { why: "it has not been asked yet".to_owned(), is_answer: false };
     let until = until_leads(sidecar, waiting, &mut last);
     let answered = match waiting.at_most {
         Some(limit) => timeout(limit, until).await.ok().ok_or(limit),
         None => Ok(until.await),
     };
-    let (answer, state) =
-        answered.map_err(|limit| ClientError::No(format!("not within {limit:?}: {last}")))?;
+    let (answer, state) = answered.map_err(|limit| {
+        let why = format!("not within {limit:?}: {}", last.why);
+        if last.is_answer { ClientError::No(why) } else { ClientError::Unanswered(why) }
+    })?;
     if let [program, arguments @ ..] = command {
         return Err(become_program(program, arguments, &state));
     }
@@ -52,6 +54,13 @@ pub(super) async fn wait(
         |_| leader.map(|leader| views::sentence(leader, state.is_self) + "\n").unwrap_or_default(),
         answer.text(),
     )?)
+}
+
+/// Why the wait has not ended.
+struct LastHeard {
+    why: String,
+    /// The sidecar said so. Otherwise it could not be asked.
+    is_answer: bool,
 }
 
 /// Returns only if that fails. The program knows the leader as hooks do.
@@ -74,11 +83,11 @@ impl Waiting {
     }
 }
 
-/// The caller drops this future when it has waited long enough. `last` is why it has not ended.
+/// The caller drops this future when it has waited long enough.
 async fn until_leads(
     sidecar: &Sidecar,
     waiting: &Waiting,
-    last: &mut String,
+    last: &mut LastHeard,
 ) -> (SidecarAnswer, LeaderState) {
     let mut seen = None;
     let mut troubled = false;
@@ -89,7 +98,9 @@ async fn until_leads(
             Err(ClientError::No(why)) => Ok(Err((why, answer.index()))),
             state => state.map(|state| Ok((answer, state))),
         });
-        (*last, seen) = match read {
+        let is_answer = read.is_ok();
+        let why;
+        (why, seen) = match read {
             Ok(Ok((answer, state))) => match &state.leader {
                 Some(_) if waiting.is_over(state.is_self) => return (answer, state),
                 Some(leader) => (views::sentence(leader, false), state.index),
@@ -106,6 +117,7 @@ async fn until_leads(
                 (why, None)
             }
         };
+        *last = LastHeard { why, is_answer };
         if seen.is_none() {
             sleep(PAUSE).await;
         }
