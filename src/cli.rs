@@ -147,6 +147,7 @@ To have this member stop leading:
   resign            the next leads; this one joins again at the tail
   pause, resume     it stays out of the queue until it is resumed
   drain             it stays out until its process ends
+  shutdown          its process ends
 ";
 
 /// Of every command that asks or tells.
