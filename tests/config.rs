@@ -233,6 +233,10 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
     let hook = hook.path().to_str().unwrap();
     let wrong_type = file("[health]\ninterval = 5\n");
     let wrong_type = wrong_type.path().to_str().unwrap();
+    let list = file("[zookeeper]\nservers = [\"a:1\", \"b:2\"]\n");
+    let list = list.path().to_str().unwrap();
+    let one_bracket = file("[hook]\nurl = \"http://127.0.0.1/\"\n");
+    let one_bracket = one_bracket.path().to_str().unwrap();
     let device = file("[[hook]]\nfile = \"/dev/null\"\n");
     let device = device.path().to_str().unwrap();
     let directory = file("[[config]]\nname = \"x\"\nfile = \"/tmp\"\n");
@@ -266,7 +270,9 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--token-file", "/dev/zero"], "http.token_file"),
         (vec!["--config", level], "log.level"),
         (vec!["--config", hook], "hook[0].url is https"),
-        (vec!["--config", wrong_type], "interval"),
+        (vec!["--config", wrong_type], "interval: found integer `5`, expected text in quotes"),
+        (vec!["--config", list], "servers: found a list, expected text in quotes"),
+        (vec!["--config", one_bracket], "written in two brackets, as [[hook]]"),
         (vec!["--config", device], "/dev/null is there and no regular file"),
         (vec!["--config", directory], "config[0].file: /tmp is there and no regular file"),
         (vec!["--election", "/config/a"], "is in /config, which is for config"),

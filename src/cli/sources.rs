@@ -91,9 +91,29 @@ pub(super) fn parsed(text: &str, name: &str) -> Result<File, ConfigError> {
         let key = key.map_or("", |(key, _)| key.trim());
         ConfigError {
             found: FoundValue::Line { file: name.to_owned(), number: line + 1 },
-            ..ConfigError::new(printable(key), printable(&error.message().replace('\n', " ")))
+            ..ConfigError::new(printable(key), printable(&in_words_of_toml(error.message())))
         }
     })
+}
+
+/// Returns the error without the words of the language in which this is written.
+fn in_words_of_toml(error: &str) -> String {
+    let words = [
+        ("\n", " "),
+        (
+            "invalid type: map, expected a sequence",
+            "such a table is written in two brackets, as [[hook]]",
+        ),
+        ("string values must be quoted, expected literal string", "text has to stand in quotes"),
+        ("invalid type: sequence", "found a list"),
+        ("invalid type: map", "found a table"),
+        ("invalid type: ", "found "),
+        ("expected a string", "expected text in quotes"),
+        ("expected a sequence", "expected a list"),
+        ("expected a map", "expected a table"),
+        ("expected u32", "expected a whole number"),
+    ];
+    words.iter().fold(error.to_owned(), |said, (of_rust, of_toml)| said.replace(of_rust, of_toml))
 }
 
 /// Escapes control characters, which a key may hold and a terminal would obey.

@@ -69,7 +69,8 @@ fn in_words_of_json(error: &str) -> String {
             Some(format!("it is not JSON: {why}"))
         });
     let words = [
-        ("expected u8", "expected a whole number"),
+        // Only a priority is one.
+        ("expected u8", "expected a whole number from 0 to 100"),
         ("expected u64", "expected a whole number"),
         ("expected a map", "expected an object"),
         ("invalid type: sequence", "found an array"),
@@ -124,6 +125,8 @@ mod tests {
     async fn a_key_that_is_there_twice_is_refused_also_in_labels() {
         let why = refused::<Patch>(r#"{"address":"a","address":"b"}"#).await;
         assert!(why.contains("duplicate field `address`"), "{why}");
+        let why = refused::<Patch>(r#"{"priority":700}"#).await;
+        assert!(why.contains("expected a whole number from 0 to 100"), "{why}");
         let why = refused::<Patch>(r#"{"labels":{"a":"1","a":"2"}}"#).await;
         assert!(why.contains("labels") && why.contains("\"a\" twice"), "{why}");
     }
