@@ -143,11 +143,11 @@ const GROUPS: &[(&str, &[Call], &[&str])] = &[
 /// Of the program as a whole.
 const STOP_LEADING: &str = "\
 To have this member stop leading:
-  transfer --to ID  a member of your choice leads
-  resign            the next leads; this one joins again at the tail
-  pause, resume     it stays out of the queue until it is resumed
-  drain             it stays out until its process ends
-  shutdown          its process ends
+  bellwether transfer --to ID  a member of your choice leads
+  bellwether resign            the next leads; this one joins again at the tail
+  bellwether pause             it stays out of the queue until `bellwether resume`
+  bellwether drain             it stays out until its process ends
+  bellwether shutdown          its process ends
 ";
 
 /// Of every command that asks or tells.

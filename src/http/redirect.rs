@@ -44,7 +44,7 @@ fn url(address: &str) -> Option<HeaderValue> {
     let is_web = matches!(parsed.scheme_str(), Some("http" | "https"));
     let authority = parsed.authority()?;
     let host = authority.host();
-    // What is behind the host is the number of a port, and there is no user.
+    // Behind the host is at most the number of a port, and before it no user.
     let whole = match parsed.port_u16() {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),

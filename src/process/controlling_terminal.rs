@@ -2,8 +2,9 @@
 //! and gets the signals of its keys.
 
 use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::getpgrp;
 use rustix::fs::{Mode, OFlags, open};
-use rustix::process::{Pid, getpgrp, test_kill_process_group};
+use rustix::process::{Pid, test_kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 use std::os::fd::OwnedFd;
 
@@ -16,7 +17,7 @@ pub struct ControllingTerminal {
 impl ControllingTerminal {
     /// Returns `None` where there is none, or this process runs in the background.
     pub fn in_foreground() -> Option<Self> {
-        Self::with_foreground(getpgrp())
+        own_group().and_then(Self::with_foreground)
     }
 
     /// Returns `None` where there is none, or another group than this one is in its foreground.
@@ -54,12 +55,19 @@ impl ControllingTerminal {
 
 /// Puts this process's group into the foreground of the terminal, if that is where the group of the one that started it is.
 pub(super) fn take_foreground_from(group: i32) {
-    if let Some(terminal) = Pid::from_raw(group).and_then(ControllingTerminal::with_foreground) {
+    let terminal = Pid::from_raw(group).and_then(ControllingTerminal::with_foreground);
+    if let (Some(terminal), Some(own)) = (terminal, own_group()) {
         keep_writing_in_background();
-        terminal.give_to(getpgrp());
+        terminal.give_to(own);
         // The program that this process becomes would inherit it.
         let _is_valid = SigSet::from(Signal::SIGTTOU).thread_unblock();
     }
+}
+
+/// Returns the group of this process; `None` if that is outside its namespace, where it has no number. (rustix takes it for
+/// an error of the kernel's.)
+fn own_group() -> Option<Pid> {
+    Pid::from_raw(getpgrp().as_raw())
 }
 
 /// Has this thread, and those that it starts, not be stopped when they write to the terminal while another group is in its
