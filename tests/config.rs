@@ -503,6 +503,15 @@ fn what_cannot_be_printed_is_an_error() {
 }
 
 #[test]
+fn a_process_that_may_open_next_to_no_files_says_so() {
+    let mut command = Command::new("prlimit");
+    command.args(["--nofile=8:8", "--", env!("CARGO_BIN_EXE_bellwether"), "run", "--id", "a"]);
+    let (code, printed) = ran(command.args(["--listen", "127.0.0.1:0"]));
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("may open 8 files") && !printed.contains("panicked"), "{printed}");
+}
+
+#[test]
 fn an_address_in_use_ends_with_1() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

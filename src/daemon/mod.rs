@@ -68,7 +68,7 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
     let level = logging::start(effective.log_format, &effective.log_level).map_err(wrong)?;
     info!("{}", beginning(config));
     cli::warnings(config).iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
-    let files = resources::open_more_files();
+    let files = resources::open_more_files().map_err(|why| (BROKEN, why))?;
     let ended = runtime::run(async {
         let mut daemon = Daemon::build(effective, level, task, files, kept).await?;
         let code = daemon.run().await?;

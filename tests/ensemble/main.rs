@@ -39,7 +39,6 @@ mod lost;
 mod margins;
 mod member_problems;
 mod members;
-mod memory;
 mod metrics;
 mod mixed_versions;
 mod monitoring;

@@ -1,5 +1,5 @@
 //! Clients that take what they can get of the sidecar's memory: those of its application are answered all the same, and the
-//! process stays small.
+//! process stays small. On the in-memory server alone: 80 MB of values are more than a test's ZooKeeper has room for.
 
 use crate::{
     configuration::put,
