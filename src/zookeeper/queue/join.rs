@@ -105,7 +105,7 @@ async fn may_join(context: &Context, connection: &Connection) -> bool {
         return true;
     }
     let names = match queue_names(context, connection).await {
-        Ok((names, _)) => names,
+        Ok(names) => names,
         Err(Error::NoNode) => vec![],
         Err(error) if is_verdict(&error) => {
             context.report_refusal(connection, &context.settings.root, &error).await;
@@ -174,7 +174,7 @@ async fn find_own(
         checked => checked?,
     }
     let root = &context.settings.root;
-    let (names, _) = match queue_names(context, connection).await {
+    let names = match queue_names(context, connection).await {
         // The znode has just been checked, unless it has gone since.
         Err(Error::NoNode) => {
             leave_if_lacking(connection, root).await?;

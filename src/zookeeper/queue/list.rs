@@ -144,13 +144,23 @@ pub(super) async fn look_for_foreign(context: &Context) {
     context.tell_foreign(true);
 }
 
-/// Returns the names of all that stands below the path, and the transaction by which one last came or went.
+/// Returns the names of all that stands below the path.
 pub(super) async fn queue_names(
     context: &Context,
     connection: &Connection,
-) -> Result<(Vec<String>, u64), Error> {
+) -> Result<Vec<String>, Error> {
     unless_crowded(context, connection).await?;
+    connection.request(connection.client.list_children(&context.settings.root)).await
+}
+
+/// Returns the same, as of now, and the transaction by which one last came or went.
+pub(super) async fn queue_names_and_index(
+    context: &Context,
+    connection: &Connection,
+) -> Result<(Vec<String>, u64), Error> {
     let root = &context.settings.root;
+    sync(connection, root).await?;
+    unless_crowded(context, connection).await?;
     let (names, stat) = connection.request(connection.client.get_children(root)).await?;
     Ok((names, stat.pzxid.cast_unsigned()))
 }
@@ -171,7 +181,7 @@ pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequenc
 /// Returns the members. Once one znode was found to be named like a member's and not ephemeral, more may
 /// be: then the stat is read, in one go, of all of which it was not read before.
 async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<Sequence>, Error> {
-    let (names, _) = queue_names(context, connection).await?;
+    let names = queue_names(context, connection).await?;
     foreign::judge(context, &names).await;
     let mut members = sequences(context, &names);
     if context.non_ephemeral().is_empty() {

@@ -2,7 +2,7 @@
 
 use super::QueueEvent;
 use super::context::{Context, leave_if_lacking};
-use super::list::{queue_names, sequences, sync};
+use super::list::{queue_names_and_index, sequences};
 use super::znode::{owner, token};
 use crate::zookeeper::client::{Connection, LeaveServerOutcome, is_verdict};
 use ::zookeeper::{Error, Stat};
@@ -108,9 +108,8 @@ pub(super) async fn verify(context: &Context, member: Sequence) {
 /// Returns the znodes of all members, as of now.
 pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
     let connection = context.session.connection().await;
-    sync(&connection, &context.settings.root).await?;
     let mut members = vec![];
-    let (names, index) = match queue_names(context, &connection).await {
+    let (names, index) = match queue_names_and_index(context, &connection).await {
         Err(Error::NoNode) => return Ok(QueueZnodes::default()),
         read => read?,
     };
