@@ -171,7 +171,7 @@ thread_local! {
         let clock = Clock::system();
         let (back, status) = status::set_up(&member("a"), clock.now());
         let names = ElectionNames { election: "/election".into(), znodes: PREFIX.into() };
-        let limits = ConnectionLimits::for_application(ByteBudget::of_mib(16));
+        let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
         let service = services(status, clock, names, Authorization::Header, &limits).api;
         let runtime = runtime::build().expect("a runtime can be built");
         FuzzServer { runtime, service, _publisher: back }

@@ -29,7 +29,7 @@ fn t23_a_leader_that_was_frozen_answers_by_the_time_it_is_not_by_the_time_it_was
 fn answer(path: &str, frozen_at: Moment, clock: Clock) -> StatusCode {
     let (_publisher, front) = status::set_up(&leading_at(frozen_at), frozen_at);
     let names = http::ElectionNames { election: "/election".into(), znodes: "leader_".into() };
-    let limits = http::ConnectionLimits::for_application(ByteBudget::of_mib(16));
+    let limits = http::ConnectionLimits::for_application(ByteBudget::of_mib(12));
     let service = http::services(front, clock, names, http::Authorization::Header, &limits).api;
     let request = Request::get(path).body(Body::empty()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

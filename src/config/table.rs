@@ -146,7 +146,7 @@ table! {
 
     BUFFERS: u32 = Setting::new("http.buffers_mib", mebibytes)
         .flag("buffers-mib", "NUMBER").variable("BELLWETHER_BUFFERS_MIB")
-        .kind(ValueKind::Number).default("16")
+        .kind(ValueKind::Number).default("12")
         .help("How many MiB all requests, answers and watched values may take at a time");
 
     SOCKET_MODE: u32 = Setting::new("http.socket_mode", mode)

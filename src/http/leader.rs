@@ -255,7 +255,7 @@ mod tests {
         let clock = Clock::system();
         let (_back, status) = status::set_up(&super::super::tests::member(), clock.now());
         let names = ElectionNames { election: "/election".into(), znodes: "leader_".into() };
-        let limits = ConnectionLimits::for_probes(ByteBudget::of_mib(16));
+        let limits = ConnectionLimits::for_probes(ByteBudget::of_mib(12));
         let probes = services(status, clock, names, Authorization::Header, &limits).probes;
         assert_eq!(ask(&probes, "/leader").await.status(), StatusCode::SERVICE_UNAVAILABLE);
         let refused = ask(&probes, "/leader?index=1&wait=30s").await;

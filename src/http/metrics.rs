@@ -508,7 +508,7 @@ mod tests {
             snapshot.counters.on_state(&snapshot.standing, then);
         });
         let names = ElectionNames { election: election.into(), znodes: "leader_".into() };
-        let limits = ConnectionLimits::for_application(ByteBudget::of_mib(16));
+        let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
         let probes = services(status, clock, names, Authorization::Header, &limits).probes;
         let request = Request::get("/metrics").body(Body::empty()).unwrap();
         let body = probes.answer(request).await.into_body();

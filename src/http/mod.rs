@@ -313,7 +313,7 @@ mod tests {
     async fn one_more_client_than_may_wait_is_refused_until_another_leaves() {
         let (service, _back) = api(Duration::ZERO);
         let mut streams = vec![];
-        for _ in 0..ConnectionLimits::for_application(ByteBudget::of_mib(16)).waiting() {
+        for _ in 0..ConnectionLimits::for_application(ByteBudget::of_mib(12)).waiting() {
             streams.push(ask(&service, "/events").await);
         }
         assert!(streams.iter().all(|stream| stream.status() == StatusCode::OK));
@@ -457,7 +457,7 @@ mod tests {
 
     pub(super) fn api_of(status: StatusHandle) -> Service {
         let names = ElectionNames { election: "/election".into(), znodes: "leader_".into() };
-        let limits = ConnectionLimits::for_application(ByteBudget::of_mib(16));
+        let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
         services(status, Clock::system(), names, Authorization::Header, &limits).api
     }
 }

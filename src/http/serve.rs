@@ -263,7 +263,7 @@ mod tests {
     }
 
     fn budget() -> ByteBudget {
-        ByteBudget::of_mib(16)
+        ByteBudget::of_mib(12)
     }
 
     const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -25,7 +25,7 @@ use crate::shared_config::{
 };
 use crate::status::CommandError;
 use axum::Json;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -452,10 +452,6 @@ async fn body(budget: &ByteBudget, request: Request) -> Result<Bytes, ProblemRes
 async fn collected(budget: &ByteBudget, mut body: Body) -> Result<Bytes, ProblemResponse> {
     let mut data = vec![];
     let mut reserved = ReservedBytes::default();
-    let is_too_long = |length: usize| length > VALUE_MAX;
-    if is_too_long(usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX)) {
-        return Err(too_long());
-    }
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             ProblemResponse::bad_body(
@@ -464,7 +460,8 @@ async fn collected(budget: &ByteBudget, mut body: Body) -> Result<Bytes, Problem
             )
         })?;
         let Ok(piece) = frame.into_data() else { continue };
-        if is_too_long(data.len() + piece.len()) {
+        // Not before it has come: a client that is answered while it sends may not read the answer.
+        if data.len() + piece.len() > VALUE_MAX {
             return Err(too_long());
         }
         // The request to ZooKeeper is a copy of it.

@@ -173,7 +173,7 @@ async fn a_value_that_is_too_long_is_not_taken() {
 impl Scene {
     fn new() -> Self {
         let (publisher, status) = status::set_up(&member(), Clock::system().now());
-        let (requests, handle) = shared_config::set_up("/config", &ByteBudget::of_mib(16));
+        let (requests, handle) = shared_config::set_up("/config", &ByteBudget::of_mib(12));
         let service = api_of(StatusHandle { shared_config: Some(handle), ..status });
         Self { service, requests, _back: publisher }
     }
