@@ -208,8 +208,8 @@ struct Run {
     program: Option<Pid>,
     /// The terminal of which the command has the foreground.
     terminal: Option<ControllingTerminal>,
-    /// The moment since when the command's process is stopped, if it is.
-    stopped_at: Option<Moment>,
+    /// The moment at which the command is killed unless it is continued, if it is stopped.
+    kill_at: Option<Moment>,
     /// Whether this killed it, as it was stopped for too long.
     was_stopped_too_long: bool,
     /// The guards have not done their work in time.
@@ -267,9 +267,7 @@ impl Supervisor {
             CommandStep::Nothing => {}
         }
         let look_at = self.run.as_ref().map(|run| run.look_at(now));
-        let stopped_at = self.run.as_ref().and_then(|run| run.stopped_at);
-        let kill_at = stopped_at.map(|at| at.after(self.plan.stopped_for));
-        Ok(again.into_iter().chain(look_at).chain(kill_at).min())
+        Ok(again.into_iter().chain(look_at).min())
     }
 
     /// Waits until this moment, or for a guard, a signal or a death, and handles that.
@@ -322,7 +320,7 @@ impl Supervisor {
             has_ended: false,
             program: None,
             terminal,
-            stopped_at: None,
+            kill_at: None,
             was_stopped_too_long: false,
             is_ours_to_kill: false,
             outer_guard_kills: false,
@@ -362,7 +360,8 @@ impl Supervisor {
                 run.send(ToGuard::Signal(Signal::CONT));
             }
             JobChange::Stopped(signal) => {
-                run.stopped_at = run.stopped_at.or_else(|| Some(self.clock.now()));
+                run.kill_at =
+                    run.kill_at.or_else(|| Some(self.clock.now().after(self.plan.stopped_for)));
                 run.take_terminal_back();
                 let limit = humantime::format_duration(self.plan.stopped_for);
                 let why = match signal {
@@ -377,7 +376,7 @@ impl Supervisor {
                 );
             }
             JobChange::Continued => {
-                run.stopped_at = None;
+                run.kill_at = None;
                 info!("the program goes on");
                 run.give_terminal();
             }
@@ -387,12 +386,11 @@ impl Supervisor {
     /// Checks that the guards kill in time, or kills in their place.
     fn watch(&mut self, now: Moment) {
         let Some(run) = &mut self.run else { return };
-        if run.stopped_at.is_some_and(|at| at.after(self.plan.stopped_for) <= now) {
+        if run.kill_at.is_some_and(|at| at <= now) {
             error!("the program was stopped for too long: killing it");
-            run.stopped_at = None;
+            run.kill_at = None;
             run.was_stopped_too_long = true;
-            run.countdown = run.countdown.given_up(now.after(GUARDS_HAVE));
-            run.send(ToGuard::Signal(Signal::KILL));
+            run.kill(now);
         }
         let step;
         (run.countdown, step) = run.countdown.at(now);
@@ -532,8 +530,7 @@ impl Supervisor {
                     return info!("{name} again");
                 }
                 warn!("{name} again: killing the program");
-                run.countdown = run.countdown.given_up(now.after(GUARDS_HAVE));
-                run.send(ToGuard::Signal(Signal::KILL));
+                run.kill(now);
             }
             Some(_) if ends_us => {
                 info!("{name}: ending the program, then leaving");
@@ -578,11 +575,18 @@ impl Run {
     }
 
     fn look_at(&self, now: Moment) -> Moment {
-        if self.is_ours_to_kill || self.outer_link.is_none() {
+        let look_at = if self.is_ours_to_kill || self.outer_link.is_none() {
             now.after(AGAIN)
         } else {
             self.countdown.look_at()
-        }
+        };
+        self.kill_at.map_or(look_at, |kill_at| kill_at.min(look_at))
+    }
+
+    /// Has the guards kill it, or does so itself if they do not in time.
+    fn kill(&mut self, now: Moment) {
+        self.countdown = self.countdown.given_up(now.after(GUARDS_HAVE));
+        self.send(ToGuard::Signal(Signal::KILL));
     }
 
     fn send(&mut self, message: ToGuard) {
@@ -701,7 +705,7 @@ mod tests {
             has_ended: false,
             program: None,
             terminal: None,
-            stopped_at: None,
+            kill_at: None,
             was_stopped_too_long: false,
             is_ours_to_kill: false,
             outer_guard_kills: false,

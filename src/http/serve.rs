@@ -179,10 +179,10 @@ async fn accept_all(
         let _larger_without = set_socket_send_buffer_size(&stream, SEND_BUFFER);
         let mut client = TimeoutStream::new(stream);
         client.set_write_timeout(Some(limits.to_take));
-        let client = TruthfulStream::over(slot.watching_writes(Box::pin(client)));
+        let client = TruthfulStream::over(Box::pin(client), slot.clone());
         let evicted = slot.clone();
         let handler = handler.clone();
-        let claims = client.told();
+        let claims = client.claims();
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let answering = slot.answering();
             let request = request.map(boxed_unless_empty);

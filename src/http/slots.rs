@@ -9,39 +9,27 @@ use hyper::body::Body as HttpBody;
 use recipes::Moment;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 pub(super) struct Slots {
     free: Arc<Semaphore>,
-    idle: Mutex<IdleConnections>,
-    stalled: Mutex<StalledConnections>,
+    /// Since when each is idle, those without a first request included.
+    idle: Mutex<OldestFirst<KeepOpen>>,
+    /// Since when each has bytes to write of which its client takes none.
+    stalled: Mutex<OldestFirst<Arc<Notify>>>,
     /// Notified when a connection becomes idle or stalls, and none was.
     first_idle: Notify,
     clock: Clock,
 }
 
-/// The idle connections, those without a first request included, in the order in which that began.
-#[derive(Default)]
-struct IdleConnections {
-    /// The key that was given last. Keys only grow, so the first in the map has been idle for longest.
+/// Connections in the order in which they were added, each with what closes it.
+struct OldestFirst<T> {
+    /// The key that was given last, 0 before the first. Keys only grow, so the first in the map is the oldest.
     last_key: u64,
-    /// The start of each connection's idle time, and the guard that keeps it open.
-    by_key: BTreeMap<u64, (Moment, KeepOpen)>,
-}
-
-/// The connections with bytes to write whose clients take none, in the order in which that began.
-#[derive(Default)]
-struct StalledConnections {
-    /// As that of [`IdleConnections`].
-    last_key: u64,
-    by_key: BTreeMap<u64, (Moment, Arc<Notify>)>,
+    by_key: BTreeMap<u64, (Moment, T)>,
 }
 
 /// A client that reads nothing for so long is disconnected where others wait for its slot, or for its memory.
@@ -74,6 +62,36 @@ pub(super) struct BusySlot {
     keep_open: Option<KeepOpen>,
 }
 
+impl<T> OldestFirst<T> {
+    /// Returns the key, and whether there was no other.
+    fn add(&mut self, now: Moment, closer: T) -> (u64, bool) {
+        self.last_key += 1;
+        let is_first = self.by_key.is_empty();
+        self.by_key.insert(self.last_key, (now, closer));
+        (self.last_key, is_first)
+    }
+
+    fn remove(&mut self, key: u64) -> Option<T> {
+        self.by_key.remove(&key).map(|(_, closer)| closer)
+    }
+
+    fn oldest_since(&self) -> Option<Moment> {
+        self.by_key.first_key_value().map(|(_, (since, _))| *since)
+    }
+
+    /// Takes the oldest, if it was added so long ago.
+    fn take_oldest(&mut self, now: Moment, age: Duration) -> Option<T> {
+        let oldest = self.by_key.first_entry()?;
+        (now.since(oldest.get().0) >= age).then(|| oldest.remove().1)
+    }
+}
+
+impl<T> Default for OldestFirst<T> {
+    fn default() -> Self {
+        Self { last_key: 0, by_key: BTreeMap::new() }
+    }
+}
+
 impl Slots {
     pub(super) fn new(slots: usize) -> Arc<Self> {
         let free = Arc::new(Semaphore::new(slots));
@@ -98,8 +116,8 @@ impl Slots {
             if self.evict_one() {
                 break freed.await.expect(never);
             }
-            let idle_at = self.longest_idle_since().map(|since| since.after(GRACE));
-            let stalled_at = self.longest_stalled_since().map(|since| since.after(STALL));
+            let idle_at = self.idle().oldest_since().map(|since| since.after(GRACE));
+            let stalled_at = self.stalled().oldest_since().map(|since| since.after(STALL));
             let evict_at = [idle_at, stalled_at].into_iter().flatten().min();
             tokio::select! {
                 freed = freed => break freed.expect(never),
@@ -123,8 +141,11 @@ impl Slots {
     pub(super) async fn close_idle_after(&self, patience: Duration) -> Infallible {
         loop {
             let first_idle = self.first_idle.notified();
-            match self.longest_idle_since() {
-                Some(since) if self.clock.now().since(since) >= patience => self.evict_oldest(),
+            if self.evict_idle(patience) {
+                continue;
+            }
+            let oldest_since = self.idle().oldest_since();
+            match oldest_since {
                 Some(since) => self.clock.sleep_until(Some(since.after(patience))).await,
                 None => first_idle.await,
             }
@@ -141,68 +162,49 @@ impl Slots {
 
     /// Closes the connection that has been idle for longest, or else stalled, if there is one that may be closed.
     fn evict_one(&self) -> bool {
-        let is_idle =
-            self.longest_idle_since().is_some_and(|since| self.clock.now().since(since) >= GRACE);
-        if is_idle {
-            self.evict_oldest();
-        }
-        is_idle || self.evict_stalled()
+        self.evict_idle(GRACE) || self.evict_stalled()
+    }
+
+    /// Closes the connection that has been idle for longest, if that is so long.
+    fn evict_idle(&self, age: Duration) -> bool {
+        // Dropping the sender ends the connection's `Leave`.
+        self.idle().take_oldest(self.clock.now(), age).is_some()
     }
 
     /// Closes the connection that has been stalled for longest, if that is long enough.
     fn evict_stalled(&self) -> bool {
-        let now = self.clock.now();
-        let mut stalled = self.stalled();
-        let oldest = stalled.by_key.first_entry();
-        let Some(oldest) = oldest.filter(|oldest| now.since(oldest.get().0) >= STALL) else {
-            return false;
-        };
-        let (_, evicted) = oldest.remove();
-        evicted.notify_one();
-        true
+        let evicted = self.stalled().take_oldest(self.clock.now(), STALL);
+        evicted.inspect(|evicted| evicted.notify_one()).is_some()
     }
 
-    fn longest_stalled_since(&self) -> Option<Moment> {
-        self.stalled().by_key.first_key_value().map(|(_, (since, _))| *since)
-    }
-
-    fn stalled(&self) -> MutexGuard<'_, StalledConnections> {
+    fn stalled(&self) -> MutexGuard<'_, OldestFirst<Arc<Notify>>> {
         self.stalled.lock().expect("no code panics while holding it")
     }
 
-    fn longest_idle_since(&self) -> Option<Moment> {
-        self.idle().by_key.first_key_value().map(|(_, (since, _))| *since)
-    }
-
-    /// Closes the connection that has been idle for longest.
-    fn evict_oldest(&self) {
-        // Dropping the sender ends the connection's `Leave`.
-        drop(self.idle().by_key.pop_first());
-    }
-
-    fn idle(&self) -> MutexGuard<'_, IdleConnections> {
+    fn idle(&self) -> MutexGuard<'_, OldestFirst<KeepOpen>> {
         self.idle.lock().expect("no code panics while holding it")
+    }
+
+    fn note_added(&self, is_first: bool) {
+        if is_first {
+            self.first_idle.notify_waiters();
+        }
     }
 }
 
 impl Slot {
     fn becomes_idle(&self, keep_open: KeepOpen) {
         let mut idle = self.slots.idle();
-        idle.last_key += 1;
-        self.idle_key.store(idle.last_key, Ordering::Relaxed);
-        let key = idle.last_key;
-        let is_first = idle.by_key.is_empty();
-        idle.by_key.insert(key, (self.slots.clock.now(), keep_open));
+        let (key, is_first) = idle.add(self.slots.clock.now(), keep_open);
+        self.idle_key.store(key, Ordering::Relaxed);
         drop(idle);
-        if is_first {
-            self.slots.first_idle.notify_waiters();
-        }
+        self.slots.note_added(is_first);
     }
 
     /// Takes the connection from among the idle ones; `None` if it was not idle, or is being closed.
     fn take_from_idle(&self) -> Option<KeepOpen> {
         let key = self.idle_key.load(Ordering::Relaxed);
-        self.slots.idle().by_key.remove(&key).map(|(_, keep_open)| keep_open)
+        self.slots.idle().remove(key)
     }
 
     /// Ends when the connection is to be closed although it is being answered.
@@ -210,32 +212,24 @@ impl Slot {
         self.evicted.notified().await;
     }
 
-    /// Returns the connection, and notes from now on whether its client takes what is written.
-    pub(super) fn watching_writes<S>(self: &Arc<Self>, stream: S) -> WatchedWrites<S> {
-        WatchedWrites { stream, slot: self.clone() }
-    }
-
-    fn stalls(&self) {
+    /// Notes that the client takes nothing of what is to be written.
+    pub(super) fn stalls(&self) {
         if self.stalled_key.load(Ordering::Relaxed) != 0 {
             return;
         }
         let mut stalled = self.slots.stalled();
-        stalled.last_key += 1;
-        let key = stalled.last_key;
+        let (key, is_first) = stalled.add(self.slots.clock.now(), self.evicted.clone());
         self.stalled_key.store(key, Ordering::Relaxed);
-        let is_first = stalled.by_key.is_empty();
-        stalled.by_key.insert(key, (self.slots.clock.now(), self.evicted.clone()));
         drop(stalled);
-        if is_first {
-            self.slots.first_idle.notify_waiters();
-        }
+        self.slots.note_added(is_first);
     }
 
-    fn goes_on(&self) {
+    /// Notes that the client has taken something.
+    pub(super) fn goes_on(&self) {
         let key = self.stalled_key.load(Ordering::Relaxed);
         if key != 0 {
             self.stalled_key.store(0, Ordering::Relaxed);
-            self.slots.stalled().by_key.remove(&key);
+            self.slots.stalled().remove(key);
         }
     }
 
@@ -249,51 +243,6 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let _dropped = self.take_from_idle();
         self.goes_on();
-    }
-}
-
-/// A connection whose slot knows whether its client takes what is written.
-pub(super) struct WatchedWrites<S> {
-    stream: S,
-    slot: Arc<Slot>,
-}
-
-impl<S> WatchedWrites<S> {
-    fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match written {
-            Poll::Pending => self.slot.stalls(),
-            Poll::Ready(_) => self.slot.goes_on(),
-        }
-        written
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for WatchedWrites<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedWrites<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.note(written)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

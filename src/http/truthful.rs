@@ -1,6 +1,7 @@
-//! A connection that writes no answer whose claim does not hold any more.
+//! A connection that writes no answer whose claim does not hold any more, and notes whether its client reads.
 
 use super::serve::AnswerClaim;
+use super::slots::Slot;
 use crate::byte_budget::ReservedBytes;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -14,6 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(super) struct TruthfulStream<S> {
     stream: S,
     claims: ConnectionClaims,
+    /// Notes whether the client takes what is written.
+    slot: Arc<Slot>,
 }
 
 /// The claims of one connection: that of the last answer, and those of answers before it that may not be
@@ -102,11 +105,19 @@ impl ConnectionClaims {
 }
 
 impl<S> TruthfulStream<S> {
-    pub(super) fn over(stream: S) -> Self {
-        Self { stream, claims: ConnectionClaims::default() }
+    pub(super) fn over(stream: S, slot: Arc<Slot>) -> Self {
+        Self { stream, claims: ConnectionClaims::default(), slot }
     }
 
-    pub(super) fn told(&self) -> ConnectionClaims {
+    fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Pending => self.slot.stalls(),
+            Poll::Ready(_) => self.slot.goes_on(),
+        }
+        written
+    }
+
+    pub(super) fn claims(&self) -> ConnectionClaims {
         self.claims.clone()
     }
 }
@@ -128,7 +139,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TruthfulStream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.claims.check()?;
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note(written)
     }
 
     fn poll_write_vectored(
@@ -137,7 +149,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TruthfulStream<S> {
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.claims.check()?;
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.note(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -160,8 +173,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TruthfulStream<S> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slots::Slots;
     use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     struct Switch(AtomicBool);
 
@@ -171,6 +185,11 @@ mod tests {
         }
     }
 
+    async fn over(client: DuplexStream) -> TruthfulStream<DuplexStream> {
+        let (slot, _leave) = Slots::new(1).one().await;
+        TruthfulStream::over(client, slot)
+    }
+
     fn holding() -> Arc<Switch> {
         Arc::new(Switch(AtomicBool::new(true)))
     }
@@ -178,9 +197,9 @@ mod tests {
     #[tokio::test]
     async fn an_answer_whose_claim_no_longer_holds_is_not_written() {
         let (ours, mut theirs) = duplex(64);
-        let mut stream = TruthfulStream::over(ours);
+        let mut stream = over(ours).await;
         let claim = holding();
-        stream.told().begin(Some(claim.clone()), None);
+        stream.claims().begin(Some(claim.clone()), None);
         stream.write_all(b"yes").await.unwrap();
         claim.0.store(false, Ordering::Relaxed);
         let refused = stream.write_all(b"yes").await.unwrap_err();
@@ -194,24 +213,24 @@ mod tests {
     #[tokio::test]
     async fn the_claim_of_a_written_answer_does_not_count_for_the_next_one() {
         let (ours, _theirs) = duplex(64);
-        let mut stream = TruthfulStream::over(ours);
+        let mut stream = over(ours).await;
         let first = holding();
-        stream.told().begin(Some(first.clone()), None);
+        stream.claims().begin(Some(first.clone()), None);
         stream.write_all(b"yes").await.unwrap();
         stream.flush().await.unwrap();
         first.0.store(false, Ordering::Relaxed);
-        stream.told().begin(None, None);
+        stream.claims().begin(None, None);
         stream.write_all(b"no").await.unwrap();
     }
 
     #[tokio::test]
     async fn a_claim_counts_until_its_answer_is_written_and_the_last_one_for_ever() {
         let (ours, _theirs) = duplex(64);
-        let mut stream = TruthfulStream::over(ours);
+        let mut stream = over(ours).await;
         let first = holding();
         let second = holding();
         for claim in [&first, &second] {
-            stream.told().begin(Some(claim.clone()), None);
+            stream.claims().begin(Some(claim.clone()), None);
         }
         first.0.store(false, Ordering::Relaxed);
         stream.write_all(b"no").await.unwrap_err();
