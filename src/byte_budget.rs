@@ -14,7 +14,7 @@ struct BudgetState {
     free: Arc<Semaphore>,
     mib: u32,
     /// Notified when there was not enough.
-    is_short: Notify,
+    shortage: Notify,
 }
 
 /// Bytes that are accounted for, for as long as this is held.
@@ -25,7 +25,7 @@ impl ByteBudget {
     pub fn of_mib(mib: u32) -> Self {
         let units = usize::try_from(mib).unwrap_or(usize::MAX).saturating_mul(1024 * 1024 / UNIT);
         let free = Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS)));
-        Self(Arc::new(BudgetState { free, mib, is_short: Notify::new() }))
+        Self(Arc::new(BudgetState { free, mib, shortage: Notify::new() }))
     }
 
     pub fn mib(&self) -> u32 {
@@ -36,7 +36,7 @@ impl ByteBudget {
     pub fn take(&self, bytes: usize) -> Option<ReservedBytes> {
         let taken = self.0.free.clone().try_acquire_many_owned(units(bytes));
         if taken.is_err() {
-            self.0.is_short.notify_waiters();
+            self.0.shortage.notify_waiters();
         }
         taken.ok().map(|permit| ReservedBytes(Some(permit)))
     }
@@ -56,13 +56,13 @@ impl ByteBudget {
     }
 
     /// Waits until there was not enough.
-    pub async fn is_short(&self) {
-        self.0.is_short.notified().await;
+    pub async fn shortage(&self) {
+        self.0.shortage.notified().await;
     }
 }
 
 impl ReservedBytes {
-    pub fn and(&mut self, more: Self) {
+    pub fn merge(&mut self, more: Self) {
         match (&mut self.0, more.0) {
             (Some(own), Some(more)) => own.merge(more),
             (own @ None, more) => *own = more,
@@ -102,7 +102,7 @@ mod tests {
         let part = half.slice(..1);
         drop(half);
         let mut rest = budget.take(256 * 1024).expect("there is room");
-        rest.and(budget.take(256 * 1024).expect("there is room"));
+        rest.merge(budget.take(256 * 1024).expect("there is room"));
         assert!(budget.take(1).is_none());
         drop(part);
         assert!(budget.take(512 * 1024).is_some());

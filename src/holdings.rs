@@ -56,13 +56,13 @@ impl fmt::Display for HoldingName {
 pub struct Ask {
     pub name: HoldingName,
     pub wanted: HoldingSpec,
-    /// Where its standing is published; dropped when nothing of it is left.
+    /// Publishes its standing; dropped when nothing of it is left.
     pub published: watch::Sender<Published>,
     /// Its sender is dropped when the lock is given back, the barrier is left, or neither is waited for any more.
     pub released: oneshot::Receiver<Infallible>,
 }
 
-/// What is published of one lock or barrier that was asked for.
+/// The published state of one lock or barrier that was asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     /// `None` until the runner has taken the request.
@@ -121,16 +121,16 @@ pub enum HoldingView {
     Waiting {
         ahead: Option<usize>,
     },
-    /// It waits in front of a barrier where so many were when it looked last; `None` while that is not known.
+    /// Waits in front of a barrier, beside so many others when it looked last; `None` while that is not known.
     Gathering {
         present: Option<usize>,
     },
-    /// It holds the lock, or is inside the barrier.
+    /// Holds the lock, or is inside the barrier.
     Held {
         token: FencingToken,
         until: Moment,
     },
-    /// It left the barrier, and others are inside yet.
+    /// Has left the barrier; others are still inside.
     Leaving,
     Ended(Ended),
 }
@@ -194,7 +194,7 @@ pub struct LockQueuePlace {
     pub holds: bool,
 }
 
-/// Who is in front of a barrier or inside, as it was read.
+/// The processes in front of a barrier or inside, as they were read.
 #[derive(Clone, Debug)]
 pub struct BarrierContent {
     /// `None` if none that is there says one.
@@ -204,7 +204,7 @@ pub struct BarrierContent {
     pub members: Vec<BarrierOccupant>,
 }
 
-/// One that is in front of a barrier or inside, as it was read.
+/// A process in front of a barrier or inside, as it was read.
 #[derive(Clone, Debug)]
 pub struct BarrierOccupant {
     pub ticket: Ticket,

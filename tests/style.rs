@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 // The limits are the counts of today, and only ever fall.
 const TUPLE_LETS: usize = 2;
-const CLOSURES: usize = 75;
+const CLOSURES: usize = 30;
 const ITS: usize = 0;
-const COMMENTS: usize = 45;
+const COMMENTS: usize = 34;
 
 struct Count {
     what: &'static str,

@@ -123,14 +123,15 @@ fn printable(text: &str) -> String {
         .collect()
 }
 
+fn in_environment(row: &Row) -> Option<Given> {
+    let variable = row.variable?;
+    let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
+    Some(Given { text, origin: Origin::Environment(variable) })
+}
+
 /// Returns what a flag or a variable says. A variable that is set to nothing is not set.
 fn given(row: &'static Row, matches: &ArgMatches) -> Option<Given> {
-    let in_environment = || {
-        let variable = row.variable?;
-        let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
-        Some(Given { text, origin: Origin::Environment(variable) })
-    };
-    let Some(flag) = &row.flag else { return in_environment() };
+    let Some(flag) = &row.flag else { return in_environment(row) };
     // Not every command takes every flag.
     if matches.try_contains_id(row.key).is_err() {
         return None;
@@ -139,7 +140,7 @@ fn given(row: &'static Row, matches: &ArgMatches) -> Option<Given> {
         ValueKind::Text | ValueKind::Number => matches.get_one::<String>(row.key)?.clone(),
         ValueKind::Labels => match matches.get_many::<(String, String)>(row.key) {
             Some(labels) => labels_as_text(&labels.cloned().collect()),
-            None => return in_environment(),
+            None => return in_environment(row),
         },
     };
     let origin = match (matches.value_source(row.key), row.variable) {

@@ -42,9 +42,9 @@ pub fn weak_secrets(config: &super::Config) -> Vec<String> {
             format!("{key} {} can be written by others: chmod go-w takes that right", named(file))
         })
         .collect();
-    let is_short =
-        |(key, file): &(&str, &Path)| token(key, file).is_ok_and(|token| token.len() < SHORT_TOKEN);
-    weak.extend(token_file.filter(is_short).map(|(key, file)| {
+    let short = token_file
+        .filter(|(key, file)| token(key, file).is_ok_and(|token| token.len() < SHORT_TOKEN));
+    weak.extend(short.map(|(key, file)| {
         format!(
             "{key} {} holds a command token of fewer than {SHORT_TOKEN} characters, which may be guessed: write a longer one",
             named(file)

@@ -118,12 +118,11 @@ pub(super) fn follow(verdict: &Verdict) {
 
 impl AnswerClaim for LeadershipClaim {
     fn is_still_so(&self) -> bool {
-        let is_so = |said: &Assertion| {
+        let all_said = self.all_said();
+        all_said.earlier.iter().chain([&all_said.last]).all(|said| {
             let leads = said.leads.is_none_or(|token| self.app.leads_with(token));
             leads && (!said.holds || self.lock.get().is_none_or(HoldingClaim::is_still_so))
-        };
-        let all_said = self.all_said();
-        all_said.earlier.iter().all(is_so) && is_so(&all_said.last)
+        })
     }
 
     fn all_written(&self) {

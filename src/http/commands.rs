@@ -210,12 +210,12 @@ impl AppState {
         let verdict = self.judge();
         claim::follow(&verdict);
         let standing = &verdict.snapshot.standing;
-        let name = |sequence: recipes::Sequence| self.names.znodes.name(sequence);
+        let znodes = &self.names.znodes;
         Done {
             done: done.to_owned(),
             role: verdict.role_name(),
-            znode: standing.ticket().map(|ticket| name(ticket.sequence)),
-            predecessor: standing.predecessor().map(name),
+            znode: standing.ticket().map(|ticket| znodes.name(ticket.sequence)),
+            predecessor: standing.predecessor().map(|sequence| znodes.name(sequence)),
         }
     }
 }

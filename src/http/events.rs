@@ -73,13 +73,18 @@ async fn events(
         false => None,
     };
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let first = |app: &AppState, verdict: &Verdict| {
-        let mut first = VecDeque::from([format!("retry: {RETRY_MS}\n\n")]);
-        first.extend(seen.into_iter().flat_map(|seen| missed(app, verdict, seen)));
-        first.push_back(event(app, "state", verdict, None));
-        first
-    };
-    Ok(stream(app, permit, group, first, events_since))
+    Ok(stream(
+        app,
+        permit,
+        group,
+        |app, verdict| {
+            let mut first = VecDeque::from([format!("retry: {RETRY_MS}\n\n")]);
+            first.extend(seen.into_iter().flat_map(|seen| missed(app, verdict, seen)));
+            first.push_back(event(app, "state", verdict, None));
+            first
+        },
+        events_since,
+    ))
 }
 
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
@@ -89,11 +94,17 @@ async fn events(
 ))]
 async fn sse(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
     let permit = app.place()?;
-    let state = |app: &AppState, verdict: &Verdict| {
-        format!("data: {}\n\n", api::json(&elector::body(app, verdict)))
-    };
-    let first = move |app: &AppState, verdict: &Verdict| VecDeque::from([state(app, verdict)]);
-    Ok(stream(app, permit, None, first, move |app, verdict, _| state(app, verdict)))
+    Ok(stream(
+        app,
+        permit,
+        None,
+        |app, verdict| VecDeque::from([unnamed_event(app, verdict)]),
+        |app, verdict, _| unnamed_event(app, verdict),
+    ))
+}
+
+fn unnamed_event(app: &AppState, verdict: &Verdict) -> String {
+    format!("data: {}\n\n", api::json(&elector::body(app, verdict)))
 }
 
 struct EventStream<T> {
@@ -272,12 +283,11 @@ fn events_since(app: &AppState, verdict: &Verdict, last_sent: &LastSent) -> Stri
     let changes = changes(&last_sent.view, &verdict.role);
     let Some((last, earlier)) = changes.split_last() else { return String::new() };
     let index = verdict.index();
-    let cause = |change: &Change| cause(verdict, last_sent, change);
     let earlier = earlier.iter().map(|change| {
-        let data = superseded(app, change, index, cause(change));
+        let data = superseded(app, change, index, cause(verdict, last_sent, change));
         framed(change.kind.name(), None, &data)
     });
-    let last = event(app, last.kind.name(), verdict, cause(last));
+    let last = event(app, last.kind.name(), verdict, cause(verdict, last_sent, last));
     earlier.chain([last]).collect()
 }
 

@@ -62,11 +62,11 @@ enum Checks {
 /// Answers as Kubernetes' own components do: `ok`, or every check if one failed or `?verbose` asks for them.
 fn answer(name: &str, checks: &[(&str, bool, String)], query: Option<&str>) -> Response {
     let passed = checks.iter().all(|(_, passed, _)| *passed);
-    let asks = |key: &str| {
-        query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some(key)))
-    };
+    let is_verbose = query.is_some_and(|query| {
+        query.split('&').any(|pair| pair.split('=').next() == Some("verbose"))
+    });
     let mut text = String::new();
-    if !passed || asks("verbose") {
+    if !passed || is_verbose {
         for (check, passed, reason) in checks {
             let sign = if *passed { "[+]" } else { "[-]" };
             let ok = if *passed { "ok" } else { "failed" };

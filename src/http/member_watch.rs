@@ -60,11 +60,12 @@ async fn read_while_watched(app: AppState) {
 
 /// Returns who left and then who joined, each in the order of the queue.
 pub(super) fn moved<'a>(before: &'a [MemberEntry], now: &'a [MemberEntry]) -> Vec<Moved<'a>> {
-    let not_in = |others: &'a [MemberEntry]| {
-        move |entry: &&MemberEntry| others.iter().all(|other| other.ticket != entry.ticket)
-    };
-    let left = before.iter().filter(not_in(now)).map(Moved::Left);
-    left.chain(now.iter().filter(not_in(before)).map(Moved::Joined)).collect()
+    let left = before.iter().filter(|entry| !is_in(now, entry)).map(Moved::Left);
+    left.chain(now.iter().filter(|entry| !is_in(before, entry)).map(Moved::Joined)).collect()
+}
+
+fn is_in(entries: &[MemberEntry], entry: &MemberEntry) -> bool {
+    entries.iter().any(|other| other.ticket == entry.ticket)
 }
 
 #[cfg(test)]

@@ -85,16 +85,15 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
          nor is ready.",
         yes(verdict.duplicate_id().is_some()),
     );
-    let seen = |family| {
-        link.foreign.iter().find(|queue| queue.family == family).map_or(0, |queue| queue.contenders)
-    };
     scrape.family(
         "bellwether_foreign_contenders",
         "Contenders of other clients that were seen in the election's path, by client: each such client elects a leader of its \
          own there.",
         MetricType::GAUGE,
         ForeignClient::ALL.map(|family| {
-            gauge(vec![label("family", family.name())], seen(family) as f64)
+            let queue = link.foreign.iter().find(|queue| queue.family == family);
+            let contenders = queue.map_or(0, |queue| queue.contenders);
+            gauge(vec![label("family", family.name())], contenders as f64)
         }),
     );
     scrape.counter(
@@ -275,12 +274,11 @@ impl Scrape {
     /// Adds the locks and the barriers, unless they are switched off.
     fn holdings(&mut self, app: &AppState, now: Moment, holdings: &HoldingsHandle) {
         let meter = &holdings.meter;
-        let state = |(state, n)| gauge(vec![label("state", state)], n as f64);
         self.family(
             "bellwether_locks",
             "Locks that applications hold or wait for through this member, by state.",
             MetricType::GAUGE,
-            app.asked.locks_counted(now).map(state),
+            app.asked.locks_counted(now).map(by_state),
         );
         self.counter(
             "bellwether_locks_lost_total",
@@ -296,7 +294,7 @@ impl Scrape {
             "bellwether_barriers",
             "Applications in front of barriers or inside, through this member, by state.",
             MetricType::GAUGE,
-            app.asked.barriers_counted(now).map(state),
+            app.asked.barriers_counted(now).map(by_state),
         );
         self.counter(
             "bellwether_barriers_lost_total",
@@ -406,6 +404,10 @@ fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> Met
     family.set_field_type(kind);
     family.set_metric(metrics);
     family
+}
+
+fn by_state((state, n): (&'static str, usize)) -> Metric {
+    gauge(vec![label("state", state)], n as f64)
 }
 
 fn gauge(labels: Vec<LabelPair>, value: f64) -> Metric {

@@ -74,16 +74,16 @@ pub(super) fn span(
     written: &str,
     known: &RangeInclusive<Duration>,
 ) -> Result<Duration, ProblemResponse> {
-    let wrong = |why| ProblemResponse::bad_request(format!("{key}={written:?} is {why}"));
-    match humantime::parse_duration(written) {
-        Ok(length) if known.contains(&length) => Ok(length),
+    let why = match humantime::parse_duration(written) {
+        Ok(length) if known.contains(&length) => return Ok(length),
         Ok(_) => {
             let [least, most] =
                 [known.start(), known.end()].map(|end| humantime::format_duration(*end));
-            Err(wrong(format!("out of bounds: write {least} to {most}")))
+            format!("out of bounds: write {least} to {most}")
         }
-        Err(error) => Err(wrong(format!("no duration ({error}): write 30s"))),
-    }
+        Err(error) => format!("not a valid duration ({error}): write 30s"),
+    };
+    Err(ProblemResponse::bad_request(format!("{key}={written:?} is {why}")))
 }
 
 /// Returns what stands in the path.

@@ -6,6 +6,7 @@ use super::{AppState, claim};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use recipes::election::Profile;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(redirect))
@@ -20,20 +21,26 @@ async fn redirect(State(app): State<AppState>) -> Result<Response, ProblemRespon
     let verdict = app.judge();
     claim::follow(&verdict);
     let index = verdict.index();
-    let unavailable = || verdict.no_leader().with_index(index);
-    let leader = &verdict.leader().ok_or_else(unavailable)?.leader;
-    let unknown = |why: String| {
+    let leader = &verdict.leader().ok_or_else(|| verdict.no_leader().with_index(index))?.leader;
+    let location = location(leader).map_err(|why| {
         let title = "the leader's address is not known";
         ProblemResponse::unavailable("no-address", title, why).with_index(index)
-    };
-    let address = leader.address.as_deref().ok_or_else(|| {
-        unknown(format!("{} leads, and tells no address: set its member.address", leader.id))
-    })?;
-    let location = url(address).ok_or_else(|| {
-        let problem = format!("{} leads, but its address {address:?} is not a URL", leader.id);
-        unknown(format!("{problem}: set its member.address to host:port or http://host:port/path"))
     })?;
     Ok((StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, location)]).into_response())
+}
+
+fn location(leader: &Profile) -> Result<HeaderValue, String> {
+    let id = &leader.id;
+    let address = leader
+        .address
+        .as_deref()
+        .ok_or_else(|| format!("{id} leads without an address: set its member.address"))?;
+    url(address).ok_or_else(|| {
+        format!(
+            "{id} leads, but its address {address:?} is not a URL: set its member.address to host:port or \
+             http://host:port/path"
+        )
+    })
 }
 
 /// Returns an address as a URL: HTTP, if it does not say otherwise.

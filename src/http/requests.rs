@@ -40,12 +40,13 @@ const UNMATCHED: &str = "unmatched";
 
 impl RequestCounters {
     pub(super) fn none(election: &str) -> Self {
-        let opts = |name, help| Opts::new(name, help).const_label("election", election);
-        let answered = opts(
+        let answered = Opts::new(
             "bellwether_http_requests_total",
             "Requests answered, by the route that matched and the status code.",
-        );
-        let streams = opts("bellwether_http_streams_open", "Streams of events that are open.");
+        )
+        .const_label("election", election);
+        let streams = Opts::new("bellwether_http_streams_open", "Streams of events that are open.")
+            .const_label("election", election);
         Self {
             answered: IntCounterVec::new(answered, &["route", "code"])
                 .expect("the names are valid"),

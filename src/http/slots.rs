@@ -16,9 +16,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 pub(super) struct Slots {
     free: Arc<Semaphore>,
-    /// Since when each is idle, those without a first request included.
+    /// The idle connections, those without a first request included.
     idle: Mutex<OldestFirst<KeepOpen>>,
-    /// Since when each has bytes to write of which its client takes none.
+    /// The connections with bytes to write of which the client takes none.
     stalled: Mutex<OldestFirst<Arc<Notify>>>,
     /// Notified when a connection becomes idle or stalls, and none was.
     first_idle: Notify,
@@ -155,7 +155,7 @@ impl Slots {
     /// Closes all connections that are stalled, whenever there is not enough memory for others.
     pub(super) async fn close_stalled_when_short(&self, budget: &ByteBudget) -> Infallible {
         loop {
-            budget.is_short().await;
+            budget.shortage().await;
             while self.evict_stalled() {}
         }
     }

@@ -84,18 +84,19 @@ impl<'a> ForeignElection<'a> {
 
     /// Shows the contenders of all these elections in one table.
     pub(super) fn shown(elections: &[Self]) -> String {
-        let row = |election: &Self, contender: &ForeignContender<'_>| {
-            let leads = election.leader == Some(contender.znode);
-            let (is, style) = if leads { ("leader", BAD) } else { ("contender", PLAIN) };
-            let id = contender.id.map_or_else(|| Cell::new("(no id)").style(ODD), Cell::new);
-            let client = Cell::new(&election.client);
-            let age = Cell::new(&age(contender.age_ms));
-            [id, Cell::new(is).style(style), client, Cell::new(contender.znode), age]
-        };
         let rows = elections.iter().flat_map(|election| {
-            election.contenders.iter().map(move |contender| row(election, contender))
+            election.contenders.iter().map(move |contender| election.row(contender))
         });
         table(["FOREIGN ID", "IS", "BY", "ZNODE", "AGE"], rows.collect())
+    }
+
+    fn row(&self, contender: &ForeignContender<'_>) -> [Cell; 5] {
+        let leads = self.leader == Some(contender.znode);
+        let (is, style) = if leads { ("leader", BAD) } else { ("contender", PLAIN) };
+        let id = contender.id.map_or_else(|| Cell::new("(no id)").style(ODD), Cell::new);
+        let client = Cell::new(&self.client);
+        let age = Cell::new(&age(contender.age_ms));
+        [id, Cell::new(is).style(style), client, Cell::new(contender.znode), age]
     }
 }
 

@@ -144,20 +144,24 @@ impl<'a> Inspection<'a> {
     /// Returns what to print, and whether all is well.
     async fn look(&mut self) -> Result<(String, bool), ClientError> {
         let Self { settings, inspector, patience, clock, form } = self;
-        let unanswered = |why: &str| {
+        let read = match timeout(*patience, inspector.read()).await {
+            Ok(read) => read,
+            Err(_) => Err(format!("not within {patience:?}")),
+        };
+        let election = read.map_err(|why| {
             let hosts = &settings.zookeeper.hosts;
             ClientError::Unanswered(format!("ZooKeeper at {hosts} gives no answer: {why}"))
-        };
-        let election = match timeout(*patience, inspector.read()).await {
-            Ok(read) => read.map_err(|why| unanswered(&why))?,
-            Err(_) => return Err(unanswered(&format!("not within {patience:?}"))),
-        };
+        })?;
         let root = &settings.root;
         let family = settings.znodes.family();
         let inspection = InspectedElection::of(root, family, election.as_ref(), clock.date());
         let text = formed(form, |width| inspection.shown(width), &api::json(&inspection))?;
         Ok((text, inspection.healthy))
     }
+}
+
+fn names_where(znodes: &[Znode], is_wanted: impl Fn(&Znode) -> bool) -> Vec<&str> {
+    znodes.iter().filter(|znode| is_wanted(znode)).map(|znode| &*znode.name).collect()
 }
 
 impl<'a> InspectedElection<'a> {
@@ -179,9 +183,6 @@ impl<'a> InspectedElection<'a> {
             .enumerate()
             .filter_map(|(at, znode)| QueuedMember::of(znode, at, &tokens, family, now))
             .collect();
-        let named = |wanted: fn(&Znode) -> bool| {
-            znodes.iter().filter(|znode| wanted(znode)).map(|znode| &*znode.name).collect()
-        };
         let claim = election.and_then(|election| election.claim.as_ref());
         let claim = claim.map(|claim| ClaimZnode::of(claim, &queue, now));
         let mut ids: Vec<_> = members.iter().filter_map(|member| member.id).collect();
@@ -206,9 +207,13 @@ impl<'a> InspectedElection<'a> {
             head: members.first().and_then(|member| member.id),
             claim,
             duplicate_ids,
-            non_ephemeral: named(|znode| znode.sequence.is_some() && znode.session.is_none()),
+            non_ephemeral: names_where(znodes, |znode| {
+                znode.sequence.is_some() && znode.session.is_none()
+            }),
             foreign,
-            unknown_znodes: named(|znode| znode.sequence.is_none() && znode.foreign.is_none()),
+            unknown_znodes: names_where(znodes, |znode| {
+                znode.sequence.is_none() && znode.foreign.is_none()
+            }),
             queue: members,
         }
     }

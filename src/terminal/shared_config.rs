@@ -1,6 +1,6 @@
 //! Reads, writes and follows values of the shared configuration, byte by byte as they are stored.
 
-use super::sidecar::{COMMAND_TIMEOUT, LONGEST_VALUE, Sidecar, SidecarAnswer, blocking};
+use super::sidecar::{COMMAND_TIMEOUT, LONGEST_VALUE, Sidecar, SidecarAnswer, blocking, index_in};
 use super::{ClientError, OutputFormat, formed, print, remark, text};
 use crate::api::{self, ConfigOutput, ConfigWritten};
 use crate::shared_config::{Condition, ConfigName};
@@ -149,28 +149,28 @@ impl ConfigCommand {
                 };
             }
             let (head, body) = response.into_parts();
-            let header = |name: &str| head.headers.get(name)?.to_str().ok().map(str::to_owned);
-            let index = header("x-bellwether-index").and_then(|index| index.parse().ok());
-            let index = index.ok_or_else(|| ClientError::nonsense(&asked, "it tells no index"))?;
-            let version = header(ETAG.as_str()).unwrap_or_default().trim_matches('"').to_owned();
+            let index = index_in(&head.headers)
+                .ok_or_else(|| ClientError::nonsense(&asked, "it tells no index"))?;
+            let version = head.headers.get(ETAG).and_then(|version| version.to_str().ok());
+            let version = version.unwrap_or_default().trim_matches('"').to_owned();
             let body = Limited::new(body, LONGEST_VALUE).collect().await;
             let data = body.map_err(|error| ClientError::nonsense(&asked, &error.to_string()))?;
             let value = Some(TextlessValue { data: data.to_bytes(), version });
             Ok(ValueAnswer { index, value, why: String::new() })
         };
-        let late = || ClientError::nonsense(&asked, &format!("no answer within {patience:?}"));
-        timeout(patience, told).await.unwrap_or_else(|_| Err(late()))
+        timeout(patience, told).await.unwrap_or_else(|_| {
+            Err(ClientError::nonsense(&asked, &format!("no answer within {patience:?}")))
+        })
     }
 
     /// Returns the value if it is there now. The wait for it may have been in vain because nothing could be read.
     async fn there_after(&self, wait: Duration) -> Result<(u64, TextlessValue), ClientError> {
-        let late = || {
+        let last = timeout(CLOSE_TIMEOUT, self.ask(None)).await.unwrap_or_else(|_| {
             let why = format!(
                 "no answer within {wait:?}, nor within {CLOSE_TIMEOUT:?} of another question"
             );
-            ClientError::nonsense(&self.sidecar.name(), &why)
-        };
-        let last = timeout(CLOSE_TIMEOUT, self.ask(None)).await.unwrap_or_else(|_| Err(late()));
+            Err(ClientError::nonsense(&self.sidecar.name(), &why))
+        });
         let ValueAnswer { value, index, .. } = last?;
         let value = value.ok_or_else(|| {
             ClientError::No(format!("{} is not there within {wait:?}", self.name))

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::http::uri::Scheme;
-use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
@@ -207,9 +207,10 @@ impl Sidecar {
             let response = self.send_over(connection, method, path, with).await?;
             SidecarAnswer::read(&asked, response).await
         };
-        let late = format!("no answer within {patience:?}{in_doubt}");
-        let late = || ClientError::unanswered(&asked, &late);
-        timeout(patience, read).await.unwrap_or_else(|_| Err(late()))
+        timeout(patience, read).await.unwrap_or_else(|_| {
+            let late = format!("no answer within {patience:?}{in_doubt}");
+            Err(ClientError::unanswered(&asked, &late))
+        })
     }
 
     /// Asks, and leaves the answer's body to be read as it comes.
@@ -257,19 +258,19 @@ impl Sidecar {
         }
         let request = request.body(Full::new(body));
         let request = request.expect("every part was checked before");
-        let lost = |error: hyper::Error| format!("{error}{}", in_doubt(&method));
         let answered = connection.send(request).await;
-        answered.map_err(|error| ClientError::unanswered(&self.name(), &lost(error)))
+        answered.map_err(|error| {
+            ClientError::unanswered(&self.name(), &format!("{error}{}", in_doubt(&method)))
+        })
     }
 
     async fn connected(&self) -> Result<HttpConnection, ClientError> {
-        let cannot = |why: &str| ClientError::unanswered(&self.name(), why);
-        match timeout(CONNECT_TIMEOUT, self.connect()).await {
-            Ok(connection) => connection.map_err(|error| cannot(&format!("{error}{WHAT_TO_TRY}"))),
-            Err(_) => {
-                Err(cannot(&format!("no connection within {CONNECT_TIMEOUT:?}{WHAT_TO_TRY}")))
-            }
-        }
+        let why = match timeout(CONNECT_TIMEOUT, self.connect()).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no connection within {CONNECT_TIMEOUT:?}"),
+        };
+        Err(ClientError::unanswered(&self.name(), &format!("{why}{WHAT_TO_TRY}")))
     }
 
     async fn connect(&self) -> io::Result<HttpConnection> {
@@ -355,6 +356,10 @@ impl ClientError {
     }
 }
 
+pub(super) fn index_in(headers: &HeaderMap) -> Option<u64> {
+    headers.get("x-bellwether-index")?.to_str().ok()?.parse().ok()
+}
+
 impl SidecarAnswer {
     /// Reads the whole answer to what was asked there.
     pub(super) async fn read(
@@ -366,12 +371,12 @@ impl SidecarAnswer {
         let body = body.map_err(|error| ClientError::unanswered(asked, &error.to_string()))?;
         let text = String::from_utf8(body.to_bytes().into());
         let text = text.map_err(|_| ClientError::unanswered(asked, "the answer is not text"))?;
-        let header = |name: &str| head.headers.get(name)?.to_str().ok();
+        let content_type = head.headers.get(CONTENT_TYPE);
         Ok(Self {
             asked: asked.to_owned(),
             status: head.status,
-            is_problem: header(CONTENT_TYPE.as_str()) == Some("application/problem+json"),
-            index: header("x-bellwether-index").and_then(|index| index.parse().ok()),
+            is_problem: content_type.is_some_and(|kind| kind == "application/problem+json"),
+            index: index_in(&head.headers),
             text,
         })
     }
@@ -397,9 +402,9 @@ impl SidecarAnswer {
         if self.status.is_success() {
             return self.parsed();
         }
-        let no_refusal = || self.nonsense(&format!("it says {}", self.status));
-        if !self.is_problem || !self.may_be_a_refusal() {
-            return Err(no_refusal());
+        let is_refusal = self.is_problem && self.may_be_a_refusal();
+        if !is_refusal {
+            return Err(self.unexpected_status());
         }
         let Problem { r#type, title, detail, .. } = self.parsed()?;
         let Some(kind) = r#type.strip_prefix(PROBLEM_TYPES) else {
@@ -408,7 +413,7 @@ impl SidecarAnswer {
         // Otherwise the resource does not exist.
         let is_told = kind.ends_with("-off") || kind == "no-such-value";
         if self.status == StatusCode::NOT_FOUND && !is_told {
-            return Err(no_refusal());
+            return Err(self.unexpected_status());
         }
         let told = visible(&format!("{title}: {}", in_words_of_commands(kind, detail)));
         let is_unread = kind.ends_with("-unavailable") || UNREACHED.contains(&kind);
@@ -418,6 +423,10 @@ impl SidecarAnswer {
     /// Parses a body that comes with a no as well.
     pub(super) fn parsed<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
         serde_json::from_str(&self.text).map_err(|error| self.nonsense(&error.to_string()))
+    }
+
+    fn unexpected_status(&self) -> ClientError {
+        self.nonsense(&format!("it says {}", self.status))
     }
 
     pub(super) fn nonsense(&self, why: &str) -> ClientError {

@@ -43,6 +43,15 @@ impl HumanView for LeaderState {
     }
 }
 
+impl Status {
+    /// Returns since when there is a problem of this kind, whose text begins so, as an addition to its text.
+    fn since(&self, kind: &str, start: &str) -> String {
+        let problem =
+            self.problems.iter().find(|own| own.kind == kind && own.problem.starts_with(start));
+        problem.map(|own| format!(" (since {})", own.since)).unwrap_or_default()
+    }
+}
+
 impl HumanView for Status {
     fn view(&self, _: Width) -> String {
         let Self { id, role, election, session, .. } = self;
@@ -64,14 +73,8 @@ impl HumanView for Status {
             ("token", Cell::new(&token(self.leader.as_ref()))),
         ]);
         rows.extend(lease(leads, self.valid_for_ms));
-        let since_of = |kind: &str, start: &str| {
-            let own =
-                self.problems.iter().find(|own| own.kind == kind && own.problem.starts_with(start));
-            own.map(|own| format!(" (since {})", own.since)).unwrap_or_default()
-        };
-        let since = |kind: &str| since_of(kind, "");
         if self.paused {
-            let paused = format!("yes, until `bellwether resume`{}", since("paused"));
+            let paused = format!("yes, until `bellwether resume`{}", self.since("paused", ""));
             rows.push(("paused", Cell::new(&paused).style(ODD)));
         }
         let timeout = session.timeout_ms.map(|ms| format!(", times out after {}", span(ms)));
@@ -88,7 +91,7 @@ impl HumanView for Status {
             rows.push(("restarted", Cell::new(&resumed)));
         }
         if let Some(problem) = &session.problem {
-            let problem = format!("{problem}{}", since("zookeeper"));
+            let problem = format!("{problem}{}", self.since("zookeeper", ""));
             rows.push(("problem", Cell::new(&problem).style(BAD)));
         }
         let shown_elsewhere = ["zookeeper", "paused", "unhealthy", "hook"];
@@ -101,7 +104,7 @@ impl HumanView for Status {
         if let Some(Application { healthy, failure }) = &self.application {
             let (is, style) = if *healthy { ("healthy", PLAIN) } else { ("not healthy", BAD) };
             let why = failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
-            let is = format!("{is}{why}{}", since("unhealthy"));
+            let is = format!("{is}{why}{}", self.since("unhealthy", ""));
             rows.push(("application", Cell::new(&is).style(style)));
         }
         for Hook { hook, running, last, .. } in &self.hooks {
@@ -109,7 +112,7 @@ impl HumanView for Status {
                 (Some(change), _) => (format!("runs: {change}"), PLAIN),
                 (None, None) => ("has not run yet".into(), PLAIN),
                 (None, Some(HookRun { change, failure: Some(failure), .. })) => {
-                    let since = since_of("hook", &format!("hook {hook}:"));
+                    let since = self.since("hook", &format!("hook {hook}:"));
                     (format!("{change}: {failure}{since}"), BAD)
                 }
                 (None, Some(HookRun { change, took_ms, failure: None, .. })) => {

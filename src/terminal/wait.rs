@@ -35,7 +35,7 @@ pub(super) async fn wait(
     command: &[OsString],
     form: &OutputFormat,
 ) -> Result<(), ClientError> {
-    let mut last = LastHeard { why: "it has not been asked yet".to_owned(), is_answer: false };
+    let mut last = LastAttempt { why: "it has not been asked yet".to_owned(), is_answer: false };
     let until = until_leads(sidecar, waiting, &mut last);
     let answered = match waiting.at_most {
         Some(limit) => timeout(limit, until).await.ok().ok_or(limit),
@@ -57,7 +57,7 @@ pub(super) async fn wait(
 }
 
 /// Why the wait has not ended.
-struct LastHeard {
+struct LastAttempt {
     why: String,
     /// The sidecar said so. Otherwise it could not be asked.
     is_answer: bool,
@@ -87,7 +87,7 @@ impl Waiting {
 async fn until_leads(
     sidecar: &Sidecar,
     waiting: &Waiting,
-    last: &mut LastHeard,
+    last: &mut LastAttempt,
 ) -> (SidecarAnswer, LeaderState) {
     let mut seen = None;
     let mut troubled = false;
@@ -117,7 +117,7 @@ async fn until_leads(
                 (why, None)
             }
         };
-        *last = LastHeard { why, is_answer };
+        *last = LastAttempt { why, is_answer };
         if seen.is_none() {
             sleep(PAUSE).await;
         }

@@ -50,8 +50,7 @@ fn remark_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
 async fn open(sidecar: &Sidecar, seen: Option<&str>) -> Result<Incoming, ClientError> {
     let whom = format!("{}{}", sidecar.name(), EVENTS.path);
     let opened = timeout(ANSWER_TIMEOUT, sidecar.send(Method::GET, EVENTS.path, seen)).await;
-    let nonsense = |why: &str| ClientError::nonsense(&whom, why);
-    let response = opened.unwrap_or_else(|_| Err(nonsense("no answer in time")))?;
+    let response = opened.map_err(|_| ClientError::nonsense(&whom, "no answer in time"))??;
     let kind = response.headers().get(hyper::header::CONTENT_TYPE);
     match response.status() {
         StatusCode::OK if kind.is_some_and(|kind| kind == "text/event-stream") => {
@@ -60,7 +59,7 @@ async fn open(sidecar: &Sidecar, seen: Option<&str>) -> Result<Incoming, ClientE
         StatusCode::SERVICE_UNAVAILABLE => {
             Err(ClientError::No(format!("{whom}: it accepts no further streams at the moment")))
         }
-        other => Err(nonsense(&format!("it says {other} and no events"))),
+        other => Err(ClientError::nonsense(&whom, &format!("it says {other} and no events"))),
     }
 }
 

@@ -55,21 +55,13 @@ impl ForeignClient {
     /// Returns whose contender a znode of this name is, and its number: negative once ZooKeeper's counter has overflowed.
     pub fn of_name(name: &str) -> Option<(Self, i32)> {
         let (start, number) = split_number(name)?;
-        let curators = |rest: &str| {
-            let (guid, kind) = rest.split_at_checked(36).filter(|(guid, _)| is_uuid(guid))?;
-            match (guid, kind) {
-                (_, "-latch-") => Some(Self::CuratorLatch),
-                (_, "-lock-") => Some(Self::CuratorSelector),
-                _ => None,
-            }
-        };
         let family = if start == "n_" {
             Some(Self::ZookeeperRecipe)
         } else if start == OWN_PREFIX {
             Some(Self::Bellwether)
         } else if let Some(rest) = start.strip_prefix("_c_") {
             let go = rest.strip_suffix("-lock-").filter(|guid| is_hex(guid, 32));
-            curators(rest).or_else(|| go.map(|_| Self::GoZookeeper))
+            Self::of_curator(rest).or_else(|| go.map(|_| Self::GoZookeeper))
         } else if let Some(guid) = start.strip_suffix("__lock__") {
             is_hex(guid, 32).then_some(Self::Kazoo)
         } else {
@@ -77,6 +69,15 @@ impl ForeignClient {
             (is_uuid(guid) || is_hex(guid, 32)).then_some(Self::DocumentedRecipe)
         };
         Some((family?, number))
+    }
+
+    /// Returns which of Curator's recipes names a znode so, behind `_c_` and before the number.
+    fn of_curator(rest: &str) -> Option<Self> {
+        match rest.split_at_checked(36).filter(|(guid, _)| is_uuid(guid))? {
+            (_, "-latch-") => Some(Self::CuratorLatch),
+            (_, "-lock-") => Some(Self::CuratorSelector),
+            _ => None,
+        }
     }
 
     /// Returns the place of a znode of this name in the client's queue, whoever made it: `None` if it has none, or if

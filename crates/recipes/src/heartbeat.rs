@@ -68,11 +68,11 @@ impl HeartbeatHistory {
 
     /// Returns until when the session, of this timeout, surely lives, as far as heartbeats have been regular.
     pub(crate) fn known_until(&self, timeout: Duration, margins: &Margins) -> Option<Moment> {
-        let until = |interval| {
-            let duration = margins.at(interval).lease_duration(timeout)?;
-            self.is_regular(interval, margins).then(|| self.last.after(duration.0))
-        };
-        until(HeartbeatInterval::Normal).max(until(HeartbeatInterval::Double))
+        let regular = HeartbeatInterval::ALL
+            .into_iter()
+            .filter(|interval| self.is_regular(*interval, margins));
+        let durations = regular.filter_map(|interval| margins.at(interval).lease_duration(timeout));
+        durations.map(|duration| self.last.after(duration.0)).max()
     }
 
     /// Adds a heartbeat that was sent and answered at these moments.
@@ -98,8 +98,7 @@ impl HeartbeatHistory {
 
     /// Returns the shortest interval by which the heartbeats have been regular, if any.
     pub(crate) fn interval(&self, margins: &Margins) -> Option<HeartbeatInterval> {
-        let intervals = [HeartbeatInterval::Normal, HeartbeatInterval::Double];
-        intervals.into_iter().find(|interval| self.is_regular(*interval, margins))
+        HeartbeatInterval::ALL.into_iter().find(|interval| self.is_regular(*interval, margins))
     }
 
     fn is_regular(&self, interval: HeartbeatInterval, margins: &Margins) -> bool {

@@ -33,6 +33,10 @@ pub(crate) enum HeartbeatInterval {
     Double,
 }
 
+impl HeartbeatInterval {
+    pub(crate) const ALL: [Self; 2] = [Self::Normal, Self::Double];
+}
+
 /// By what sessions are judged: the margins, and what a lease must be good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeasePolicy {

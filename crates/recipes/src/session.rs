@@ -182,8 +182,8 @@ impl LeasedSession {
     /// `every`.
     pub(crate) fn is_proof_due(&self, ticket: Sequence, every: u32, now: Moment) -> bool {
         let (Heartbeat::Sent(last) | Heartbeat::Answered(last)) = self.heartbeat;
-        let turn = |moment| self.policy.margins.proof_turn(ticket, every, moment);
-        turn(now) != turn(last)
+        let margins = &self.policy.margins;
+        margins.proof_turn(ticket, every, now) != margins.proof_turn(ticket, every, last)
     }
 
     /// When the next heartbeat is due, unless one is under way.

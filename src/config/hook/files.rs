@@ -23,8 +23,10 @@ pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Resul
         fn flaw() -> ValueError {
             ValueError::new("is the file of another hook or value already")
         }
-        let twice = || flaw().remedy("give each its own").in_file(&key, file);
-        if kept.insert(file.to_owned()) { Ok(()) } else { Err(twice()) }
+        if kept.insert(file.to_owned()) {
+            return Ok(());
+        }
+        Err(flaw().remedy("give each its own").in_file(&key, file))
     };
     for (n, hook) in hooks.iter().enumerate() {
         match &hook.action {

@@ -216,18 +216,21 @@ fn check_command(written: &[String]) -> Result<(), ValueError> {
 pub(in crate::config) fn place(text: &str) -> Result<(String, u16, String), ValueError> {
     // Neither a user's name nor a password is shown, no query and no arguments.
     let may_be_secret = text.contains(|c: char| matches!(c, '@' | '?') || c.is_whitespace());
-    let wrong = |problem: &str| {
+    url_parts(text).map_err(|problem| {
         let flaw = ValueError::new(problem)
             .remedy("write http://HOST:PORT/PATH, such as http://127.0.0.1:8080/healthz");
-        Err(if may_be_secret { flaw.hiding_value() } else { flaw })
-    };
-    let Some((scheme, _)) = text.split_once("://") else { return wrong("is not a URL") };
+        if may_be_secret { flaw.hiding_value() } else { flaw }
+    })
+}
+
+fn url_parts(text: &str) -> Result<(String, u16, String), &'static str> {
+    let (scheme, _) = text.split_once("://").ok_or("is not a URL")?;
     if scheme.eq_ignore_ascii_case("https") {
-        return wrong("is https, which is not spoken, as the application is on this machine");
+        return Err("is https, which is not supported, as the application is on this machine");
     }
-    let Ok(uri) = text.parse::<hyper::Uri>() else { return wrong("is not a URL") };
+    let uri: hyper::Uri = text.parse().map_err(|_| "is not a URL")?;
     let (Some("http"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-        return wrong("is not an HTTP URL");
+        return Err("is not an HTTP URL");
     };
     let host = authority.host();
     let (whole, port) = match uri.port_u16() {
@@ -235,7 +238,7 @@ pub(in crate::config) fn place(text: &str) -> Result<(String, u16, String), Valu
         None => (host.to_owned(), 80),
     };
     if authority.as_str() != whole || host.is_empty() || port == 0 || text.contains('#') {
-        return wrong("has more, or less, than a host, a port, a path and a query");
+        return Err("has more, or less, than a host, a port, a path and a query");
     }
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     Ok((host.to_owned(), port, path.to_owned()))

@@ -102,9 +102,12 @@ async fn queue(
 ) -> Result<Json<LockQueue>, ProblemResponse> {
     let name = lock_name(&path(name)?)?;
     let places = look_into(&app, &name).await?;
-    let (holders, waiting): (Vec<_>, Vec<_>) = places.iter().partition(|place| place.holds);
-    let written = |places: Vec<&LockQueuePlace>| places.into_iter().map(place).collect();
-    Ok(Json(LockQueue { holders: written(holders), waiting: written(waiting) }))
+    let (holders, waiting): (Vec<_>, Vec<&LockQueuePlace>) =
+        places.iter().partition(|place| place.holds);
+    Ok(Json(LockQueue {
+        holders: holders.into_iter().map(place).collect(),
+        waiting: waiting.into_iter().map(place).collect(),
+    }))
 }
 
 /// Holds a lock for as long as this connection is open and the lease runs, as server-sent events.
@@ -196,8 +199,8 @@ async fn keep(
     let id = TtlLocks::keep(&app, name.clone(), holding, ttl);
     let body = kept(&app, &name, id, None);
     // Its lease may have run out since.
-    let lost = |_| refusal(&name, HoldingSpec::Lock(mode), Ended::Lost(Loss::LeaseRanOut));
-    body.map(|body| (StatusCode::CREATED, Json(body))).map_err(lost)
+    body.map(|body| (StatusCode::CREATED, Json(body)))
+        .map_err(|_| refusal(&name, HoldingSpec::Lock(mode), Ended::Lost(Loss::LeaseRanOut)))
 }
 
 /// Keeps a lock on.

@@ -466,7 +466,7 @@ async fn collected(budget: &ByteBudget, mut body: Body) -> Result<Bytes, Problem
         }
         // The request to ZooKeeper is a copy of it.
         let more = budget.take(2 * piece.len());
-        reserved.and(more.ok_or_else(|| ProblemResponse::buffers_full(budget))?);
+        reserved.merge(more.ok_or_else(|| ProblemResponse::buffers_full(budget))?);
         data.extend_from_slice(&piece);
     }
     Ok(reserved.over(data.into()))

@@ -214,24 +214,23 @@ impl GuardedCommand {
         &self,
         standing: &mut watch::Receiver<HoldingProgress>,
     ) -> Result<(), ClientError> {
-        let unknown = |why: &str| {
-            let why = format!(
-                "the program has ended, and it is not known whether all have left barrier {}: {}",
-                self.name,
-                text::visible(why)
-            );
-            ClientError::Unrunnable(exec::FAILED, why)
-        };
-        loop {
+        let why = loop {
             let known = standing.borrow_and_update().clone();
             match known {
                 HoldingProgress::AllLeft => return Ok(()),
-                HoldingProgress::Over(why) => return Err(unknown(&why)),
+                HoldingProgress::Over(why) => break why,
                 _ => {}
             }
-            let changed = standing.changed().await;
-            changed.map_err(|_| unknown("its state can no longer be read"))?;
-        }
+            if standing.changed().await.is_err() {
+                break "its state can no longer be read".into();
+            }
+        };
+        let why = format!(
+            "the program has ended, and it is not known whether all have left barrier {}: {}",
+            self.name,
+            text::visible(&why)
+        );
+        Err(ClientError::Unrunnable(exec::FAILED, why))
     }
 
     /// Waits until the lock is held, and returns how much of a lease to end the command in.

@@ -326,14 +326,16 @@ fn place(credentials: &security::CredentialsSource) -> String {
 }
 
 fn text(key: &str, file: &Path) -> Result<Zeroizing<String>, ConfigError> {
-    let wrong = |problem: &str| ValueError::new(problem).in_file(key, file);
-    let bytes = files::read(file, Size::Certificates).map_err(|problem| wrong(&problem))?;
-    let bytes = Zeroizing::new(bytes);
-    if bytes.is_empty() {
-        return Err(wrong("is empty"));
+    read_text(file).map_err(|problem| ValueError::new(problem).in_file(key, file))
+}
+
+fn read_text(file: &Path) -> Result<Zeroizing<String>, String> {
+    let bytes = Zeroizing::new(files::read(file, Size::Certificates)?);
+    match std::str::from_utf8(&bytes) {
+        Ok("") => Err("is empty".into()),
+        Ok(text) => Ok(Zeroizing::new(text.to_owned())),
+        Err(_) => Err("is not text".into()),
     }
-    let text = std::str::from_utf8(&bytes).map_err(|_| wrong("is not text"))?;
-    Ok(Zeroizing::new(text.to_owned()))
 }
 
 /// Says why our certificate is not valid now. A warning only: servers may accept it, and it may be

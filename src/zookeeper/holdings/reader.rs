@@ -160,8 +160,8 @@ fn fresh<T: ?Sized>(
     cached: &Cached<T>,
     (now, changes): (Moment, u64),
 ) -> Option<&Result<Arc<T>, String>> {
-    let is_fresh = |at: Moment, before: u64| now.since(at) < TTL && before == changes;
-    cached.as_ref().filter(|(at, before, _)| is_fresh(*at, *before)).map(|(_, _, read)| read)
+    let (at, before, read) = cached.as_ref()?;
+    (now.since(*at) < TTL && *before == changes).then_some(read)
 }
 
 fn tell<T: ?Sized>(answer: Answer<Arc<T>>, cached: &Cached<T>) {

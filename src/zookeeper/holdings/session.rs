@@ -564,8 +564,7 @@ impl HoldingsSession {
             return;
         };
         watching.inspect(AbortHandle::abort);
-        let is_last = || self.places.values().all(|place| place.path != path);
-        if kind == Kind::Barrier && is_last() {
+        if kind == Kind::Barrier && self.places.values().all(|place| place.path != path) {
             self.ready_watches.remove(&path).inspect(AbortHandle::abort);
         }
     }

@@ -16,9 +16,9 @@ pub(super) const MOST: usize = 100;
 /// Returns whose contender a znode of this name is, if it is none of this queue, and its number. Members that elect by
 /// themselves may have several queues in one path, by prefixes of their own.
 pub(crate) fn foreign_name(name: &str, znodes: &ZnodeNames) -> Option<(ForeignClient, i32)> {
-    let is_members = |family| family == ForeignClient::Bellwether && znodes.family().is_none();
-    ForeignClient::of_name(name)
-        .filter(|(family, _)| znodes.sequence(name).is_none() && !is_members(*family))
+    let (family, number) = ForeignClient::of_name(name)?;
+    let is_members = family == ForeignClient::Bellwether && znodes.family().is_none();
+    (znodes.sequence(name).is_none() && !is_members).then_some((family, number))
 }
 
 /// Returns which names are those of other clients' contenders, in the order of their numbers.

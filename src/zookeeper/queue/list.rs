@@ -6,7 +6,7 @@ use super::znode::owner;
 use super::{QueueEvent, foreign};
 use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::Error;
-use recipes::{Sequence, Ticket};
+use recipes::Sequence;
 use std::collections::BTreeSet;
 use tokio::time::sleep;
 
@@ -19,11 +19,12 @@ pub(super) async fn list(context: &Context, number: u64) {
         // Known before the listing: a znode that is made meanwhile need not be in it.
         let own = context.own();
         let listed = members(context, &connection).await;
-        let is_listed =
-            |own: &Ticket| listed.as_ref().is_ok_and(|members| members.contains(&own.sequence));
+        let own_is_listed = listed
+            .as_ref()
+            .is_ok_and(|members| own.is_some_and(|own| members.contains(&own.sequence)));
         match (own, &listed) {
             (_, Err(error)) if !matches!(error, Error::NoNode) => listed,
-            (Some(own), _) if !is_listed(&own) => {
+            (Some(own), _) if !own_is_listed => {
                 let path = context.path(own.sequence);
                 match context.own_is_not_shown(&connection, &path).await {
                     Error::NoNode => listed,

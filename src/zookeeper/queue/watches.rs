@@ -73,26 +73,31 @@ enum WatchesEnd<E> {
     ReadAgain(Option<E>),
 }
 
+impl<E> WatchesEnd<E> {
+    fn after_own_change(change: &WatchedEvent, unsent: Option<E>) -> Self {
+        match change.event_type {
+            EventType::NodeDeleted => Self::OwnLost,
+            _ => Self::ReadAgain(unsent),
+        }
+    }
+}
+
 async fn watch_all<A: ZnodesAhead>(
     own: &mut BoxFuture<'static, WatchedEvent>,
     connections: &mut SessionHandle,
     ahead: &mut A,
     tell: &impl Fn(A::Event),
 ) -> WatchesEnd<A::Event> {
-    let after_own_change = |change: WatchedEvent, unsent| match change.event_type {
-        EventType::NodeDeleted => WatchesEnd::OwnLost,
-        _ => WatchesEnd::ReadAgain(unsent),
-    };
     loop {
         tokio::select! {
             biased;
             // The watches went with their connection: the library panics where one is polled after it.
             _ = connections.changed() => return WatchesEnd::ReadAgain(None),
-            change = &mut *own => return after_own_change(change, None),
+            change = &mut *own => return WatchesEnd::after_own_change(&change, None),
             event = ahead.next_event() => {
                 // The watch of our own znode may have fired since it was polled above.
                 if let Some(change) = (&mut *own).now_or_never() {
-                    return after_own_change(change, Some(event));
+                    return WatchesEnd::after_own_change(&change, Some(event));
                 }
                 tell(event);
             }

@@ -357,11 +357,10 @@ impl Runner {
     /// Puts in words that two znodes did not come in the order of their numbers.
     fn out_of_order(&self, (first, other): (Sequence, Sequence)) -> String {
         let Settings { root, znodes, .. } = &self.settings;
-        let path = |sequence: Sequence| format!("{root}/{}", znodes.name(sequence));
-        let first = path(first);
-        let other = path(other);
+        let first = znodes.name(first);
+        let other = znodes.name(other);
         format!(
-            "{first} stands ahead of {other} and was created after it: one of them was made by hand. `bellwether \
+            "{root}/{first} is ahead of {root}/{other} and was created after it: one of them was made by hand. `bellwether \
              inspect` shows which is an unknown client's: delete that one, never a member's"
         )
     }

@@ -31,7 +31,7 @@ pub(crate) struct Now {
     pub(crate) elapsed_ms: u64,
 }
 
-/// What clients may ask for.
+/// A request of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerLimits {
     pub(crate) tick_ms: u64,

@@ -63,7 +63,7 @@ pub(super) struct Preferred {
     is_due: bool,
 }
 
-/// What a member keeps for preemption beyond its own place in the queue.
+/// The state that preemption needs beyond the member's own place in the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Preemption {
     /// When the priorities were last asked for.

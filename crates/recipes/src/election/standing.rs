@@ -51,18 +51,19 @@ impl Standing {
     /// Whether this is news, after `before`, to readers who look again when what they saw [changes by itself](Self::changes_at).
     /// That a lease which lasts yet is longer is none.
     pub fn differs_for_readers(&self, before: &Self, now: Moment) -> bool {
-        let without_lease = |standing: &Self| {
-            let mut standing = standing.clone();
-            if let Phase::InSession(session, _) = &mut standing.phase {
-                session.drop_lease();
-            }
-            standing
-        };
         let is_sooner = match (self.changes_at(now), before.changes_at(now)) {
             (Some(end), Some(before)) => end < before,
             (end, before) => end.is_some() != before.is_some(),
         };
-        is_sooner || without_lease(self) != without_lease(before)
+        is_sooner || self.without_lease() != before.without_lease()
+    }
+
+    fn without_lease(&self) -> Self {
+        let mut standing = self.clone();
+        if let Phase::InSession(session, _) = &mut standing.phase {
+            session.drop_lease();
+        }
+        standing
     }
 
     /// Returns the role at this moment. The role depends on the time, since a lease ends without an event.

@@ -172,7 +172,7 @@ enum HoldingsPhase {
     },
     Open {
         session: LeasedSession,
-        /// Since when nothing needs the session, but for reads.
+        /// The moment since when only reads need the session.
         idle_since: Option<Moment>,
         /// Whether heartbeats are sent. A session that only reads takes none, and has no lease.
         renews: bool,

@@ -304,7 +304,7 @@ impl InQueue {
         let in_the_way = self.ahead.iter().skip(mode.room()).copied();
         match self.contender.on_queue_read(in_the_way.chain([own]).collect()) {
             Located::Ignored | Located::Missing => vec![],
-            // What the contender passes over, as of a number that was not given behind the head's, stands all the same: the
+            // A znode that the contender passes over, as of a number that was not given behind the head's, exists all the same: the
             // server that showed the head may have lacked it.
             Located::First if self.ahead.len() > mode.room() => {
                 self.contender.forget_queue();
