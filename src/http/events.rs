@@ -188,8 +188,8 @@ impl<T: Fn(&AppState, &Verdict, &LastSent) -> String> EventStream<T> {
             let verdict = tokio::select! {
                 biased;
                 verdict = self.app.changed_since(self.last_sent.index) => verdict?,
-                events = next_of(&mut self.group, &self.app) => {
-                    self.memory = self.app.budget.take_when_free(events.len()).await;
+                (events, memory) = next_of(&mut self.group, &self.app) => {
+                    self.memory = memory;
                     return Some(events);
                 }
                 () = tokio::time::sleep(KEEP_ALIVE) => return Some(": here\n\n".into()),
@@ -207,7 +207,7 @@ impl<T: Fn(&AppState, &Verdict, &LastSent) -> String> EventStream<T> {
     }
 }
 
-async fn next_of(group: &mut Option<GroupStream>, app: &AppState) -> String {
+async fn next_of(group: &mut Option<GroupStream>, app: &AppState) -> (String, ReservedBytes) {
     match group {
         Some(group) => group.next(app).await,
         None => std::future::pending().await,
@@ -313,6 +313,7 @@ mod tests {
     use super::super::scene::MemberFixture;
     use super::super::serve::ResponseClaim;
     use super::*;
+    use crate::status::QueueReading;
     use axum::extract::Request;
     use http_body_util::BodyExt;
     use recipes::election::{Command, Event};
@@ -457,6 +458,36 @@ mod tests {
             assert_eq!(stream.next_events().await, ["lost-leadership absent null"]);
             assert_eq!(claim.is_still_so(), is_written_in_time);
         }
+    }
+
+    #[tokio::test]
+    async fn events_of_members_that_wait_for_memory_delay_no_change_of_leadership() {
+        let mut scene = MemberFixture::new();
+        scene.leads(4);
+        scene.publishes(|snapshot| snapshot.link.problem = Some("no connection".into()));
+        let request = Request::get("/events?members=1").body(Body::empty()).unwrap();
+        let response = scene.service.answer(request).await;
+        let mut stream = ReceivedEvents { body: response.into_body() };
+        assert!(stream.chunk().await.starts_with("retry"));
+        assert_eq!(stream.next_events().await, ["state leader 4"]);
+
+        let app = scene.service.app.clone();
+        let memory: Vec<_>;
+        {
+            let next = stream.next_events();
+            tokio::pin!(next);
+            assert!(futures_util::poll!(&mut next).is_pending(), "it gives its memory back");
+            memory = std::iter::from_fn(|| app.budget.take(1)).collect();
+            app.note_members(QueueReading { index: 1, members: Arc::default() });
+            assert!(futures_util::poll!(&mut next).is_pending());
+            scene.loses(4);
+            assert_eq!(next.await, ["lost-leadership absent null"]);
+        }
+        let next = stream.chunk();
+        tokio::pin!(next);
+        assert!(futures_util::poll!(&mut next).is_pending());
+        drop(memory);
+        assert!(next.await.starts_with("event: members"), "they are sent afterwards");
     }
 
     async fn opened(scene: &MemberFixture, seen: Option<u64>) -> ReceivedEvents {

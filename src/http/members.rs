@@ -8,6 +8,7 @@ use super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::queue_problems::problems;
 use super::{AppState, Verdict, claim};
 use crate::api::{self, GroupMember, MemberMoved, Members, QueueMember, Standby};
+use crate::byte_budget::ReservedBytes;
 use crate::status::{MemberEntry, QueueReading};
 use axum::Json;
 use axum::extract::State;
@@ -113,6 +114,8 @@ fn bodies(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<Que
 pub(super) struct GroupStream {
     watch: watch::Receiver<QueueReading>,
     sent: Option<QueueReading>,
+    /// Events that wait until there is memory for them.
+    unsent: String,
 }
 
 impl GroupStream {
@@ -123,11 +126,20 @@ impl GroupStream {
             app.note_members(reading);
             watch.mark_changed();
         }
-        Self { watch, sent: None }
+        Self { watch, sent: None, unsent: String::new() }
     }
 
-    /// Waits for the next events: all members first, then those that left and joined.
-    pub(super) async fn next(&mut self, app: &AppState) -> String {
+    /// Waits for the next events, all members first, then those that left and joined, and for memory to send them from. May
+    /// be dropped and called again: nothing is lost.
+    pub(super) async fn next(&mut self, app: &AppState) -> (String, ReservedBytes) {
+        if self.unsent.is_empty() {
+            self.unsent = self.changes(app).await;
+        }
+        let memory = app.budget.take_when_free(self.unsent.len()).await;
+        (std::mem::take(&mut self.unsent), memory)
+    }
+
+    async fn changes(&mut self, app: &AppState) -> String {
         loop {
             if self.watch.changed().await.is_err() {
                 return std::future::pending().await;
