@@ -22,6 +22,7 @@
 //! [`check`] is for before anything is begun, and [`Inspector`] for a look from outside, which joins
 //! nothing and writes nothing.
 
+mod cached;
 mod client;
 mod election;
 mod holdings;

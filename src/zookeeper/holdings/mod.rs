@@ -15,6 +15,7 @@ mod watches;
 
 use self::reader::QueueReader;
 use self::session::HoldingsSession;
+use super::cached::ChangeCounter;
 use super::client::{Credentials, PreviousEnd, SessionSettings, UnclosedSession};
 use super::queue::Reports;
 use super::shared_config::{self, SharedConfig};
@@ -31,7 +32,6 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -114,7 +114,7 @@ struct HoldingsRunner {
     /// Notified when a queue is about to be read.
     reads: Arc<Notify>,
     /// Counts what has begun or ended of the locks and barriers: what was read of them before may be outdated.
-    changes: Arc<AtomicU64>,
+    changes: ChangeCounter,
     /// Until when to wait for those who hold a lock, or are inside a barrier; `None` unless this member leaves.
     leaves_at: Option<Moment>,
     meter: Arc<HoldingsMeter>,
@@ -163,7 +163,7 @@ impl HoldingsRunner {
             alarm: Alarm::new().expect("one more file can be opened"),
             config: SharedConfig::new(config_settings, clock, config),
             reads: Arc::default(),
-            changes: Arc::default(),
+            changes: ChangeCounter::default(),
             leaves_at: None,
             meter,
             settings,
@@ -342,7 +342,7 @@ impl HoldingsRunner {
             let judged = published.at(now);
             // Before it is told: whoever hears of it reads it.
             if mem::discriminant(&judged) != mem::discriminant(&before) || is_over {
-                self.changes.fetch_add(1, Ordering::Relaxed);
+                self.changes.note_change();
             }
             if let HoldingView::Held { token, .. } = judged
                 && before.is_waiting()

@@ -7,26 +7,21 @@ use super::barrier_znodes::READY;
 use super::{HoldingsSettings, data};
 use crate::clock::Clock;
 use crate::config::RecipePaths;
-use crate::holdings::{
-    Answer, BarrierContent, BarrierOccupant, HoldingName, LockQueuePlace, LookRequest,
-};
+use crate::holdings::{BarrierContent, BarrierOccupant, HoldingName, LockQueuePlace, LookRequest};
 use crate::status::ConnectionState;
+use crate::zookeeper::cached::{Cached, ChangeCounter};
 use crate::zookeeper::client::{Connection, in_words, is_verdict};
 use crate::zookeeper::queue::{names_below, owner, read_short, refusal, token};
 use crate::zookeeper::shared_config::CurrentSession;
 use ::zookeeper::{Error, Stat};
 use recipes::barrier::{self, Reading, Ready, Round};
 use recipes::lock::{LockEntry, holders};
-use recipes::{Moment, Sequence, Ticket};
+use recipes::{Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
-
-/// How long a reading answers further callers.
-const TTL: Duration = Duration::from_secs(1);
 
 /// Less than those who ask wait for an answer: they are to hear why there is none.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -44,16 +39,14 @@ pub(super) struct QueueReader {
     link: watch::Receiver<ConnectionState>,
     /// Notified before each read: the session has to be open.
     reads: Arc<Notify>,
-    /// Grows with each change that this member makes: what was read before is not given to those who know of it.
-    changes: Arc<AtomicU64>,
-    names: Cached<[String]>,
-    queues: BTreeMap<HoldingName, Cached<[LockQueuePlace]>>,
-    barrier_names: Cached<[String]>,
-    barriers: BTreeMap<HoldingName, Cached<BarrierContent>>,
+    changes: ChangeCounter,
+    names: Option<Cached<LookResult<[String]>>>,
+    queues: BTreeMap<HoldingName, Cached<LookResult<[LockQueuePlace]>>>,
+    barrier_names: Option<Cached<LookResult<[String]>>>,
+    barriers: BTreeMap<HoldingName, Cached<LookResult<BarrierContent>>>,
 }
 
-/// The last reading, when it ended, and the number of changes when it began.
-type Cached<T> = Option<(Moment, u64, Result<Arc<T>, String>)>;
+type LookResult<T> = Result<Arc<T>, String>;
 
 impl QueueReader {
     pub(super) fn new(
@@ -62,7 +55,7 @@ impl QueueReader {
         sessions: CurrentSession,
         link: watch::Receiver<ConnectionState>,
         reads: Arc<Notify>,
-        changes: Arc<AtomicU64>,
+        changes: ChangeCounter,
     ) -> Self {
         Self {
             settings,
@@ -86,41 +79,52 @@ impl QueueReader {
     }
 
     async fn answer(&mut self, look: LookRequest) {
-        let now = (self.clock.now(), self.changes.load(Ordering::Relaxed));
-        let (_, changes) = now;
-        self.queues.retain(|_, cached| fresh(cached, now).is_some());
-        self.barriers.retain(|_, cached| fresh(cached, now).is_some());
+        let now = self.clock.now();
+        let changes = self.changes.get();
+        self.names.take_if(|cached| !cached.is_fresh(now, changes));
+        self.queues.retain(|_, cached| cached.is_fresh(now, changes));
+        self.barrier_names.take_if(|cached| !cached.is_fresh(now, changes));
+        self.barriers.retain(|_, cached| cached.is_fresh(now, changes));
         let RecipePaths { locks, barriers, .. } = self.settings.paths.clone();
         match look {
             LookRequest::Names(answer) => {
-                if fresh(&self.names, now).is_none() {
-                    let names = self.read(&locks, async |at| names(at, &locks).await).await;
-                    self.names = Some((self.clock.now(), changes, names));
-                }
-                tell(answer, &self.names);
+                let names = match self.names.take() {
+                    Some(names) => names,
+                    None => {
+                        let names = self.read(&locks, async |at| names(at, &locks).await).await;
+                        Cached::new(names, self.clock.now(), changes)
+                    }
+                };
+                let _receiver_gone = answer.send(self.names.insert(names).value.clone());
             }
             LookRequest::BarrierNames(answer) => {
-                if fresh(&self.barrier_names, now).is_none() {
-                    let names = self.read(&barriers, async |at| names(at, &barriers).await).await;
-                    self.barrier_names = Some((self.clock.now(), changes, names));
-                }
-                tell(answer, &self.barrier_names);
+                let names = match self.barrier_names.take() {
+                    Some(names) => names,
+                    None => {
+                        let names =
+                            self.read(&barriers, async |at| names(at, &barriers).await).await;
+                        Cached::new(names, self.clock.now(), changes)
+                    }
+                };
+                let _receiver_gone = answer.send(self.barrier_names.insert(names).value.clone());
             }
             LookRequest::Queue(name, answer) => {
                 if !self.queues.contains_key(&name) {
                     let path = format!("{locks}/{name}");
                     let queue = self.read(&locks, async |at| queue(at, &path).await).await;
-                    self.queues.insert(name.clone(), Some((self.clock.now(), changes, queue)));
+                    let queue = Cached::new(queue, self.clock.now(), changes);
+                    self.queues.insert(name.clone(), queue);
                 }
-                tell(answer, &self.queues[&name]);
+                let _receiver_gone = answer.send(self.queues[&name].value.clone());
             }
             LookRequest::Barrier(name, answer) => {
                 if !self.barriers.contains_key(&name) {
                     let path = format!("{barriers}/{name}");
                     let read = self.read(&barriers, async |at| gathered(at, &path).await).await;
-                    self.barriers.insert(name.clone(), Some((self.clock.now(), changes, read)));
+                    let read = Cached::new(read, self.clock.now(), changes);
+                    self.barriers.insert(name.clone(), read);
                 }
-                tell(answer, &self.barriers[&name]);
+                let _receiver_gone = answer.send(self.barriers[&name].value.clone());
             }
         }
     }
@@ -154,19 +158,6 @@ impl QueueReader {
         let problem = self.link.borrow().problem.clone();
         problem.unwrap_or_else(|| "there is no connection to ZooKeeper".into())
     }
-}
-
-fn fresh<T: ?Sized>(
-    cached: &Cached<T>,
-    (now, changes): (Moment, u64),
-) -> Option<&Result<Arc<T>, String>> {
-    let (at, before, read) = cached.as_ref()?;
-    (now.since(*at) < TTL && *before == changes).then_some(read)
-}
-
-fn tell<T: ?Sized>(answer: Answer<Arc<T>>, cached: &Cached<T>) {
-    let (_, _, read) = cached.as_ref().expect("it has just been read");
-    let _receiver_gone = answer.send(read.clone());
 }
 
 async fn names(

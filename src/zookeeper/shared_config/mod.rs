@@ -11,6 +11,7 @@ mod watching;
 mod writing;
 
 use self::watching::watch_value;
+use super::cached::{Cached, ChangeCounter};
 use super::client::{Connection, SessionHandle, in_words, is_verdict};
 use super::queue::{names_below, refusal};
 use crate::byte_budget::ByteBudget;
@@ -22,21 +23,17 @@ use crate::shared_config::{
     WatchedValue, WriteAction, WriteError, WriteOutcome,
 };
 use ::zookeeper::Error;
-use recipes::Moment;
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::error;
 
 /// A name is watched for this long after the last request for it: clients come again.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
-
-/// A reading of all names answers further requests for this long.
-const NAMES_TTL: Duration = Duration::from_secs(1);
 
 /// How long a connection may take to come.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
@@ -70,11 +67,12 @@ struct ConfigContext {
     clock: Clock,
     budget: ByteBudget,
     meter: Arc<ConfigMeter>,
-    listed: Arc<tokio::sync::Mutex<Option<Listed>>>,
+    changes: ChangeCounter,
+    listed: Arc<Mutex<Option<Cached<ValueNames>>>>,
 }
 
-/// All names, and when they were read.
-type Listed = (Moment, Arc<[String]>);
+/// The names of all values, in order.
+type ValueNames = Arc<[String]>;
 
 /// The session of the moment.
 #[derive(Clone)]
@@ -96,6 +94,7 @@ impl SharedConfig {
             clock,
             budget: requests.budget.clone(),
             meter: requests.meter.clone(),
+            changes: ChangeCounter::default(),
             listed: Arc::default(),
         };
         Self {
@@ -312,12 +311,13 @@ impl ConfigContext {
     }
 
     /// Returns all names, in order, as they were read within the last second.
-    async fn names(&self) -> Result<Arc<[String]>, String> {
+    async fn names(&self) -> Result<ValueNames, String> {
         let mut listed = self.listed.lock().await;
-        if let Some((at, names)) = &*listed
-            && self.clock.now().since(*at) < NAMES_TTL
+        let changes = self.changes.get();
+        if let Some(listed) =
+            listed.as_ref().filter(|listed| listed.is_fresh(self.clock.now(), changes))
         {
-            return Ok(names.clone());
+            return Ok(listed.value.clone());
         }
         let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
         let names = match value_names(&connection, &self.settings.root).await {
@@ -327,7 +327,7 @@ impl ConfigContext {
             }
             Err(error) => return Err(in_words(&error)),
         };
-        *listed = Some((self.clock.now(), names.clone()));
+        *listed = Some(Cached::new(names.clone(), self.clock.now(), changes));
         Ok(names)
     }
 }
@@ -336,7 +336,7 @@ impl ConfigContext {
 async fn value_names(
     connection: &Connection,
     root: &str,
-) -> Result<Result<Arc<[String]>, String>, Error> {
+) -> Result<Result<ValueNames, String>, Error> {
     let names = names_below(connection, root).await?;
     Ok(names.map(|mut names| {
         names.retain(|name| ConfigName::new(name).is_some());

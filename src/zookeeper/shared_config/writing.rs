@@ -26,7 +26,7 @@ impl ConfigContext {
             WriteAction::Delete => writing.delete(write.condition).await,
         };
         // Whoever is told of this write is not given the names from before it.
-        *self.listed.lock().await = None;
+        self.changes.note_change();
         match written {
             Ok(written) => written,
             Err(error) if is_verdict(&error) => {
