@@ -32,7 +32,7 @@ pub use self::hook::{
     replaceable, secret,
 };
 pub use self::kept::{SyncedFileConfig, SyncedFileKeys};
-pub use self::parse::{labels_as_text, listen, span};
+pub use self::parse::{host_and_port, labels_as_text, listen, on_this_machine, span};
 pub use self::pod::{PodEnvironment, PodLabel, is_namespace};
 pub use self::profile::fits;
 pub use self::servers::Servers;
@@ -262,12 +262,14 @@ impl HoldingConfig {
 }
 
 impl RecipePaths {
+    const NAMES: [&str; 3] = ["locks", "barriers", "config"];
+
     /// Returns `None` if recipes are switched off.
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let Servers { chroot, .. } = values.get(&table::SERVERS)?;
         let Some(root) = values.get(&table::RECIPES_ROOT)? else { return Ok(None) };
         let election = values.get(&table::PATH)?;
-        for name in ["locks", "barriers", "config"] {
+        for name in Self::NAMES {
             let path = format!("{root}/{name}");
             // What exists there is taken for names of the recipe's own.
             let rest = election.strip_prefix(&path);
@@ -282,8 +284,7 @@ impl RecipePaths {
             }
         }
         let root = format!("{chroot}{root}");
-        let [locks, barriers, config] =
-            ["locks", "barriers", "config"].map(|name| format!("{root}/{name}"));
+        let [locks, barriers, config] = Self::NAMES.map(|name| format!("{root}/{name}"));
         Ok(Some(Self { locks, barriers, config }))
     }
 }

@@ -2,10 +2,11 @@
 
 use super::error::{ConfigError, ValueError};
 use super::{Listen, LogFormat, OnExit};
+use hyper::Uri;
 use recipes::election::Priority;
 use recipes::{ForeignClient, MemberId};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -247,6 +248,29 @@ pub(super) fn log_level(text: &str) -> Result<String, ValueError> {
         Err(error) => Err(ValueError::new(format!("makes no sense ({error})"))
             .remedy("write a level, or parts with levels: info,bellwether=debug")),
     }
+}
+
+/// Returns the address by which processes on this machine reach what listens there.
+pub fn on_this_machine(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
+}
+
+/// Returns the host of a URL, in brackets if it is an IPv6 address, and its port; `None` if there is no host, or if there is a
+/// user, or a port that is not a number.
+pub fn host_and_port(uri: &Uri) -> Option<(&str, Option<u16>)> {
+    let authority = uri.authority()?;
+    let host = authority.host();
+    let port = uri.port_u16();
+    let whole = match port {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    (!host.is_empty() && authority.as_str() == whole).then_some((host, port))
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! The HTTP listeners: a port or a socket for the application, and perhaps a port for probes.
 
-use crate::config::{Listen, SocketAccess};
+use crate::config::{self, Listen, SocketAccess};
 use crate::http::{self, ConnectionLimits, Services};
 use anyhow::{Context, bail};
 use std::fs::{self, Permissions};
 use std::future::pending;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket, UnixStream};
@@ -60,13 +60,7 @@ impl Listeners {
     /// Returns the URL by which processes on this machine reach the application's API.
     pub(super) fn url(&self) -> io::Result<String> {
         let ApiListener::Tcp(listener) = &self.api else { return Ok(self.listen.to_string()) };
-        let mut address = listener.local_addr()?;
-        match address.ip() {
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-            _ => {}
-        }
-        Ok(format!("http://{address}"))
+        Ok(format!("http://{}", config::on_this_machine(listener.local_addr()?)))
     }
 
     /// Serves from now on.

@@ -3,6 +3,7 @@
 use super::api_router::{ApiRouter, routes};
 use super::problem::{ProblemResponse, Unavailable};
 use super::{AppState, claim};
+use crate::config;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -49,15 +50,8 @@ fn url(address: &str) -> Option<HeaderValue> {
     let url = if has_scheme { address.to_owned() } else { format!("http://{address}") };
     let parsed: Uri = url.parse().ok()?;
     let is_web = matches!(parsed.scheme_str(), Some("http" | "https"));
-    let authority = parsed.authority()?;
-    let host = authority.host();
-    // Behind the host is at most the number of a port, and before it no user.
-    let whole = match parsed.port_u16() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    };
-    let is_reachable = !host.is_empty() && authority.as_str() == whole;
-    HeaderValue::try_from(url).ok().filter(|_| is_web && is_reachable)
+    config::host_and_port(&parsed)?;
+    HeaderValue::try_from(url).ok().filter(|_| is_web)
 }
 
 #[cfg(test)]

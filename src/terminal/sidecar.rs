@@ -11,7 +11,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::http::uri::Scheme;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -102,35 +102,22 @@ impl Sidecar {
             None => format!("http://{url}"),
         };
         let Ok(uri) = with_scheme.parse::<Uri>() else { return wrong() };
-        let (Some(authority), true) = (uri.authority(), uri.scheme() == Some(&Scheme::HTTP)) else {
-            return wrong();
-        };
-        let bare = uri.path() == "/" && uri.query().is_none();
-        let host = authority.host();
-        // Neither a user nor half a port.
-        let whole = match uri.port_u16() {
-            Some(port) => format!("{host}:{port}"),
-            None => host.to_owned(),
-        };
-        if !bare || host.is_empty() || authority.as_str() != whole {
+        let is_bare = uri.path() == "/" && uri.query().is_none();
+        if uri.scheme() != Some(&Scheme::HTTP) || !is_bare {
             return wrong();
         }
-        let port = uri.port_u16().unwrap_or(if with_scheme == url { 80 } else { PORT });
+        let Some((host, port)) = config::host_and_port(&uri) else { return wrong() };
+        let port = port.unwrap_or(if with_scheme == url { 80 } else { PORT });
         Ok(Self::new(SidecarAddress::Tcp { host: host.to_owned(), port }))
     }
 
     /// The one that is served there, asked from the same machine.
     pub fn that_listens(listen: &Listen) -> Self {
         let address = match listen {
-            Listen::Tcp(address) => address,
+            Listen::Tcp(address) => config::on_this_machine(*address),
             Listen::Unix(path) => return Self::new(SidecarAddress::Unix(path.clone())),
         };
-        let ip = match address.ip() {
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
-            ip => ip,
-        };
-        let host = match ip {
+        let host = match address.ip() {
             IpAddr::V4(ip) => ip.to_string(),
             IpAddr::V6(ip) => format!("[{ip}]"),
         };

@@ -2,7 +2,7 @@
 
 use super::{HookAction, HookConfig, Signal, Webhook, WhenUnknown};
 use crate::config::error::{ConfigError, ValueError};
-use crate::config::parse::{duration, mode, one_of};
+use crate::config::parse::{duration, host_and_port, mode, one_of};
 use crate::config::pod::{self, PodLabel};
 use recipes::election::ChangeKind;
 use serde::Deserialize;
@@ -229,17 +229,13 @@ fn url_parts(text: &str) -> Result<(String, u16, String), &'static str> {
         return Err("is https, which is not supported, as the application is on this machine");
     }
     let uri: hyper::Uri = text.parse().map_err(|_| "is not a URL")?;
-    let (Some("http"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+    if uri.scheme_str() != Some("http") {
         return Err("is not an HTTP URL");
-    };
-    let host = authority.host();
-    let (whole, port) = match uri.port_u16() {
-        Some(port) => (format!("{host}:{port}"), port),
-        None => (host.to_owned(), 80),
-    };
-    if authority.as_str() != whole || host.is_empty() || port == 0 || text.contains('#') {
-        return Err("has more, or less, than a host, a port, a path and a query");
     }
+    let (host, port) = host_and_port(&uri)
+        .filter(|(_, port)| *port != Some(0) && !text.contains('#'))
+        .ok_or("has more, or less, than a host, a port, a path and a query")?;
+    let port = port.unwrap_or(80);
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     Ok((host.to_owned(), port, path.to_owned()))
 }
