@@ -4,7 +4,7 @@
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Returns a number that is given once, and that protects what has it as its name.
+/// Returns an id that no other process can guess, and that is given once: it protects what is named by it.
 pub(crate) fn id() -> u128 {
     let mut bytes = [0; 16];
     // So few bytes come as a whole.

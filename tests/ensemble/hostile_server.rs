@@ -4,6 +4,7 @@ use crate::{
     group::{has_role, started_in_order},
     http::ok,
     member::{Member, SHORT_SESSION, Setup},
+    process::{cpu_time, peak_kib},
     servers::{Servers, Settings},
     wait::{eventually, throughout},
 };
@@ -180,15 +181,15 @@ fn survive(members: &[(&str, Member)]) {
             if log.is_empty() { Err("nothing is logged".to_owned()) } else { Ok(()) }
         });
     }
-    let before: Vec<_> = members.iter().map(|(_, member)| cpu_time(member)).collect();
+    let before: Vec<_> = members.iter().map(|(_, member)| cpu_time(member.process_id())).collect();
     let begun = Instant::now();
     thread::sleep(LIES_LAST);
     for ((what, member), before) in members.iter().zip(before) {
         assert_eq!(member.get("/livez").status, 200, "{what}: {}", member.log());
         assert!(!member.log().contains("panicked"), "{what}: {}", member.log());
-        let cpu = cpu_time(member) - before;
+        let cpu = cpu_time(member.process_id()) - before;
         assert!(cpu < begun.elapsed() / 4, "{what}: it spins: {cpu:?}");
-        let peak_kib = peak_kib(member);
+        let peak_kib = peak_kib(member.process_id());
         assert!(peak_kib < 64 * 1024, "{what}: it takes {peak_kib} KiB");
     }
 }
@@ -310,21 +311,4 @@ fn frame(parts: &[Vec<u8>]) -> Vec<u8> {
 
 fn be(number: i32) -> Vec<u8> {
     number.to_be_bytes().to_vec()
-}
-
-fn peak_kib(member: &Member) -> u64 {
-    let status =
-        fs::read_to_string(format!("/proc/{}/status", member.process_id())).expect("it runs");
-    let line =
-        status.lines().find(|line| line.starts_with("VmHWM:")).expect("as the kernel writes");
-    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number of KiB")
-}
-
-/// Of all its threads so far, in user and kernel mode.
-fn cpu_time(member: &Member) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", member.process_id())).expect("it runs");
-    let (_, behind_name) = stat.rsplit_once(')').expect("a name in brackets");
-    let ticks =
-        behind_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok());
-    Duration::from_millis(10 * ticks.sum::<u64>())
 }

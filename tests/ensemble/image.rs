@@ -7,7 +7,7 @@ use crate::{
     member::{Member, Setup},
     names::serve_names,
     network::Network,
-    process::tied_to_this_thread,
+    process::{cpu_time, tied_to_this_thread},
     servers::{Servers, Settings},
     wait::eventually,
 };
@@ -93,12 +93,12 @@ fn footprint() {
         .run_by(&["env", "RUST_LOG=info"])
         .option("--probe-listen", "127.0.0.1:0");
     let members: [Member; 3] = started_in_order(&setup, ["leader", "second", "third"]);
-    let before = members.each_ref().map(|member| cpu_ms(member.process_id()));
+    let before = members.each_ref().map(|member| cpu_time(member.process_id()));
     thread::sleep(IDLE);
     println!("id                 CPU      resident  most so far  threads  files");
     for (member, before) in members.iter().zip(before) {
         let process = member.process_id();
-        let cpu = (cpu_ms(process) - before) / IDLE.as_secs_f64();
+        let cpu = (cpu_time(process) - before).as_secs_f64() * 1000.0 / IDLE.as_secs_f64();
         let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -138,14 +138,4 @@ fn its_commands_run_programs_at_a_terminal() {
     let servers = Servers::standalone();
     let [member] = started_in_order(&Setup::of(&servers), ["a"]);
     reads_from_the_terminal(&static_binary(), &servers, &url(&member));
-}
-
-/// Returns the CPU time of all its threads so far, in user and kernel mode.
-fn cpu_ms(process: u32) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
-    let (_, behind_name) = stat.rsplit_once(')').expect("a name in brackets");
-    let columns = behind_name.split_whitespace().skip(11).take(2);
-    let ticks: f64 = columns.map(|column| column.parse::<f64>().expect("a number")).sum();
-    let a_second = rustix::param::clock_ticks_per_second();
-    ticks * 1000.0 / f64::from(u32::try_from(a_second).expect("usually 100"))
 }

@@ -6,6 +6,7 @@ use crate::{
     group::started_in_order,
     http::ok,
     member::{Member, Setup},
+    process::peak_kib,
     servers::Servers,
     wait::eventually,
 };
@@ -14,7 +15,6 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 use std::{
-    fs,
     io::Write,
     net::{Ipv4Addr, SocketAddrV4, TcpStream},
     time::{Duration, Instant},
@@ -33,7 +33,7 @@ fn clients_that_read_no_answer_do_not_keep_others_from_theirs() {
     let servers = Servers::standalone();
     let [member] = started_in_order(&Setup::of(&servers), ["a"]);
     allow_files(2 * CONNECTIONS);
-    let before = peak_kib(&member);
+    let before = peak_kib(member.process_id());
     let asks = "GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(8);
     let unread: Vec<_> = (0..CONNECTIONS).map(|_| asked(&member, asks.as_bytes())).collect();
     // Those who have just begun are given time.
@@ -49,7 +49,7 @@ fn clients_that_read_no_answer_do_not_keep_others_from_theirs() {
 fn uploads_without_an_end_take_no_more_memory_than_there_is_for_all() {
     let servers = Servers::standalone();
     let [member] = started_in_order(&Setup::of(&servers), ["a"]);
-    let before = peak_kib(&member);
+    let before = peak_kib(member.process_id());
     let head = format!(
         "PUT /config/x HTTP/1.1\r\nhost: localhost\r\nx-bellwether: 1\r\ncontent-length: {VALUE}\r\n\r\n"
     );
@@ -75,7 +75,7 @@ fn values_that_are_asked_for_and_not_read_take_no_more_memory_than_there_is_for_
             if matches!(answer.status, 200 | 201) { Ok(()) } else { Err(format!("{answer:?}")) }
         });
     }
-    let before = peak_kib(&member);
+    let before = peak_kib(member.process_id());
     let unread: Vec<_> = (0..80)
         .map(|n| {
             let asks = format!("GET /config/v{n} HTTP/1.1\r\nhost: localhost\r\n\r\n");
@@ -122,17 +122,8 @@ fn answered_soon(member: &Member) -> Result<(), String> {
 
 #[track_caller]
 fn grew_little(member: &Member, before: u64) {
-    let after = peak_kib(member);
+    let after = peak_kib(member.process_id());
     assert!(after - before < MOST_KIB, "from {before} KiB to {after} KiB");
-}
-
-/// The most memory that the process has had.
-fn peak_kib(member: &Member) -> u64 {
-    let status =
-        fs::read_to_string(format!("/proc/{}/status", member.process_id())).expect("it runs");
-    let line =
-        status.lines().find(|line| line.starts_with("VmHWM:")).expect("as the kernel writes");
-    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number of KiB")
 }
 
 fn allow_files(files: usize) {

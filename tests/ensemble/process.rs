@@ -3,6 +3,7 @@
 use crate::wait::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
+    fmt::Display,
     fs,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -100,4 +101,22 @@ pub(crate) fn children_of(process: i32) -> Vec<i32> {
 pub(crate) fn signal(process: i32, signal: Signal) {
     let process = Pid::from_raw(process).expect("a process");
     let _gone = kill_process(process, signal);
+}
+
+/// Returns the most memory that the process has had.
+pub(crate) fn peak_kib(process: impl Display) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let line =
+        status.lines().find(|line| line.starts_with("VmHWM:")).expect("as the kernel writes");
+    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number of KiB")
+}
+
+/// Returns the CPU time of all its threads so far, in user and kernel mode, to a hundredth of a second.
+pub(crate) fn cpu_time(process: impl Display) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
+    // The program's name is in brackets; the times in user and kernel mode are the 12th and 13th behind it.
+    let (_, behind_name) = stat.rsplit_once(')').expect("a name in brackets");
+    let columns = behind_name.split_whitespace().skip(11).take(2);
+    let ticks: u64 = columns.map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
+    Duration::from_millis(1000 * ticks / rustix::param::clock_ticks_per_second())
 }

@@ -2,16 +2,16 @@
 
 use crate::{
     group::{agreed_after, has_role, ready, settled},
-    member::{LONG_SESSION, Member, SHORT_SESSION, Setup},
+    member::{LONG_SESSION, SHORT_SESSION, Setup},
     network::Network,
     observer::Observer,
     pipes::claimed_for_no_longer_than_its_lease,
+    process::cpu_time,
     sampler::Sampler,
     servers::{Servers, Settings},
     wait::{eventually, throughout},
 };
 use std::{
-    fs,
     io::Write,
     time::{Duration, Instant},
 };
@@ -46,9 +46,9 @@ fn without_a_route_a_member_rests_answers_and_leaves_when_told_to() {
     };
     throughout("both live and say so", 2 * SHORT_SESSION, alive);
     // By now the library's patience is over, even with a session that was once established.
-    let (begun, ran_before) = (Instant::now(), processor_time(&second));
+    let (begun, ran_before) = (Instant::now(), cpu_time(second.process_id()));
     throughout("both live and say so", SHORT_SESSION, alive);
-    let (ran, passed) = (processor_time(&second) - ran_before, begun.elapsed());
+    let (ran, passed) = (cpu_time(second.process_id()) - ran_before, begun.elapsed());
     assert!(5 * ran < passed, "it ran for {ran:?} of {passed:?}");
     has_role(&first, "absent").expect("it knows that its session is over");
     second.signal("TERM");
@@ -122,14 +122,4 @@ fn every_address_behind_a_name_is_tried() {
     eventually("the member leads", || has_role(&member, "leader"));
     let took = start.elapsed() - took;
     assert!(took < LONG_SESSION / 2, "it took {took:?} more");
-}
-
-/// Returns the CPU time of the process, as the kernel counts it: in hundredths of a second.
-fn processor_time(member: &Member) -> Duration {
-    let path = format!("/proc/{}/stat", member.process_id());
-    let stat = fs::read_to_string(path).expect("a process that runs");
-    // The program's name is in brackets; the times in user and kernel mode are the 12th and 13th behind it.
-    let fields = stat.rsplit(") ").next().expect("there is a last part").split(' ');
-    let times = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
-    Duration::from_millis(10 * times.sum::<u64>())
 }

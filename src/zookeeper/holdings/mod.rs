@@ -340,7 +340,7 @@ impl HoldingsRunner {
             let before = published.at(now);
             *published = Published { standing, ended: *ended };
             let judged = published.at(now);
-            // Before it is told: whoever hears of it reads it.
+            // Before it is published: a client that hears of the change must not be given a reading from before it.
             if mem::discriminant(&judged) != mem::discriminant(&before) || is_over {
                 self.changes.note_change();
             }
