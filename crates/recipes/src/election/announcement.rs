@@ -104,15 +104,12 @@ impl KnownLeader {
         }
     }
 
-    /// Returns what remains known if only these members may lead.
-    pub(super) fn retain_if(self, may_lead: impl Fn(Sequence) -> bool) -> Self {
-        match self {
-            Self::Announced { announcement: Announcement { ticket, .. }, .. }
-                if !may_lead(ticket.sequence) =>
-            {
-                Self::Gone(ticket.token)
-            }
-            known @ (Self::Unknown | Self::Announced { .. } | Self::Gone(_)) => known,
+    /// Notes that the leader has gone, unless it may lead.
+    pub(super) fn retain_if(&mut self, may_lead: impl Fn(Sequence) -> bool) {
+        if let Some(Announcement { ticket, .. }) = self.announcement()
+            && !may_lead(ticket.sequence)
+        {
+            *self = Self::Gone(ticket.token);
         }
     }
 }

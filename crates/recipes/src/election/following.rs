@@ -1,7 +1,7 @@
 //! The behaviour of a member behind others: relay announcements, and read the head at each heartbeat.
 
 use super::announcement::KnownLeader;
-use super::phase::{InQueue, Next, Phase, Stage, stay};
+use super::phase::InQueue;
 use super::{Action, Announcement, Member};
 use crate::contender::{AfterHead, AfterPredecessor};
 use crate::queue::Head;
@@ -10,126 +10,102 @@ use crate::{FencingToken, Moment, Sequence, Ticket};
 
 impl Member {
     pub(super) fn on_predecessor_read(
-        &self,
-        phase: Phase,
+        &mut self,
         predecessor: Ticket,
         announcement: Option<Announcement>,
         now: Moment,
-    ) -> Next {
-        let Phase::InSession(session, Stage::InQueue(mut queue)) = phase else {
-            return stay(phase);
-        };
+    ) {
+        let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         if !queue.contender.on_predecessor_read(predecessor) {
-            return stay(Phase::InSession(session, Stage::InQueue(queue)));
+            return;
         }
         if !(self.relays || queue.contender.is_standby()) {
-            return stay(Phase::InSession(session, Stage::InQueue(queue)));
+            return;
         }
         queue.note_unlisted(announcement.as_ref().map(|announcement| announcement.ticket));
         if queue.contender.is_standby() {
             // A session's reads never go back: this one is newer than every announcement known so far.
-            self.on_head_announcement(session, queue, predecessor, announcement, true, now)
+            self.on_head_announcement(predecessor, announcement, true, now);
         } else if queue.is_doubtful() {
             // The head may have gone since it was proven, and another lead: a quorum is asked again.
             queue.prove_head |= announcement.is_some_and(|announcement| {
                 queue.doubted_under != Some(announcement.ticket.sequence)
             });
-            stay(Phase::InSession(session, Stage::InQueue(queue)))
-        } else {
-            let new = announcement
-                .filter(|announcement| queue.is_new(announcement, predecessor.sequence));
-            self.relay(session, queue, new, now)
+        } else if let Some(new) =
+            announcement.filter(|announcement| queue.is_new(announcement, predecessor.sequence))
+        {
+            self.relay(new, now);
         }
     }
 
     pub(super) fn on_predecessor_gone(
-        &self,
-        phase: Phase,
+        &mut self,
         gone: Sequence,
         token: Option<FencingToken>,
         now: Moment,
-    ) -> Next {
-        let Phase::InSession(mut session, Stage::InQueue(mut queue)) = phase else {
-            return stay(phase);
-        };
-        match queue.contender.on_predecessor_gone(gone, token, &mut session, now) {
-            AfterPredecessor::Ignored => stay(Phase::InSession(session, Stage::InQueue(queue))),
-            AfterPredecessor::Claim => self.become_candidate(session, queue, now),
+    ) {
+        let Some((session, queue)) = self.phase.in_queue_mut() else { return };
+        match queue.contender.on_predecessor_gone(gone, token, session, now) {
+            AfterPredecessor::Ignored => {}
+            AfterPredecessor::Claim => self.become_candidate(now),
             // The session has a lease: the member leads, and the claim follows.
-            AfterPredecessor::Hold => self.announce_leadership(session, queue, now),
+            AfterPredecessor::Hold => self.announce_leadership(now),
             AfterPredecessor::ReadQueue => {
-                queue.leader = queue.leader.retain_if(|leader| leader != gone);
-                let phase = Phase::InSession(session, Stage::InQueue(queue));
-                (phase, vec![Action::ReadQueue])
+                queue.leader.retain_if(|leader| leader != gone);
+                self.outbox.push(Action::ReadQueue);
             }
         }
     }
 
     pub(super) fn on_head_read(
-        &self,
-        phase: Phase,
+        &mut self,
         head: Ticket,
         announcement: Option<Announcement>,
         sent_at: Moment,
         now: Moment,
-    ) -> Next {
-        let Phase::InSession(mut session, stage) = phase else { return stay(phase) };
-        session.answered(sent_at, now);
-        let Stage::InQueue(mut queue) = stage else {
-            return stay(Phase::InSession(session, stage));
-        };
+    ) {
+        if let Some(session) = self.phase.session_mut() {
+            session.answered(sent_at, now);
+        }
+        let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         if let Some(unlisted) = queue.unlisted.take_if(|ticket| ticket.sequence == head.sequence) {
             if unlisted != head {
                 queue.last_denied = Some(unlisted);
-                return stay(Phase::InSession(session, Stage::InQueue(queue)));
+                return;
             }
             queue.leader = KnownLeader::Unknown;
             queue.contender.forget_queue();
-            return (Phase::InSession(session, Stage::InQueue(queue)), vec![Action::ReadQueue]);
+            return self.outbox.push(Action::ReadQueue);
         }
         if queue.contender.on_head_read(head) {
             queue.note_unlisted(announcement.as_ref().map(|announcement| announcement.ticket));
             let is_newer = queue.leader.was_announced_before(sent_at);
-            self.on_head_announcement(session, queue, head, announcement, is_newer, now)
-        } else {
-            stay(Phase::InSession(session, Stage::InQueue(queue)))
+            self.on_head_announcement(head, announcement, is_newer, now);
         }
     }
 
-    pub(super) fn on_head_gone(
-        &self,
-        phase: Phase,
-        gone: Sequence,
-        sent_at: Moment,
-        now: Moment,
-    ) -> Next {
-        let Phase::InSession(mut session, stage) = phase else { return stay(phase) };
-        session.answered(sent_at, now);
-        let Stage::InQueue(mut queue) = stage else {
-            return stay(Phase::InSession(session, stage));
-        };
+    pub(super) fn on_head_gone(&mut self, gone: Sequence, sent_at: Moment, now: Moment) {
+        if let Some(session) = self.phase.session_mut() {
+            session.answered(sent_at, now);
+        }
+        let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         if let Some(unlisted) = queue.unlisted.take_if(|ticket| ticket.sequence == gone) {
             queue.last_denied = Some(unlisted);
-            return stay(Phase::InSession(session, Stage::InQueue(queue)));
+            return;
         }
         let after = queue.contender.on_head_gone(gone);
         if after != AfterHead::Ignored {
-            queue.leader = queue.leader.retain_if(|leader| leader > gone);
+            queue.leader.retain_if(|leader| leader > gone);
         }
-        match after {
-            AfterHead::Ignored | AfterHead::Unknown => {
-                stay(Phase::InSession(session, Stage::InQueue(queue)))
-            }
-            AfterHead::Read(head) => {
-                session.heartbeat_sent(now);
-                let phase = Phase::InSession(session, Stage::InQueue(queue));
-                (phase, vec![Action::ReadHead { head, prove: false, sent_at: now }])
-            }
+        if let AfterHead::Read(head) = after {
+            session.heartbeat_sent(now);
+            self.outbox.push(Action::ReadHead { head, prove: false, sent_at: now });
         }
     }
 
     /// Reads the head, or the queue where the head is not known.
-    pub(super) fn poll_head(mut session: LeasedSession, mut queue: InQueue, now: Moment) -> Next {
+    pub(super) fn poll_head(&mut self, now: Moment) {
+        let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let head = queue.contender.predecessors().map(|ahead| ahead.head);
         let action = match head {
             Some(Head::Stands(head)) => {
@@ -145,20 +121,19 @@ impl Member {
                 Action::ReadQueue
             }
         };
-        (Phase::InSession(session, Stage::InQueue(queue)), vec![action])
+        self.outbox.push(action);
     }
 
     /// Takes what the head announces of itself for the truth, since no other member leads while it stands: a known
     /// announcement that contradicts it is dropped, unless that is the newer one.
     fn on_head_announcement(
-        &self,
-        mut session: LeasedSession,
-        mut queue: InQueue,
+        &mut self,
         head: Ticket,
         announcement: Option<Announcement>,
         is_newer: bool,
         now: Moment,
-    ) -> Next {
+    ) {
+        let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         // A head that did not come first is as doubtful as the members it overtook.
         let in_order = queue.out_of_order().is_none();
         let named = announcement.as_ref().map(|announcement| announcement.ticket);
@@ -179,53 +154,43 @@ impl Member {
             queue.leader = KnownLeader::Unknown;
         }
         let new = own.filter(|announcement| queue.is_new(announcement, head.sequence));
-        if new.is_none() && queue.contender.is_standby() {
-            let proof = queue.prove_standby(&mut session, now);
-            let phase = Phase::InSession(session, Stage::InQueue(queue));
-            return (phase, proof.into_iter().collect());
+        match new {
+            Some(new) => self.relay(new, now),
+            None if queue.contender.is_standby() => {
+                self.outbox.extend(queue.prove_standby(session, now));
+            }
+            None => {}
         }
-        self.relay(session, queue, new, now)
     }
 
-    /// Relays the announcement to the members behind, if it is new.
-    fn relay(
-        &self,
-        mut session: LeasedSession,
-        mut queue: InQueue,
-        new: Option<Announcement>,
-        now: Moment,
-    ) -> Next {
-        let Some(announcement) = new else {
-            return stay(Phase::InSession(session, Stage::InQueue(queue)));
-        };
+    /// Relays a new announcement to the members behind.
+    fn relay(&mut self, announcement: Announcement, now: Moment) {
+        let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let leader = announcement.ticket.sequence;
         queue.leader = KnownLeader::Announced { announcement, since: now };
         queue.unlisted = None;
         if !self.relays {
-            let proof =
-                queue.contender.is_standby().then(|| queue.prove_standby(&mut session, now));
-            let phase = Phase::InSession(session, Stage::InQueue(queue));
-            return (phase, proof.flatten().into_iter().collect());
+            if queue.contender.is_standby() {
+                self.outbox.extend(queue.prove_standby(session, now));
+            }
+            return;
         }
         let data = queue.data(&self.profile, self.priority);
         let ahead = queue.contender.predecessors().filter(|_| !session.is_heartbeat_under_way());
-        let actions = match ahead.map(|ahead| (ahead.head, ahead.predecessor)) {
+        match ahead.map(|ahead| (ahead.head, ahead.predecessor)) {
             // The relay is a quorum write: it will do for the standby's heartbeat.
             Some((Head::Stands(head), predecessor)) if head == predecessor => {
                 session.heartbeat_sent(now);
-                vec![Action::Relay { data, sent_at: Some(now) }]
+                self.outbox.push(Action::Relay { data, sent_at: Some(now) });
             }
             // If the predecessor leads, the head that was is gone, and this member is the standby. It asks at once.
             Some((Head::Stands(head), predecessor)) if leader == predecessor => {
                 session.heartbeat_sent(now);
-                let relay = Action::Relay { data, sent_at: None };
-                vec![relay, Action::ReadHead { head, prove: false, sent_at: now }]
+                self.outbox.push(Action::Relay { data, sent_at: None });
+                self.outbox.push(Action::ReadHead { head, prove: false, sent_at: now });
             }
-            Some((Head::Stands(_) | Head::Gone(_), _)) | None => {
-                vec![Action::Relay { data, sent_at: None }]
-            }
-        };
-        (Phase::InSession(session, Stage::InQueue(queue)), actions)
+            _ => self.outbox.push(Action::Relay { data, sent_at: None }),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! From a session to a place in the queue.
 
 use super::announcement::KnownLeader;
-use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
+use super::phase::{InQueue, Phase, Stage};
 use super::{Action, Member, Profile, ZnodeData};
 use crate::contender::Located;
 use crate::session::LeasedSession;
@@ -11,19 +11,18 @@ use std::time::Duration;
 
 impl Member {
     pub(super) fn on_session_opened(
-        &self,
-        phase: Phase,
+        &mut self,
         id: SessionId,
         timeout: Duration,
         sent_at: Moment,
         now: Moment,
-    ) -> Next {
-        let Phase::NoSession = phase else { return stay(phase) };
+    ) {
+        let Phase::NoSession = self.phase else { return };
         match LeasedSession::opened(self.lease_policy, id, timeout, sent_at) {
             None => self.become_too_short(now),
             Some(session) if self.kept_out => {
-                let stage = Stage::KeptOut { recheck_at: None };
-                (Phase::InSession(session, stage), vec![Action::ReadQueue])
+                self.phase = Phase::InSession(session, Stage::KeptOut { recheck_at: None });
+                self.outbox.push(Action::ReadQueue);
             }
             Some(session) => self.join(session),
         }
@@ -31,37 +30,30 @@ impl Member {
 
     pub(super) fn on_session_taken_over(
         &mut self,
-        phase: Phase,
         record: SessionRecord,
         timeout: Duration,
         sent_at: Moment,
         now: Moment,
-    ) -> Next {
-        let Phase::NoSession = phase else { return stay(phase) };
+    ) {
+        let Phase::NoSession = self.phase else { return };
         // The process before may have told of the end of its lease as well: one more than it noted.
         let index = record.index.map(|index| index.saturating_add(2));
         self.index = self.index.max(index);
         match LeasedSession::taken_over(self.lease_policy, record, timeout, sent_at, now) {
             None => self.become_too_short(now),
-            Some(_) if self.kept_out => rejoin(),
+            Some(_) if self.kept_out => self.rejoin(),
             Some(session) => {
-                (Phase::InSession(session, Stage::FindingTicket), vec![Action::FindTicket])
+                self.phase = Phase::InSession(session, Stage::FindingTicket);
+                self.outbox.push(Action::FindTicket);
             }
         }
     }
 
     /// Goes on where the process before was: in the same place, under the same token.
-    pub(super) fn on_ticket_found(
-        &mut self,
-        phase: Phase,
-        ticket: Ticket,
-        data: Option<ZnodeData>,
-        now: Moment,
-    ) -> Next {
-        let Phase::InSession(session, Stage::FindingTicket) = phase else { return stay(phase) };
+    pub(super) fn on_ticket_found(&mut self, ticket: Ticket, data: Option<ZnodeData>, now: Moment) {
+        let Phase::InSession(session, Stage::FindingTicket) = self.phase else { return };
         let mut queue = InQueue::joined(ticket);
         queue.may_own_claim = true;
-        let mut actions = vec![Action::ReadQueue];
         if let Some(found) = &data {
             self.profile = self.newer_than(&found.profile);
             queue.ready_shown = found.ready;
@@ -74,10 +66,11 @@ impl Member {
             // The data that others read there must not change before this member leads again.
             queue.leader = KnownLeader::Announced { announcement, since: now };
         }
+        self.phase = Phase::InSession(session, Stage::InQueue(queue));
+        self.outbox.push(Action::ReadQueue);
         if found_profile != Some((self.profile.clone(), self.priority)) {
-            actions.push(Action::Update(queue.data(&self.profile, self.priority)));
+            self.update_znode();
         }
-        (Phase::InSession(session, Stage::InQueue(queue)), actions)
     }
 
     /// Returns the own profile under a revision by which the others take it for newer than the one found, if it differs.
@@ -89,121 +82,100 @@ impl Member {
     }
 
     /// Of what the session owned, the claim may still stand, and goes only with the session.
-    pub(super) fn on_no_ticket_found(phase: Phase) -> Next {
-        match phase {
-            Phase::InSession(_, Stage::FindingTicket) => rejoin(),
-            phase => stay(phase),
+    pub(super) fn on_no_ticket_found(&mut self) {
+        if let Phase::InSession(_, Stage::FindingTicket) = self.phase {
+            self.rejoin();
         }
     }
 
-    pub(super) fn on_session_resumed(
-        &self,
-        phase: Phase,
-        timeout: Duration,
-        sent_at: Moment,
-        now: Moment,
-    ) -> Next {
-        let Phase::InSession(session, stage) = phase else { return stay(phase) };
+    pub(super) fn on_session_resumed(&mut self, timeout: Duration, sent_at: Moment, now: Moment) {
+        let Some(session) = self.phase.session_mut() else { return };
         match session.resumed(timeout, sent_at, now) {
-            Some(session) => stay(Phase::InSession(session, stage)),
+            Some(resumed) => *session = resumed,
             None => self.become_too_short(now),
         }
     }
 
     /// A leader holds to the end of its lease, and further if its session is resumed in time.
-    pub(super) fn on_disconnected(phase: Phase) -> Next {
-        let is_first = phase.in_queue().is_some_and(|(_, queue)| queue.contender.is_first());
+    pub(super) fn on_disconnected(&mut self) {
+        let is_first = self.phase.in_queue().is_some_and(|(_, queue)| queue.contender.is_first());
         // Without leases, it leads only while it is connected.
-        if cfg!(bellwether_without_lease) && is_first { rejoin() } else { stay(phase) }
-    }
-
-    pub(super) fn on_session_lost(phase: Phase) -> Next {
-        match phase {
-            Phase::Stopped | Phase::Withdrawn | Phase::SessionTooShort { .. } => stay(phase),
-            Phase::NoSession | Phase::InSession(..) => {
-                (Phase::NoSession, vec![Action::OpenSession])
-            }
+        if cfg!(bellwether_without_lease) && is_first {
+            self.rejoin();
         }
     }
 
-    pub(super) fn on_joined(&self, phase: Phase, ticket: Ticket) -> Next {
-        let Phase::InSession(session, Stage::Joining { profile, priority }) = phase else {
-            return stay(phase);
-        };
-        let queue = InQueue::joined(ticket);
-        let mut actions = vec![Action::ReadQueue];
-        if (profile, priority) != (self.profile.clone(), self.priority) {
-            actions.push(Action::Update(queue.data(&self.profile, self.priority)));
-        }
-        (Phase::InSession(session, Stage::InQueue(queue)), actions)
-    }
-
-    pub(super) fn on_ticket_lost(&self, phase: Phase, lost: Ticket) -> Next {
-        match phase {
-            // The claim znode goes only with the session.
-            Phase::InSession(_, Stage::InQueue(queue))
-                if queue.contender.ticket() == lost
-                    && (queue.contender.is_first() || queue.may_own_claim) =>
-            {
-                rejoin()
-            }
-            Phase::InSession(mut session, Stage::InQueue(queue))
-                if queue.contender.ticket() == lost =>
-            {
-                session.forget_heartbeat();
-                self.join(session)
-            }
-            phase => stay(phase),
+    pub(super) fn on_session_lost(&mut self) {
+        if let Phase::NoSession | Phase::InSession(..) = self.phase {
+            self.phase = Phase::NoSession;
+            self.outbox.push(Action::OpenSession);
         }
     }
 
-    pub(super) fn on_queue_read(&self, phase: Phase, read: Queue, now: Moment) -> Next {
-        match phase {
-            Phase::InSession(session, Stage::KeptOut { .. }) => {
+    pub(super) fn on_joined(&mut self, ticket: Ticket) {
+        let Phase::InSession(_, stage) = &mut self.phase else { return };
+        let Stage::Joining { profile, priority } = stage else { return };
+        let is_outdated = (&*profile, *priority) != (&self.profile, self.priority);
+        *stage = Stage::InQueue(InQueue::joined(ticket));
+        self.outbox.push(Action::ReadQueue);
+        if is_outdated {
+            self.update_znode();
+        }
+    }
+
+    pub(super) fn on_ticket_lost(&mut self, lost: Ticket) {
+        let Some((session, queue)) = self.phase.in_queue_mut() else { return };
+        if queue.contender.ticket() != lost {
+            return;
+        }
+        // The claim znode goes only with the session.
+        if queue.contender.is_first() || queue.may_own_claim {
+            return self.rejoin();
+        }
+        session.forget_heartbeat();
+        let session = *session;
+        self.join(session);
+    }
+
+    pub(super) fn on_queue_read(&mut self, read: Queue, now: Moment) {
+        match &mut self.phase {
+            Phase::InSession(session, Stage::KeptOut { recheck_at }) => {
                 let delay = self.lease_policy.margins.recheck_delay(session.id());
-                let stage = Stage::KeptOut { recheck_at: Some(now.after(delay)) };
-                stay(Phase::InSession(session, stage))
+                *recheck_at = Some(now.after(delay));
             }
-            Phase::InSession(session, Stage::InQueue(queue)) if !queue.contender.is_first() => {
-                self.locate(session, queue, read, now)
+            Phase::InSession(_, Stage::InQueue(queue)) if !queue.contender.is_first() => {
+                self.locate(read, now);
             }
-            phase => stay(phase),
+            _ => {}
         }
     }
 
     /// Leaves the queue while contenders of another order stand in the path, and joins when they are gone. Each of the two
     /// orders would have a first.
-    pub(super) fn on_foreign(&mut self, phase: Phase, keep_out: bool, now: Moment) -> Next {
+    pub(super) fn on_foreign(&mut self, keep_out: bool, now: Moment) {
         self.kept_out = keep_out;
-        match phase {
+        match self.phase {
             Phase::InSession(
                 _,
                 Stage::Joining { .. } | Stage::FindingTicket | Stage::InQueue(_),
-            ) if keep_out => rejoin(),
-            phase @ (Phase::Stopped
-            | Phase::Withdrawn
-            | Phase::NoSession
-            | Phase::SessionTooShort { .. }
-            | Phase::InSession(..)) => self.return_to_queue(phase, now),
+            ) if keep_out => self.rejoin(),
+            _ => self.return_to_queue(now),
         }
     }
 
-    fn locate(
-        &self,
-        mut session: LeasedSession,
-        mut queue: InQueue,
-        read: Queue,
-        now: Moment,
-    ) -> Next {
+    fn locate(&mut self, read: Queue, now: Moment) {
+        let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         match queue.contender.on_queue_read(read) {
-            Located::Ignored => stay(Phase::InSession(session, Stage::InQueue(queue))),
-            Located::First => self.become_candidate(session, queue, now),
-            Located::Missing if queue.may_own_claim => rejoin(),
-            Located::Missing => self.join(session),
+            Located::Ignored => {}
+            Located::First => self.become_candidate(now),
+            Located::Missing if queue.may_own_claim => self.rejoin(),
+            Located::Missing => {
+                let session = *session;
+                self.join(session);
+            }
             Located::Behind { watch, head } => {
-                queue.leader = queue.leader.retain_if(|leader| leader >= head);
-                let mut actions = Vec::with_capacity(2);
-                actions.extend(watch.map(Action::WatchPredecessor));
+                queue.leader.retain_if(|leader| leader >= head);
+                self.outbox.extend(watch.map(Action::WatchPredecessor));
                 // An earlier announcement of the predecessor may have been skipped, and it is read again only when it
                 // changes. Others than the standby ask the head with each heartbeat.
                 let will_ask =
@@ -211,30 +183,32 @@ impl Member {
                 let will_hear = watch == Some(head) || will_ask;
                 if !will_hear {
                     session.heartbeat_sent(now);
-                    actions.push(Action::ReadHead { head, prove: false, sent_at: now });
+                    self.outbox.push(Action::ReadHead { head, prove: false, sent_at: now });
                 } else if queue.contender.is_standby() {
-                    actions.extend(queue.prove_standby(&mut session, now));
+                    self.outbox.extend(queue.prove_standby(session, now));
                 }
-                (Phase::InSession(session, Stage::InQueue(queue)), actions)
             }
         }
     }
 
     /// Creates the own znode. It announces no leader yet.
-    pub(super) fn join(&self, session: LeasedSession) -> Next {
+    pub(super) fn join(&mut self, session: LeasedSession) {
         let profile = self.profile.clone();
         let priority = self.priority;
         let data = ZnodeData { priority, ..ZnodeData::of(profile.clone()) };
-        (Phase::InSession(session, Stage::Joining { profile, priority }), vec![Action::Join(data)])
+        self.phase = Phase::InSession(session, Stage::Joining { profile, priority });
+        self.outbox.push(Action::Join(data));
     }
 
-    /// After a long wait without heartbeats the session could not carry a lease at once: then another is opened.
-    pub(super) fn join_after_wait(&self, session: LeasedSession, now: Moment) -> Next {
-        if session.is_unbroken(now) { self.join(session) } else { rejoin() }
+    /// Leaves the queue with this session, and joins it again at the tail with another.
+    pub(super) fn rejoin(&mut self) {
+        self.phase = Phase::NoSession;
+        self.outbox.extend([Action::CloseSession, Action::OpenSession]);
     }
 
-    fn become_too_short(&self, now: Moment) -> Next {
+    fn become_too_short(&mut self, now: Moment) {
         let retry_at = now.after(10 * self.lease_policy.margins.heartbeat);
-        (Phase::SessionTooShort { retry_at }, vec![Action::CloseSession])
+        self.phase = Phase::SessionTooShort { retry_at };
+        self.outbox.push(Action::CloseSession);
     }
 }

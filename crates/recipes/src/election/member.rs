@@ -1,12 +1,13 @@
 //! One member: where it is, what it does about each event, and what it does when commanded.
 
-use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
+use super::phase::{Phase, Stage};
 use super::preemption::Preemption;
 use super::{Action, Command, Event, Policy, Priority, Profile, Standing};
 use crate::lease::LeasePolicy;
-use crate::session::{Duty, LeasedSession};
+use crate::session::Duty;
 use crate::{FencingToken, Moment, Sequence, SessionRecord};
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub struct Member {
     pub(super) phase: Phase,
     /// Grows with each change of what may be published; `None` until the member, or a process before it, has joined.
     pub(super) index: Option<u64>,
+    /// The actions of the event that is being taken, in their order.
+    pub(super) outbox: Vec<Action>,
 }
 
 impl Member {
@@ -53,6 +56,7 @@ impl Member {
             preemption: Preemption::default(),
             phase: Phase::NoSession,
             index: None,
+            outbox: vec![],
         }
     }
 
@@ -94,10 +98,9 @@ impl Member {
     /// Takes one event at one moment, and returns what is to be done about it, in this order.
     pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
         let announced = self.announced();
-        let phase = std::mem::replace(&mut self.phase, Phase::Stopped);
-        let (phase, mut actions) = self.transition(phase, now, event);
-        self.phase = phase;
-        actions.extend(self.show_readiness(now));
+        self.on_event(now, event);
+        self.show_readiness(now);
+        let mut actions = mem::take(&mut self.outbox);
         if !self.relays {
             actions.retain(|action| !matches!(action, Action::Update(_)));
         }
@@ -161,187 +164,182 @@ impl Member {
         next.max(first)
     }
 
-    fn transition(&mut self, phase: Phase, now: Moment, event: Event) -> Next {
+    fn on_event(&mut self, now: Moment, event: Event) {
         match event {
             Event::SessionOpened { session, timeout, sent_at } => {
-                self.on_session_opened(phase, session, timeout, sent_at, now)
+                self.on_session_opened(session, timeout, sent_at, now);
             }
             Event::SessionTakenOver { record, timeout, sent_at } => {
-                self.on_session_taken_over(phase, record, timeout, sent_at, now)
+                self.on_session_taken_over(record, timeout, sent_at, now);
             }
-            Event::TicketFound { ticket, data } => self.on_ticket_found(phase, ticket, data, now),
-            Event::NoTicketFound => Self::on_no_ticket_found(phase),
-            Event::Disconnected => Self::on_disconnected(phase),
+            Event::TicketFound { ticket, data } => self.on_ticket_found(ticket, data, now),
+            Event::NoTicketFound => self.on_no_ticket_found(),
+            Event::Disconnected => self.on_disconnected(),
             Event::SessionResumed { timeout, sent_at } => {
-                self.on_session_resumed(phase, timeout, sent_at, now)
+                self.on_session_resumed(timeout, sent_at, now);
             }
-            Event::SessionLost => Self::on_session_lost(phase),
-            Event::Joined(ticket) => self.on_joined(phase, ticket),
-            Event::TicketLost(ticket) => self.on_ticket_lost(phase, ticket),
-            Event::QueueRead(queue) => self.on_queue_read(phase, queue, now),
+            Event::SessionLost => self.on_session_lost(),
+            Event::Joined(ticket) => self.on_joined(ticket),
+            Event::TicketLost(ticket) => self.on_ticket_lost(ticket),
+            Event::QueueRead(queue) => self.on_queue_read(queue, now),
             Event::PredecessorRead { predecessor, announcement } => {
-                self.on_predecessor_read(phase, predecessor, announcement, now)
+                self.on_predecessor_read(predecessor, announcement, now);
             }
             Event::PredecessorGone { predecessor, token } => {
-                self.on_predecessor_gone(phase, predecessor, token, now)
+                self.on_predecessor_gone(predecessor, token, now);
             }
             Event::HeadRead { head, announcement, sent_at } => {
-                self.on_head_read(phase, head, announcement, sent_at, now)
+                self.on_head_read(head, announcement, sent_at, now);
             }
-            Event::HeadGone { head, sent_at } => self.on_head_gone(phase, head, sent_at, now),
-            Event::Foreign { keep_out } => self.on_foreign(phase, keep_out, now),
-            Event::OfferRead(offer) => self.on_offer_read(phase, offer),
-            Event::TargetRead { target, accepted } => Self::on_target_read(phase, target, accepted),
-            Event::TargetGone { target } => Self::on_target_gone(phase, target),
-            Event::PrioritiesRead(members) => self.on_priorities_read(phase, &members, now),
-            Event::Committed { sent_at } => self.on_committed(phase, sent_at, now),
-            Event::ClaimRefused { holder, sent_at } => {
-                self.on_claim_refused(phase, holder, sent_at, now)
-            }
-            Event::Woke => self.on_woke(phase, now),
-            Event::Command(command) => self.on_command(phase, command, now),
-            Event::Stop => (Phase::Stopped, vec![Action::CloseSession]),
+            Event::HeadGone { head, sent_at } => self.on_head_gone(head, sent_at, now),
+            Event::Foreign { keep_out } => self.on_foreign(keep_out, now),
+            Event::OfferRead(offer) => self.on_offer_read(offer),
+            Event::TargetRead { target, accepted } => self.on_target_read(target, accepted),
+            Event::TargetGone { target } => self.on_target_gone(target),
+            Event::PrioritiesRead(members) => self.on_priorities_read(&members, now),
+            Event::Committed { sent_at } => self.on_committed(sent_at, now),
+            Event::ClaimRefused { holder, sent_at } => self.on_claim_refused(holder, sent_at, now),
+            Event::Woke => self.on_woke(now),
+            Event::Command(command) => self.on_command(command, now),
+            Event::Stop => self.close(Phase::Stopped),
         }
     }
 
-    fn on_woke(&mut self, phase: Phase, now: Moment) -> Next {
-        match phase {
-            Phase::SessionTooShort { retry_at } if retry_at <= now => {
-                (Phase::NoSession, vec![Action::OpenSession])
-            }
-            Phase::InSession(session, Stage::KeptOut { recheck_at: Some(at) }) if at <= now => {
-                let stage = Stage::KeptOut { recheck_at: None };
-                (Phase::InSession(session, stage), vec![Action::ReadQueue])
+    fn on_woke(&mut self, now: Moment) {
+        match &mut self.phase {
+            Phase::SessionTooShort { retry_at } if *retry_at <= now => self.open_session(),
+            Phase::InSession(_, Stage::KeptOut { recheck_at })
+                if recheck_at.is_some_and(|at| at <= now) =>
+            {
+                *recheck_at = None;
+                self.outbox.push(Action::ReadQueue);
             }
             Phase::InSession(session, Stage::InQueue(queue)) => {
                 let holds_no_more =
                     queue.contender.way().is_some() && session.lease_left(now).is_none();
-                match holds_no_more {
-                    true => rejoin(),
-                    false
-                        if queue
-                            .transfer
-                            .as_ref()
-                            .is_some_and(|transfer| transfer.is_over(now)) =>
-                    {
-                        self.end_transfer(session, queue)
-                    }
-                    false => self.send_heartbeat(session, queue, now),
+                if holds_no_more {
+                    self.rejoin();
+                } else if queue.transfer.as_ref().is_some_and(|transfer| transfer.is_over(now)) {
+                    self.end_transfer();
+                } else {
+                    self.send_heartbeat(now);
                 }
             }
-            phase => stay(phase),
+            _ => {}
         }
     }
 
     /// Sends the next heartbeat, if it is due.
-    fn send_heartbeat(&mut self, mut session: LeasedSession, queue: InQueue, now: Moment) -> Next {
+    fn send_heartbeat(&mut self, now: Moment) {
+        let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let ticket = queue.contender.ticket().sequence;
         let due = queue
             .contender
             .duty()
             .filter(|duty| session.heartbeat_due(ticket, *duty).is_some_and(|due| due <= now));
-        let unlisted = queue.ask_for_unlisted(now);
-        let actions = match due {
-            None => vec![],
-            Some(_) if unlisted.is_some() => unlisted.into_iter().collect(),
-            Some(Duty::Wait) => return Self::poll_head(session, queue, now),
-            Some(Duty::Hold) if queue.contender.is_refused() => {
-                vec![queue.renew(now), Action::ReadQueue]
-            }
-            Some(Duty::Hold) => {
-                let mut actions = vec![queue.renew(now)];
-                actions.extend(self.read_beside(&session, &queue, now));
-                actions
-            }
-            Some(Duty::StandBy) => vec![queue.renew(now)],
-        };
-        if due.is_some() {
+        let Some(duty) = due else { return };
+        if let Some(unlisted) = queue.ask_for_unlisted(now) {
             session.heartbeat_sent(now);
+            return self.outbox.push(unlisted);
         }
-        (Phase::InSession(session, Stage::InQueue(queue)), actions)
+        if duty == Duty::Wait {
+            return self.poll_head(now);
+        }
+        session.heartbeat_sent(now);
+        self.outbox.push(queue.renew(now));
+        if duty == Duty::Hold {
+            if queue.contender.is_refused() {
+                self.outbox.push(Action::ReadQueue);
+            } else {
+                self.read_after_renewal(now);
+            }
+        }
     }
 
-    fn on_command(&mut self, phase: Phase, command: Command, now: Moment) -> Next {
+    fn on_command(&mut self, command: Command, now: Moment) {
         match command {
-            Command::Resign => match phase.in_queue() {
-                Some((_, queue)) if queue.contender.way().is_some() => rejoin(),
-                Some(_) | None => stay(phase),
-            },
-            Command::Transfer { target, until } => self.on_transfer(phase, target, until, now),
-            Command::HandOver(offer) => Self::hand_over(phase, offer),
-            Command::CancelTransfer(offer) => self.cancel_transfer(phase, offer),
-            Command::Preempt { until } => self.on_preempt(phase, until, now),
+            Command::Resign => {
+                let in_queue = self.phase.in_queue();
+                if in_queue.is_some_and(|(_, queue)| queue.contender.way().is_some()) {
+                    self.rejoin();
+                }
+            }
+            Command::Transfer { target, until } => self.offer(target, until, false, now),
+            Command::HandOver(offer) => self.hand_over(offer),
+            Command::CancelTransfer(offer) => self.cancel_transfer(offer),
+            Command::Preempt { until } => self.preempt(until, now),
             Command::Pause => {
                 self.paused = true;
-                Self::withdraw(phase)
+                self.withdraw();
             }
             Command::Resume => {
                 self.paused = false;
-                self.return_to_queue(phase, now)
+                self.return_to_queue(now);
             }
             Command::ReportHealth { healthy: true } => {
                 self.unhealthy = false;
-                self.return_to_queue(phase, now)
+                self.return_to_queue(now);
             }
-            Command::ReportHealth { healthy: false } if self.unhealthy => stay(phase),
             Command::ReportHealth { healthy: false } => {
                 self.unhealthy = true;
-                Self::withdraw(phase)
+                self.withdraw();
             }
-            Command::UpdateProfile { address, labels } => {
-                self.update_profile(phase, address, labels)
-            }
-            Command::SetPriority(priority) => self.set_priority(phase, priority),
+            Command::UpdateProfile { address, labels } => self.update_profile(address, labels),
+            Command::SetPriority(priority) => self.set_priority(priority),
         }
     }
 
-    fn withdraw(phase: Phase) -> Next {
-        match phase {
-            Phase::Stopped | Phase::Withdrawn => stay(phase),
-            Phase::NoSession | Phase::SessionTooShort { .. } | Phase::InSession(..) => {
-                (Phase::Withdrawn, vec![Action::CloseSession])
-            }
+    fn withdraw(&mut self) {
+        if !matches!(self.phase, Phase::Stopped | Phase::Withdrawn) {
+            self.close(Phase::Withdrawn);
         }
+    }
+
+    fn close(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.outbox.push(Action::CloseSession);
+    }
+
+    fn open_session(&mut self) {
+        self.phase = Phase::NoSession;
+        self.outbox.push(Action::OpenSession);
     }
 
     /// Joins again, unless it is still paused, kept out or unhealthy.
-    pub(super) fn return_to_queue(&self, phase: Phase, now: Moment) -> Next {
-        match phase {
-            Phase::Withdrawn if !(self.paused || self.unhealthy) => {
-                (Phase::NoSession, vec![Action::OpenSession])
-            }
+    pub(super) fn return_to_queue(&mut self, now: Moment) {
+        match self.phase {
+            Phase::Withdrawn if !(self.paused || self.unhealthy) => self.open_session(),
             Phase::InSession(session, Stage::KeptOut { .. }) if !self.kept_out => {
-                self.join_after_wait(session, now)
+                // After a long wait without heartbeats the session could not carry a lease at once.
+                if session.is_unbroken(now) { self.join(session) } else { self.rejoin() }
             }
-            phase => stay(phase),
+            _ => {}
         }
     }
 
     /// Writes the new profile into the own znode. It costs no place in the queue, and a leader keeps its token.
-    fn update_profile(
-        &mut self,
-        phase: Phase,
-        address: Option<String>,
-        labels: BTreeMap<String, String>,
-    ) -> Next {
+    fn update_profile(&mut self, address: Option<String>, labels: BTreeMap<String, String>) {
         if self.profile.address == address && self.profile.labels == labels {
-            return stay(phase);
+            return;
         }
         let id = self.profile.id.clone();
         let revision = self.profile.revision + 1;
         self.profile = Arc::new(Profile { id, address, labels, revision });
-        // A member that joins later, or is joining, writes it then.
-        let update = phase
-            .in_queue()
-            .map(|(_, queue)| Action::Update(queue.data(&self.profile, self.priority)));
-        (phase, update.into_iter().collect())
+        self.update_znode();
+    }
+
+    /// Writes into the own znode what it is to say now. A member that joins later, or is joining, writes it then.
+    pub(super) fn update_znode(&mut self) {
+        if let Some((_, queue)) = self.phase.in_queue() {
+            self.outbox.push(Action::Update(queue.data(&self.profile, self.priority)));
+        }
     }
 
     /// Writes into the own znode whether this member could lead at the notification, when that has changed. A short
     /// lease has enough left only for a while after each heartbeat: so what was ready is shown to be until the lease ends,
     /// lest each heartbeat cost two more writes.
-    fn show_readiness(&mut self, now: Moment) -> Option<Action> {
-        let Phase::InSession(session, Stage::InQueue(queue)) = &mut self.phase else { return None };
+    fn show_readiness(&mut self, now: Moment) {
+        let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let has_lease = match queue.ready_shown {
             true => session.lease_left(now).is_some(),
             false => session.has_enough_lease(now),
@@ -349,10 +347,10 @@ impl Member {
         let ready = queue.contender.is_standby() && has_lease;
         let accepts = ready && queue.offered.is_some();
         if (ready, accepts) == (queue.ready_shown, queue.accepts) || queue.contender.is_first() {
-            return None;
+            return;
         }
         queue.ready_shown = ready;
         queue.accepts = accepts;
-        Some(Action::Update(queue.data(&self.profile, self.priority)))
+        self.update_znode();
     }
 }

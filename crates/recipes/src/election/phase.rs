@@ -71,22 +71,24 @@ pub(super) struct InQueue {
     pub(super) may_own_claim: bool,
 }
 
-pub(super) type Next = (Phase, Vec<super::Action>);
-
-/// Nothing follows: the event does not concern this phase, or answers a question that is no longer asked.
-pub(super) fn stay(phase: Phase) -> Next {
-    (phase, vec![])
-}
-
-/// Leaves the queue with this session, and joins it again at the tail with another.
-pub(super) fn rejoin() -> Next {
-    (Phase::NoSession, vec![super::Action::CloseSession, super::Action::OpenSession])
-}
-
 impl Phase {
     pub(super) fn in_queue(&self) -> Option<(&LeasedSession, &InQueue)> {
         match self {
             Self::InSession(session, Stage::InQueue(queue)) => Some((session, queue)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn in_queue_mut(&mut self) -> Option<(&mut LeasedSession, &mut InQueue)> {
+        match self {
+            Self::InSession(session, Stage::InQueue(queue)) => Some((session, queue)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn session_mut(&mut self) -> Option<&mut LeasedSession> {
+        match self {
+            Self::InSession(session, _) => Some(session),
             _ => None,
         }
     }

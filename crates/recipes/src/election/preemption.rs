@@ -7,9 +7,8 @@
 //! The wait for a member is doubled for each of its last terms that were shorter than the wait, and for each transfer by
 //! priority in this term that came to nothing.
 
-use super::phase::{InQueue, Next, Phase, Stage, stay};
+use super::phase::InQueue;
 use super::{Action, Announcement, Member};
-use crate::session::LeasedSession;
 use crate::{FencingToken, MemberId, Moment, Sequence};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -127,17 +126,11 @@ impl Member {
         wait.map(|wait| wait.max(MIN_WAIT * self.lease_policy.margins.heartbeat))
     }
 
-    pub(super) fn on_priorities_read(
-        &self,
-        mut phase: Phase,
-        members: &[MemberPriority],
-        now: Moment,
-    ) -> Next {
-        let Phase::InSession(_, Stage::InQueue(queue)) = &mut phase else { return stay(phase) };
+    pub(super) fn on_priorities_read(&mut self, members: &[MemberPriority], now: Moment) {
+        let wait = self.preemption_wait();
+        let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         let known = queue.preferred.take();
-        let Some(wait) = self.preemption_wait().filter(|_| queue.contender.way().is_some()) else {
-            return stay(phase);
-        };
+        let Some(wait) = wait.filter(|_| queue.contender.way().is_some()) else { return };
         let own = queue.contender.ticket().sequence;
         let higher =
             members.iter().filter(|other| other.member > own && other.priority > self.priority);
@@ -151,35 +144,27 @@ impl Member {
             let is_due = since.after(wait.saturating_mul(1 << doublings)) <= now;
             queue.preferred = Some(Preferred { member: *member, since, is_due });
         }
-        stay(phase)
     }
 
     /// Offers leadership to the preferred member, if it is time for that and no other transfer is under way.
-    pub(super) fn on_preempt(&self, phase: Phase, until: Moment, now: Moment) -> Next {
-        let preferred = phase.in_queue().and_then(|(_, queue)| queue.due_preemption());
-        let Some(member) = preferred else { return stay(phase) };
-        let (mut phase, actions) = self.on_transfer(phase, member, until, now);
-        if let Phase::InSession(_, Stage::InQueue(queue)) = &mut phase
-            && let Some(transfer) = &mut queue.transfer
-        {
-            transfer.is_preemption = true;
+    pub(super) fn preempt(&mut self, until: Moment, now: Moment) {
+        let preferred = self.phase.in_queue().and_then(|(_, queue)| queue.due_preemption());
+        if let Some(member) = preferred {
+            self.offer(member, until, true, now);
         }
-        (phase, actions)
     }
 
     /// Writes another priority into the own znode. It costs no place in the queue.
-    pub(super) fn set_priority(&mut self, mut phase: Phase, priority: Priority) -> Next {
+    pub(super) fn set_priority(&mut self, priority: Priority) {
         if self.priority == priority {
-            return stay(phase);
+            return;
         }
         self.priority = priority;
-        let mut actions = vec![];
-        if let Phase::InSession(_, Stage::InQueue(queue)) = &mut phase {
+        if let Some((_, queue)) = self.phase.in_queue_mut() {
             // Whether another one is preferred depends on it.
             queue.preferred = None;
-            actions.push(Action::Update(queue.data(&self.profile, self.priority)));
         }
-        (phase, actions)
+        self.update_znode();
     }
 
     /// Notes who leads, where that bears on the wait for a preferred member.
@@ -189,35 +174,31 @@ impl Member {
         }
     }
 
-    /// Counts a preemption that came to nothing: the next one has to wait for longer.
-    pub(super) fn end_preemption(queue: &mut InQueue) {
-        if queue.transfer.as_ref().is_some_and(|transfer| transfer.is_preemption) {
-            queue.failed_preemptions = queue.failed_preemptions.saturating_add(1);
-        }
-        queue.preferred = None;
-    }
-
-    /// Returns what a leader reads behind its renewal: the target of a transfer with each one, else the priorities, about
-    /// three times in a session timeout.
-    pub(super) fn read_beside(
-        &mut self,
-        session: &LeasedSession,
-        queue: &InQueue,
-        now: Moment,
-    ) -> Option<Action> {
+    /// Reads, behind a leader's renewal, the target of a transfer with each one, else the priorities, about three times in a
+    /// session timeout.
+    pub(super) fn read_after_renewal(&mut self, now: Moment) {
+        let Some((session, queue)) = self.phase.in_queue() else { return };
         if let Some(transfer) = &queue.transfer {
-            return Some(Action::ReadTarget(transfer.offer.target));
+            return self.outbox.push(Action::ReadTarget(transfer.offer.target));
         }
-        self.preemption_wait()?;
-        if self.preemption.read_at.is_some_and(|at| now < at.after(session.timeout() / 3)) {
-            return None;
+        let interval = session.timeout() / 3;
+        let is_due = self.preemption.read_at.is_none_or(|at| at.after(interval) <= now);
+        if is_due && self.preemption_wait().is_some() {
+            self.preemption.read_at = Some(now);
+            self.outbox.push(Action::ReadPriorities);
         }
-        self.preemption.read_at = Some(now);
-        Some(Action::ReadPriorities)
     }
 }
 
 impl InQueue {
+    /// Counts a preemption that came to nothing: the next one has to wait for longer.
+    pub(super) fn end_preemption(&mut self) {
+        if self.transfer.as_ref().is_some_and(|transfer| transfer.is_preemption) {
+            self.failed_preemptions = self.failed_preemptions.saturating_add(1);
+        }
+        self.preferred = None;
+    }
+
     /// Returns the member to which this one, which leads, is to transfer leadership now.
     pub(super) fn due_preemption(&self) -> Option<Sequence> {
         let due = self.preferred.filter(|preferred| preferred.is_due && self.transfer.is_none());

@@ -9,9 +9,7 @@
 //! Until it leaves, the leader leads as ever. So a transfer that comes to nothing costs those between their places, and
 //! no more. That the target is ready is not read from a mark of before the offer: the target may have lost its connection since.
 
-use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
 use super::{Action, Member};
-use crate::session::LeasedSession;
 use crate::{FencingToken, Moment, Sequence, Ticket};
 
 /// That a leader would hand over.
@@ -55,112 +53,95 @@ pub enum TransferTarget {
 
 impl Member {
     /// Makes an offer, if this member leads. A member ahead, or itself, cannot be the target.
-    pub(super) fn on_transfer(
-        &self,
-        phase: Phase,
+    pub(super) fn offer(
+        &mut self,
         target: Sequence,
         until: Moment,
+        is_preemption: bool,
         now: Moment,
-    ) -> Next {
+    ) {
         if !self.relays {
-            return stay(phase);
+            return;
         }
-        let Phase::InSession(session, Stage::InQueue(mut queue)) = phase else {
-            return stay(phase);
-        };
+        let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let Ticket { sequence: own, token: leader } = queue.contender.ticket();
-        if queue.contender.holds(&session, now).is_none() || target <= own {
-            return stay(Phase::InSession(session, Stage::InQueue(queue)));
+        if queue.contender.holds(session, now).is_none() || target <= own {
+            return;
         }
         // A process that goes on with this term after a restart must not make the same offer again.
         let number = u64::try_from(now.0.as_nanos()).unwrap_or(u64::MAX);
-        let offer = Offer { leader, target, number };
         queue.transfer = Some(Box::new(OngoingTransfer {
-            offer,
+            offer: Offer { leader, target, number },
             until,
             seen: TransferTarget::Awaited,
-            is_preemption: false,
+            is_preemption,
         }));
-        let update = Action::Update(queue.data(&self.profile, self.priority));
-        let phase = Phase::InSession(session, Stage::InQueue(queue));
-        (phase, vec![update, Action::ReadTarget(target)])
+        self.update_znode();
+        self.outbox.push(Action::ReadTarget(target));
     }
 
     /// Leaves the queue to the target, if that has accepted this offer. Otherwise it leads on: the target may have gone while
     /// the application ended its work.
-    pub(super) fn hand_over(phase: Phase, offer: Offer) -> Next {
-        let transfer = phase.in_queue().and_then(|(_, queue)| queue.transfer.as_deref());
-        match transfer {
-            Some(transfer) if transfer.offer == offer && transfer.seen == TransferTarget::Ready => {
-                rejoin()
-            }
-            _ => stay(phase),
+    pub(super) fn hand_over(&mut self, offer: Offer) {
+        let transfer = self.phase.in_queue().and_then(|(_, queue)| queue.transfer.as_deref());
+        if transfer.is_some_and(|transfer| {
+            transfer.offer == offer && transfer.seen == TransferTarget::Ready
+        }) {
+            self.rejoin();
         }
     }
 
-    pub(super) fn cancel_transfer(&self, phase: Phase, offer: Offer) -> Next {
-        let Phase::InSession(session, Stage::InQueue(queue)) = phase else {
-            return stay(phase);
-        };
-        match queue.transfer.as_ref().is_some_and(|transfer| transfer.offer == offer) {
-            true => self.end_transfer(session, queue),
-            false => stay(Phase::InSession(session, Stage::InQueue(queue))),
+    pub(super) fn cancel_transfer(&mut self, offer: Offer) {
+        let Some((_, queue)) = self.phase.in_queue() else { return };
+        if queue.transfer.as_ref().is_some_and(|transfer| transfer.offer == offer) {
+            self.end_transfer();
         }
     }
 
     /// Continues to lead, and withdraws the offer.
-    pub(super) fn end_transfer(&self, session: LeasedSession, mut queue: InQueue) -> Next {
-        Self::end_preemption(&mut queue);
+    pub(super) fn end_transfer(&mut self) {
+        let Some((_, queue)) = self.phase.in_queue_mut() else { return };
+        queue.end_preemption();
         queue.transfer = None;
-        let update = Action::Update(queue.data(&self.profile, self.priority));
-        (Phase::InSession(session, Stage::InQueue(queue)), vec![update])
+        self.update_znode();
     }
 
-    pub(super) fn on_target_read(phase: Phase, target: Sequence, accepted: Option<Offer>) -> Next {
-        Self::note_target(phase, target, |offer| match accepted == Some(offer) {
+    pub(super) fn on_target_read(&mut self, target: Sequence, accepted: Option<Offer>) {
+        let Some(transfer) = self.transfer_to(target) else { return };
+        transfer.seen = match accepted == Some(transfer.offer) {
             true => TransferTarget::Ready,
             false => TransferTarget::Awaited,
-        })
+        };
     }
 
-    pub(super) fn on_target_gone(phase: Phase, target: Sequence) -> Next {
-        Self::note_target(phase, target, |_| TransferTarget::Gone)
+    pub(super) fn on_target_gone(&mut self, target: Sequence) {
+        let Some(transfer) = self.transfer_to(target) else { return };
+        transfer.seen = TransferTarget::Gone;
     }
 
-    fn note_target(
-        mut phase: Phase,
-        target: Sequence,
-        seen: impl Fn(Offer) -> TransferTarget,
-    ) -> Next {
-        if let Phase::InSession(_, Stage::InQueue(queue)) = &mut phase
-            && let Some(transfer) = &mut queue.transfer
-            && transfer.offer.target == target
-        {
-            transfer.seen = seen(transfer.offer);
-        }
-        stay(phase)
+    fn transfer_to(&mut self, target: Sequence) -> Option<&mut OngoingTransfer> {
+        let (_, queue) = self.phase.in_queue_mut()?;
+        queue.transfer.as_deref_mut().filter(|transfer| transfer.offer.target == target)
     }
 
     /// Notes the offer of the member right ahead. For another target it makes way: once for each, since the target's znode may
     /// be gone, or never have been.
-    pub(super) fn on_offer_read(&mut self, phase: Phase, offer: Offer) -> Next {
-        let Phase::InSession(session, Stage::InQueue(mut queue)) = phase else {
-            return stay(phase);
-        };
+    pub(super) fn on_offer_read(&mut self, offer: Offer) {
+        let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         let own = queue.contender.ticket().sequence;
         let ahead = queue.contender.predecessors();
-        if ahead.is_some_and(|predecessors| {
+        if !ahead.is_some_and(|predecessors| {
             predecessors.is_only_the_head() && predecessors.is_right_behind(offer.leader)
         }) {
-            if offer.target == own {
-                // That an earlier offer was accepted is not believed of this one: it must be written again.
-                queue.accepts &= queue.offered.as_deref() == Some(&offer);
-                queue.offered = Some(Box::new(offer));
-            } else if offer.target > own && self.made_way != Some((offer.leader, offer.target)) {
-                self.made_way = Some((offer.leader, offer.target));
-                return rejoin();
-            }
+            return;
         }
-        stay(Phase::InSession(session, Stage::InQueue(queue)))
+        if offer.target == own {
+            // That an earlier offer was accepted is not believed of this one: it must be written again.
+            queue.accepts &= queue.offered.as_deref() == Some(&offer);
+            queue.offered = Some(Box::new(offer));
+        } else if offer.target > own && self.made_way != Some((offer.leader, offer.target)) {
+            self.made_way = Some((offer.leader, offer.target));
+            self.rejoin();
+        }
     }
 }
