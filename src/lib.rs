@@ -19,6 +19,7 @@
 //! - [`status`]: the snapshot that the runner publishes, and the requests that it takes.
 //! - [`transfer`]: moves leadership to a chosen member, by the runner's commands.
 //! - [`preemption`]: moves leadership to a member of higher priority, when the election says that it is time.
+//! - [`problems`]: the problems of this member, each with its start, for `/status`, the page and the log.
 //! - [`own_state`]: tells what is wrong with this member, in its own znode.
 //! - [`znode_names`]: how members' znodes are named.
 //! - [`holdings`]: the channels between the runner of locks and barriers and those who ask for them.
@@ -58,6 +59,7 @@ pub mod http_client;
 pub mod notify;
 pub mod own_state;
 pub mod preemption;
+pub mod problems;
 pub mod process;
 mod random;
 pub mod runtime;

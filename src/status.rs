@@ -3,6 +3,7 @@
 
 use crate::counters::{Counters, Meter};
 use crate::holdings::HoldingsHandle;
+use crate::problems::Problems;
 use crate::shared_config::ConfigHandle;
 use recipes::election::{
     Announcement, Cause, Change, Command, Member, Priority, Profile, Standing, View,
@@ -21,7 +22,7 @@ use tokio::time::timeout;
 pub struct Snapshot {
     pub standing: Standing,
     pub link: ConnectionState,
-    pub onsets: ProblemStarts,
+    pub problems: Problems,
     /// When the runner's loop last ran.
     pub last_looped_at: Moment,
     pub recent_changes: Arc<RecentChanges>,
@@ -42,17 +43,7 @@ impl Snapshot {
     /// Returns what has the id of this member: the leader ahead, which so is not named to the application, or another
     /// in the queue. An earlier life of this member that does not lead is in nobody's way.
     pub fn duplicate_id(&self, now: Moment) -> Option<DuplicateId> {
-        let left = self.counters.earlier_lives_end_at?.0.checked_sub(now.0);
-        let left = left.filter(|left| !left.is_zero());
-        let leader = self.standing.duplicate_id().map(|leader| leader.ticket.token);
-        match (leader, self.same_id, left) {
-            (Some(token), _, Some(for_at_most)) => {
-                Some(DuplicateId::MayBeEarlierLife { token, for_at_most })
-            }
-            (Some(token), _, None) => Some(DuplicateId::Leader { token }),
-            (None, Some(token), None) => Some(DuplicateId::InQueue { token }),
-            (None, Some(_), Some(_)) | (None, None, _) => None,
-        }
+        DuplicateId::find(&self.standing, self.same_id, &self.counters, now)
     }
 }
 
@@ -65,6 +56,28 @@ pub enum DuplicateId {
     Leader { token: FencingToken },
     /// Another in the queue, which has outlived them too.
     InQueue { token: FencingToken },
+}
+
+impl DuplicateId {
+    /// `same_id` is the token of another znode in the queue with the id of this member.
+    pub fn find(
+        standing: &Standing,
+        same_id: Option<FencingToken>,
+        counters: &Counters,
+        now: Moment,
+    ) -> Option<Self> {
+        let left = counters.earlier_lives_end_at?.0.checked_sub(now.0);
+        let left = left.filter(|left| !left.is_zero());
+        let leader = standing.duplicate_id().map(|leader| leader.ticket.token);
+        match (leader, same_id, left) {
+            (Some(token), _, Some(for_at_most)) => {
+                Some(Self::MayBeEarlierLife { token, for_at_most })
+            }
+            (Some(token), _, None) => Some(Self::Leader { token }),
+            (None, Some(token), None) => Some(Self::InQueue { token }),
+            (None, Some(_), Some(_)) | (None, None, _) => None,
+        }
+    }
 }
 
 const AN_ID_EACH: &str = "give each member an id of its own (member.id, --id)";
@@ -127,14 +140,8 @@ pub struct ConnectionState {
     pub restart: Option<SessionRestart>,
     /// Other clients' contenders in the election's path, as they were last seen.
     pub foreign: Vec<ForeignQueue>,
-    /// Says for operators that this member waits behind an unknown znode.
-    pub unknown_znode: Option<String>,
-    /// That a member ahead writes its data in a newer format, as a sentence for operators.
-    pub newer_format: Option<String>,
-    /// That the servers grant longer sessions than are asked for, as a sentence for operators.
-    pub longer_session: Option<String>,
-    /// Why the session cannot be kept for a next process.
-    pub session_file: Option<String>,
+    /// The timeout that the servers granted last, which may be longer than the one that was asked for.
+    pub granted: Option<Duration>,
 }
 
 /// Another client's contenders in the election's path.
@@ -194,55 +201,8 @@ impl ConnectionState {
     }
 
     /// Whether the session is not as it should be.
-    fn is_troubled(&self) -> bool {
+    pub fn is_troubled(&self) -> bool {
         self.problem.is_some() || (self.session.is_some() && !self.connected)
-    }
-}
-
-/// The start of each problem, by the wall clock; `None` while it does not exist.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProblemStarts {
-    pub paused: Option<SystemTime>,
-    pub unhealthy: Option<SystemTime>,
-    /// Of the connection with ZooKeeper or the session.
-    pub link: Option<SystemTime>,
-    /// Another in the queue has the id of this member.
-    pub duplicate_id: Option<SystemTime>,
-    /// Other clients' contenders stand in the election's path.
-    pub foreign: Option<SystemTime>,
-    /// This member waits behind an unknown znode.
-    pub unknown_znode: Option<SystemTime>,
-    /// A member ahead writes its data in a newer format.
-    pub newer_format: Option<SystemTime>,
-    /// The servers grant longer sessions than are asked for.
-    pub longer_session: Option<SystemTime>,
-    /// The session cannot be kept for a next process.
-    pub session_file: Option<SystemTime>,
-}
-
-impl ProblemStarts {
-    /// Returns them as of this moment: a state that lasts keeps its onset, whatever text describes it now.
-    #[must_use]
-    pub fn update(
-        self,
-        standing: &Standing,
-        link: &ConnectionState,
-        same_id: Option<FencingToken>,
-        date: impl Fn() -> SystemTime,
-    ) -> Self {
-        let onset =
-            |before: Option<SystemTime>, lasts: bool| lasts.then(|| before.unwrap_or_else(&date));
-        Self {
-            paused: onset(self.paused, standing.is_paused()),
-            unhealthy: onset(self.unhealthy, standing.is_unhealthy()),
-            link: onset(self.link, link.is_troubled()),
-            duplicate_id: onset(self.duplicate_id, same_id.is_some()),
-            foreign: onset(self.foreign, !link.foreign.is_empty()),
-            unknown_znode: onset(self.unknown_znode, link.unknown_znode.is_some()),
-            newer_format: onset(self.newer_format, link.newer_format.is_some()),
-            longer_session: onset(self.longer_session, link.longer_session.is_some()),
-            session_file: onset(self.session_file, link.session_file.is_some()),
-        }
     }
 }
 
@@ -585,7 +545,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
     let snapshot = Snapshot {
         standing: member.standing(),
         link: ConnectionState::default(),
-        onsets: ProblemStarts::default(),
+        problems: Problems::default(),
         last_looped_at: now,
         recent_changes: Arc::default(),
         counters: Counters::begun(now),
@@ -706,55 +666,6 @@ mod tests {
             let (caller, _) = ReplyTo::without_deadline();
             assert!(!caller_expired(&command, &caller, at(0)), "its sender never waits");
         }
-    }
-
-    #[test]
-    fn a_state_that_lasts_keeps_its_onset() {
-        let heartbeat = Duration::from_secs(1);
-        let id = MemberId::new("a").unwrap();
-        let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
-        let policy = Policy::new(Margins { heartbeat, half_tick: heartbeat });
-        let mut member = Member::new(Arc::new(profile), policy);
-        let mut link = ConnectionState::default();
-        let mut onsets = ProblemStarts::default();
-        let mut note = |link: &ConnectionState, member: &Member, second: u64| {
-            onsets = onsets.update(&member.standing(), link, None, || date(second));
-            onsets
-        };
-        assert_eq!(note(&link, &member, 1), ProblemStarts::default());
-
-        link.problem = Some("the servers refuse".into());
-        note(&link, &member, 2);
-        link.problem = Some("the servers do not answer".into());
-        assert_eq!(
-            note(&link, &member, 3),
-            ProblemStarts { link: Some(date(2)), ..ProblemStarts::default() }
-        );
-        let session = (SessionId(1), heartbeat);
-        link = ConnectionState {
-            session: Some(session),
-            connected: true,
-            ..ConnectionState::default()
-        };
-        assert_eq!(note(&link, &member, 4), ProblemStarts::default());
-        link.connected = false;
-        assert_eq!(note(&link, &member, 5).link, Some(date(5)), "before a reason is known");
-
-        member.step(at(6), Event::Command(Command::Pause));
-        note(&link, &member, 6);
-        member.step(at(7), Event::Command(Command::ReportHealth { healthy: false }));
-        let [link_since, paused, unhealthy] = [5, 6, 7].map(|second| Some(date(second)));
-        let noted =
-            ProblemStarts { paused, unhealthy, link: link_since, ..ProblemStarts::default() };
-        assert_eq!(note(&link, &member, 7), noted);
-        member.step(at(8), Event::Command(Command::Resume));
-        member.step(at(8), Event::Command(Command::ReportHealth { healthy: true }));
-        link.forget_session();
-        assert_eq!(note(&link, &member, 8), ProblemStarts::default());
-    }
-
-    fn date(second: u64) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(second)
     }
 
     fn at(seconds: u64) -> Moment {

@@ -2,78 +2,95 @@
 
 use super::{AppState, Verdict};
 use crate::api::{self, OwnProblem};
+use crate::problems::{Problem, ProblemKind};
 use crate::status::{ForeignQueue, HookRecord, RecentChanges, Snapshot};
 use recipes::election::View;
 use std::time::SystemTime;
 
 /// Returns the problems, the gravest first. One that only follows from another is left out.
 pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
-    let Snapshot { link, onsets, recent_changes, .. } = &*verdict.snapshot;
+    let snapshot = &*verdict.snapshot;
+    let known = &snapshot.problems;
+    let since_of = |kind| known.get(kind).map(|problem| problem.since);
     let mut problems = vec![];
-    let mut add = |kind: &str, problem: String, since: SystemTime| {
-        let kind = kind.to_owned();
-        let since = api::date(since);
-        problems.push(OwnProblem { kind, problem, since });
-    };
+    let paused = since_of(ProblemKind::Paused);
+    let unhealthy = since_of(ProblemKind::Unhealthy);
     // A member that is not supposed to have a session may know outdated things about ZooKeeper.
-    let is_out = onsets.paused.or(onsets.unhealthy).is_some();
-    let unlinked = onsets.link.filter(|_| !is_out);
-    if let Some(since) = unlinked {
-        let problem = link.problem.clone();
-        add("zookeeper", problem.unwrap_or_else(|| "no connection to ZooKeeper".into()), since);
-    }
-    if let Some(since) = onsets.paused {
-        add("paused", "paused: out of the queue until `bellwether resume`".into(), since);
-    }
-    if let Some(since) = onsets.unhealthy {
+    let is_out = paused.or(unhealthy).is_some();
+    let unlinked = known.get(ProblemKind::Zookeeper).filter(|_| !is_out);
+    problems.extend(unlinked.cloned());
+    problems.extend(paused.map(|since| {
+        let text = "paused: out of the queue until `bellwether resume`".into();
+        Problem { kind: ProblemKind::Paused, text, since }
+    }));
+    problems.extend(unhealthy.map(|since| {
         let failure = app.status.application.borrow().clone().and_then(|health| health.failure);
         let why = failure.unwrap_or_else(|| "its health is not known yet".into());
-        add("unhealthy", format!("the application is not healthy: {why}"), since);
-    }
+        let text = format!("the application is not healthy: {why}");
+        Problem { kind: ProblemKind::Unhealthy, text, since }
+    }));
     // Contenders that keep this member out explain why it does not lead, and perhaps why no leader is known.
-    for (queue, since) in foreign(&verdict.snapshot, true) {
-        add("foreign", queue.problem(&app.names.election), since);
-    }
-    if let Some((since, problem)) = onsets.unknown_znode.zip(link.unknown_znode.clone()) {
-        add("unknown-znode", problem, since);
-    }
+    problems.extend(foreign_problems(app, snapshot, true));
+    let unknown_znode = known.get(ProblemKind::UnknownZnode);
+    problems.extend(unknown_znode.cloned());
     // An unknown znode at the head is why.
-    let is_explained =
-        unlinked.or(onsets.paused).or(onsets.unhealthy).or(onsets.unknown_znode).is_some();
+    let is_explained = is_out || unlinked.or(unknown_znode).is_some();
     if verdict.leader().is_none() && !is_explained {
-        let since = match recent_changes.iter().next() {
-            Some(_) => view_began(recent_changes, &verdict.view),
+        let since = match snapshot.recent_changes.iter().next() {
+            Some(_) => view_began(&snapshot.recent_changes, &verdict.view),
             None => Some(app.started.date),
         };
         let since = since.unwrap_or_else(|| app.clock.date());
-        add("no-leader", format!("no leader is known: {}", verdict.reason()), since);
+        let text = format!("no leader is known: {}", verdict.reason());
+        problems.push(Problem { kind: ProblemKind::NoLeader, text, since });
     }
     // A leader with this member's id explains why no leader is known.
     if let (Some(_), Some(duplicate_id)) = (verdict.leader(), verdict.duplicate_id()) {
-        let since = verdict.snapshot.onsets.duplicate_id.unwrap_or_else(|| app.clock.date());
-        add("duplicate-id", duplicate_id.to_string(), since);
+        let kind = ProblemKind::DuplicateId;
+        let since = since_of(kind).unwrap_or_else(|| app.clock.date());
+        problems.push(Problem { kind, text: duplicate_id.to_string(), since });
     }
-    for (queue, since) in foreign(&verdict.snapshot, false) {
-        add("foreign", queue.problem(&app.names.election), since);
-    }
-    if let Some((since, problem)) = onsets.newer_format.zip(link.newer_format.clone()) {
-        add("newer-format", problem, since);
-    }
-    if let Some((since, problem)) = onsets.longer_session.zip(link.longer_session.clone()) {
-        add("longer-session", problem, since);
-    }
-    if let Some((since, problem)) = onsets.session_file.zip(link.session_file.clone()) {
-        add("session-file", problem, since);
-    }
+    problems.extend(foreign_problems(app, snapshot, false));
+    problems.extend(
+        known
+            .iter()
+            .filter(|problem| match problem.kind {
+                ProblemKind::NewerFormat
+                | ProblemKind::LongerSession
+                | ProblemKind::TickTime
+                | ProblemKind::SessionFile => true,
+                ProblemKind::SlowZookeeper => unlinked.is_none() && !is_out,
+                _ => false,
+            })
+            .cloned(),
+    );
     for HookRecord { what, runs, failures, last, failing_since, .. } in
         &app.status.hooks.borrow().records
     {
-        if let Some(since) = failing_since {
+        if let Some(since) = *failing_since {
             let why = last.as_ref().and_then(|last| last.failure.as_deref()).unwrap_or_default();
-            add("hook", format!("hook {what}: {failures} of {runs} runs failed, {why}"), *since);
+            let text = format!("hook {what}: {failures} of {runs} runs failed, {why}");
+            problems.push(Problem { kind: ProblemKind::Hook, text, since });
         }
     }
     problems
+        .into_iter()
+        .map(|Problem { kind, text, since }| OwnProblem {
+            kind: kind.name().to_owned(),
+            problem: text,
+            since: api::date(since),
+        })
+        .collect()
+}
+
+/// Returns the queues of other clients in the election's path that keep this member out, or that do not.
+fn foreign_problems(app: &AppState, snapshot: &Snapshot, keeps_out: bool) -> Vec<Problem> {
+    foreign(snapshot, keeps_out)
+        .map(|(queue, since)| {
+            let text = queue.problem(&app.names.election);
+            Problem { kind: ProblemKind::Foreign, text, since }
+        })
+        .collect()
 }
 
 /// Returns the queues of other clients in the election's path that keep this member out, or that do not, and since when.
@@ -81,9 +98,10 @@ pub(super) fn foreign(
     snapshot: &Snapshot,
     keeps_out: bool,
 ) -> impl Iterator<Item = (&ForeignQueue, SystemTime)> {
-    let Snapshot { link, onsets, .. } = snapshot;
+    let Snapshot { link, problems, .. } = snapshot;
     // Without a session, the current content of the path is unknown.
-    let since = onsets.foreign.filter(|_| link.session.is_some());
+    let known = problems.get(ProblemKind::Foreign).filter(|_| link.session.is_some());
+    let since = known.map(|problem| problem.since);
     let queues = link.foreign.iter().filter(move |queue| queue.keeps_out() == keeps_out);
     queues.filter_map(move |queue| Some((queue, since?)))
 }
@@ -100,8 +118,9 @@ pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::{MemberFixture, at, contender_of_kazoo};
+    use super::super::scene::{MemberFixture, at, contender_of_kazoo, problems_of};
     use super::super::tests::ask;
+    use crate::problems::ProblemKind;
     use crate::status::{ApplicationHealth, HookRecord, Hooks, LastHookRun};
     use http_body_util::BodyExt;
     use recipes::{FencingToken, SessionId};
@@ -117,12 +136,14 @@ mod tests {
         assert_eq!((&*kind, &*problem), ("no-leader", "no leader is known: not in the queue"));
 
         scene.publishes(|snapshot| {
-            snapshot.link.problem = Some("the servers refuse".into());
-            snapshot.onsets.link = Some(at(2));
+            snapshot.problems = problems_of(&[(ProblemKind::Zookeeper, "the servers refuse", 2)]);
         });
         scene.has_problems(&[("zookeeper", "the servers refuse", 2)]).await;
 
-        scene.publishes(|snapshot| snapshot.onsets.unhealthy = Some(at(3)));
+        scene.publishes(|snapshot| {
+            let unlinked = (ProblemKind::Zookeeper, "the servers refuse", 2);
+            snapshot.problems = problems_of(&[unlinked, (ProblemKind::Unhealthy, "", 3)]);
+        });
         let unchecked = "the application is not healthy: its health is not known yet";
         scene.has_problems(&[("unhealthy", unchecked, 3)]).await;
         let failure = Some("the answer is 500".into());
@@ -132,8 +153,7 @@ mod tests {
 
         scene.publishes(|snapshot| {
             snapshot.link.forget_session();
-            snapshot.onsets.unhealthy = None;
-            snapshot.onsets.paused = Some(at(4));
+            snapshot.problems = problems_of(&[(ProblemKind::Paused, "", 4)]);
         });
         scene
             .has_problems(&[("paused", "paused: out of the queue until `bellwether resume`", 4)])
@@ -146,7 +166,7 @@ mod tests {
         scene.follows(4);
         scene.publishes(|snapshot| {
             snapshot.same_id = Some(FencingToken(3));
-            snapshot.onsets.duplicate_id = Some(at(6));
+            snapshot.problems = problems_of(&[(ProblemKind::DuplicateId, "", 6)]);
             snapshot.counters.earlier_lives_end_at = Some(scene.now.after(SECOND));
         });
         scene.has_problems(&[]).await;
@@ -166,7 +186,7 @@ mod tests {
         {
             scene.publishes(|snapshot| {
                 snapshot.link.session = Some((SessionId(1), SECOND));
-                snapshot.onsets.foreign = Some(at(2));
+                snapshot.problems = problems_of(&[(ProblemKind::Foreign, "", 2)]);
                 snapshot.link.foreign = vec![contender_of_kazoo(keeps_out)];
             });
             let told: Vec<_> = scene.problems().await.into_iter().map(|(kind, ..)| kind).collect();
@@ -179,8 +199,7 @@ mod tests {
         let scene = MemberFixture::new();
         let problem = "/q/leader_0000000003 has data of format 2";
         scene.publishes(|snapshot| {
-            snapshot.link.newer_format = Some(problem.into());
-            snapshot.onsets.newer_format = Some(at(3));
+            snapshot.problems = problems_of(&[(ProblemKind::NewerFormat, problem, 3)]);
         });
         let problems = scene.problems().await;
         let newer = ("newer-format".into(), problem.into(), crate::api::date(at(3)));
@@ -194,13 +213,12 @@ mod tests {
         scene.enters(4, &[3, 4]);
         let behind = "this member waits behind /q/leader_0000000003, which is not a member's";
         scene.publishes(|snapshot| {
-            snapshot.link.unknown_znode = Some(behind.into());
-            snapshot.onsets.unknown_znode = Some(at(3));
+            snapshot.problems = problems_of(&[(ProblemKind::UnknownZnode, behind, 3)]);
         });
         scene.has_problems(&[("unknown-znode", behind, 3)]).await;
         scene.publishes(|snapshot| {
-            snapshot.link.session_file = Some("it cannot be written".into());
-            snapshot.onsets.session_file = Some(at(5));
+            let unwritten = (ProblemKind::SessionFile, "it cannot be written", 5);
+            snapshot.problems = problems_of(&[(ProblemKind::UnknownZnode, behind, 3), unwritten]);
         });
         let unwritten = ("session-file", "it cannot be written", 5);
         scene.has_problems(&[("unknown-znode", behind, 3), unwritten]).await;
@@ -211,7 +229,8 @@ mod tests {
     #[tokio::test]
     async fn a_failing_hook_is_a_problem_until_it_succeeds() {
         let scene = MemberFixture::new();
-        scene.publishes(|snapshot| snapshot.onsets.paused = Some(at(4)));
+        scene
+            .publishes(|snapshot| snapshot.problems = problems_of(&[(ProblemKind::Paused, "", 4)]));
         let run = |failure: &str| LastHookRun {
             change: "became-leader",
             at: at(9),

@@ -64,8 +64,9 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict, entries: &[MemberEntry
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::{MemberFixture, at, contender_of_kazoo};
+    use super::super::scene::{MemberFixture, at, contender_of_kazoo, problems_of};
     use super::super::tests::ask;
+    use crate::problems::ProblemKind;
     use crate::status::{MemberEntry, MemberRequest, OwnState, QueueReading};
     use http_body_util::BodyExt;
     use recipes::election::{Announcement, Profile};
@@ -139,7 +140,8 @@ mod tests {
         let mut scene = MemberFixture::new();
         scene.publishes(|snapshot| {
             snapshot.link.session = Some((SessionId(1), std::time::Duration::from_secs(10)));
-            (snapshot.link.connected, snapshot.onsets.foreign) = (true, Some(at(2)));
+            snapshot.link.connected = true;
+            snapshot.problems = problems_of(&[(ProblemKind::Foreign, "", 2)]);
             snapshot.link.problem = Some("the servers refuse".into());
             snapshot.link.foreign = vec![contender_of_kazoo(false)];
         });

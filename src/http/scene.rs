@@ -3,6 +3,7 @@
 use super::tests::{api_of, member};
 use super::{Service, StatusHandle};
 use crate::clock::Clock;
+use crate::problems::{Problem, ProblemKind, Problems};
 use crate::status::{
     self, ApplicationHealth, ForeignQueue, Hooks, RecordedChange, Snapshot, StatusPublisher,
 };
@@ -113,4 +114,14 @@ pub(super) fn ticket(number: i32) -> Ticket {
 
 pub(super) fn at(second: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(second)
+}
+
+/// Returns these problems, each with the second at which it began.
+pub(super) fn problems_of(problems: &[(ProblemKind, &str, u64)]) -> Problems {
+    let problems = problems.iter().map(|(kind, text, second)| Problem {
+        kind: *kind,
+        text: (*text).to_owned(),
+        since: at(*second),
+    });
+    problems.collect::<Vec<_>>().into()
 }

@@ -4,6 +4,7 @@ use super::AppState;
 use super::problem::ProblemResponse;
 use crate::api::{self, Leader, LeaderState};
 use crate::clock::KernelTime;
+use crate::problems::{Problem, ProblemKind};
 use crate::status::{DuplicateId, Snapshot};
 use recipes::election::{Announcement, Role, View};
 use recipes::{FencingToken, Moment};
@@ -127,11 +128,12 @@ impl Verdict {
                 Some(it @ (DuplicateId::MayBeEarlierLife { .. } | DuplicateId::Leader { .. })) => {
                     it.to_string()
                 }
-                Some(DuplicateId::InQueue { .. }) | None => match &self.snapshot.link.unknown_znode
-                {
-                    Some(unknown_znode) => unknown_znode.clone(),
-                    None => "in the queue, but no leader is known yet".into(),
-                },
+                Some(DuplicateId::InQueue { .. }) | None => {
+                    match self.snapshot.problems.get(ProblemKind::UnknownZnode) {
+                        Some(Problem { text, .. }) => text.clone(),
+                        None => "in the queue, but no leader is known yet".into(),
+                    }
+                }
             },
             Role::Absent if self.snapshot.standing.is_paused() => {
                 "not in the queue: paused, until `bellwether resume`".into()

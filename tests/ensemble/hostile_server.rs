@@ -171,6 +171,15 @@ fn a_lease_lasts_no_longer_than_was_asked_for_and_longer_sessions_are_a_problem(
     assert_eq!(problem["kind"], "longer-session", "{status}");
     let said = problem["problem"].as_str().expect("a sentence");
     assert!(said.contains("zookeeper.session_timeout to 15s"), "{said}");
+    // Two ticks are the shortest session, unless the servers are configured otherwise.
+    let problem = &status["problems"][1];
+    assert_eq!(problem["kind"], "tick-time", "{status}");
+    let seeming = problem["problem"].as_str().expect("a sentence");
+    assert!(seeming.contains("a tickTime of 7.5s"), "{seeming}");
+    let log = leader.log();
+    for logged in [said, seeming, "timeout 2s, lease "] {
+        assert_eq!(log.matches(logged).count(), 1, "{logged}: {log}");
+    }
 }
 
 #[track_caller]

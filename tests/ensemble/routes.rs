@@ -94,6 +94,35 @@ fn t09_a_member_that_is_told_to_stop_while_its_create_is_under_way_leaves_no_zno
     panic!("no create reached the server");
 }
 
+/// Renewals that are answered later than the next is due say so before a lease runs out.
+#[test]
+fn a_slow_way_to_zookeeper_is_a_problem_while_it_lasts() {
+    let mut network = Network::new(1, 1);
+    let mut servers = Servers::prepared_on(&network.servers, &Settings::default());
+    servers.start();
+    let member = Setup::of(&servers).start_on(&network.members[0], "a");
+    eventually("it leads", || has_role(&member, "leader"));
+    let kinds = || {
+        let status = member.status();
+        let problems = status["problems"].as_array().cloned().unwrap_or_default();
+        problems.iter().map(|problem| problem["kind"].to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(), [] as [String; 0]);
+    network.slow_down(Duration::from_millis(700), 0);
+    eventually("it is a problem", || match kinds() {
+        kinds if kinds.iter().any(|kind| kind.contains("slow-zookeeper")) => Ok(()),
+        kinds => Err(format!("{kinds:?}")),
+    });
+    network.heal();
+    eventually("it is none any more", || match kinds() {
+        kinds if kinds.is_empty() => Ok(()),
+        kinds => Err(format!("{kinds:?}")),
+    });
+    let log = member.log();
+    assert!(log.contains("the servers take longer than a heartbeat (1s)"), "{log}");
+    assert!(log.contains("no longer: the servers take longer"), "{log}");
+}
+
 #[test]
 fn every_address_behind_a_name_is_tried() {
     let network = Network::new(2, 1);

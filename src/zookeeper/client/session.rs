@@ -402,19 +402,6 @@ impl SessionKeeper {
     fn report_connected(&self, opened: &OpenedConnection) {
         let id = SessionId(opened.connection.client.session_id().0);
         info!(session = %id, timeout_ms = opened.timeout.as_millis(), "connected to ZooKeeper");
-        let granted = opened.connection.client.session_timeout();
-        let asked = self.settings.session_timeout;
-        let longer_session = (granted > asked).then(|| {
-            format!(
-                "the servers grant no session shorter than {granted:?}, and {asked:?} was asked for: a member that dies is missed \
-                 later, and leases are as short as asked. Raise zookeeper.session_timeout to {granted:?}"
-            )
-        });
-        if let Some(problem) = &longer_session
-            && self.link.borrow().session.is_none()
-        {
-            warn!("{problem}");
-        }
         self.link.send_modify(|link| {
             let restart = link.restart;
             let foreign = std::mem::take(&mut link.foreign);
@@ -424,7 +411,7 @@ impl SessionKeeper {
                 server: Some(opened.connection.server().into()),
                 restart,
                 foreign,
-                longer_session,
+                granted: Some(opened.connection.client.session_timeout()),
                 ..ConnectionState::default()
             };
         });

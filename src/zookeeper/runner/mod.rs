@@ -2,10 +2,10 @@
 
 mod event_log;
 mod members_cache;
+mod problems;
 
 use self::event_log::{EventLog, Severity};
 use self::members_cache::MembersCache;
-use super::UNKNOWN_ZNODE_REMEDY;
 use super::client::{
     Credentials, PreviousEnd, SavedSession, SessionFile, SessionSettings, UnclosedSession,
     close_limit, end_former,
@@ -15,12 +15,13 @@ use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
 use crate::counters::Counters;
+use crate::problems::Problems;
 use crate::status::{
-    self, ConnectionState, DuplicateId, MemberRequest, ProblemStarts, RecentChanges,
-    RecordedChange, ReplyTo, Snapshot, StatusPublisher,
+    self, ConnectionState, MemberRequest, RecentChanges, RecordedChange, ReplyTo, Snapshot,
+    StatusPublisher,
 };
 use recipes::election::{Action, Cause, ChangeKind, Event, Member, Standing, changes};
-use recipes::{FencingToken, Moment, Sequence, SessionRecord};
+use recipes::{FencingToken, Moment, SessionId, SessionRecord};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -76,7 +77,9 @@ struct Runner {
     /// How the member stands since then.
     standing: Standing,
     recent_changes: Arc<RecentChanges>,
-    onsets: ProblemStarts,
+    problems: Problems,
+    /// The problems that the log has reported.
+    logged_problems: Problems,
     counters: Counters,
     log: EventLog,
     /// Callers that wait until the last step's actions are done.
@@ -88,12 +91,10 @@ struct Runner {
     read_in_vain: Option<Event>,
     /// When this member, which leads, looked last for other clients' contenders.
     looked_for_foreign_at: Option<Moment>,
-    /// What the log has warned of: that this member waits behind a znode of no member.
-    reported_unknown_znode: Option<String>,
-    /// Whether the log has warned of a member whose data has a newer format.
-    newer_format_warned: bool,
-    /// The token of the member with the same id of which the log has warned.
-    duplicate_id_warned_of: Option<FencingToken>,
+    /// Whether the last renewal was answered later than another one was due.
+    is_slow: bool,
+    /// The session whose lease the log has told last, and its timeout.
+    logged_session: Option<(SessionId, Duration)>,
     /// The last event was the loss of our znode: a client has deleted it.
     ticket_was_lost: bool,
     /// The last event ended a term.
@@ -125,7 +126,8 @@ impl Runner {
             actions,
             standing: member.standing(),
             recent_changes: Arc::default(),
-            onsets: ProblemStarts::default(),
+            problems: Problems::default(),
+            logged_problems: Problems::default(),
             counters: Counters::begun(clock.now()),
             log: EventLog::of(&settings),
             commands: vec![],
@@ -133,9 +135,8 @@ impl Runner {
             claim_refused_at: None,
             read_in_vain: None,
             looked_for_foreign_at: None,
-            reported_unknown_znode: None,
-            newer_format_warned: false,
-            duplicate_id_warned_of: None,
+            is_slow: false,
+            logged_session: None,
             ticket_was_lost: false,
             term_has_ended: false,
             stopping: false,
@@ -162,9 +163,7 @@ impl Runner {
             self.publish();
             let closing = self.give_session_up().await;
             self.log.write(&self.standing);
-            self.warn_of_duplicate_id();
-            self.warn_of_unknown_znode();
-            self.warn_of_newer_format();
+            self.log_problems();
             if let Some(closing) = closing {
                 self.unclosed = closing.await;
             }
@@ -245,11 +244,12 @@ impl Runner {
     fn publish(&mut self) {
         let link = self.link_with_own_problem();
         let same_id = self.same_id();
-        self.onsets = self.onsets.update(&self.standing, &link, same_id, || self.clock.date());
+        let found = self.current_problems(&link, same_id);
+        self.problems.update(found, || self.clock.date());
         let snapshot = Snapshot {
             standing: self.standing.clone(),
             link,
-            onsets: self.onsets,
+            problems: self.problems.clone(),
             last_looped_at: self.clock.now(),
             recent_changes: self.recent_changes.clone(),
             counters: self.counters,
@@ -263,6 +263,7 @@ impl Runner {
             }
             let wakes_readers = snapshot.standing.differs_for_readers(&published.standing, now)
                 || published.link != snapshot.link
+                || published.problems != snapshot.problems
                 || !Arc::ptr_eq(&published.recent_changes, &snapshot.recent_changes);
             *published = Arc::new(snapshot);
             wakes_readers
@@ -277,92 +278,6 @@ impl Runner {
         let ahead = self.session.as_ref().and_then(|session| session.predecessor_named(id));
         let ahead = ahead.filter(|entry| Some(entry.sequence) == self.standing.predecessor());
         ahead.or_else(|| self.members.another_named(id, own)).map(|ticket| ticket.token)
-    }
-
-    /// Warns once of each other member that has the id of this one.
-    fn warn_of_duplicate_id(&mut self) {
-        let duplicate_id = self.publisher.snapshot.borrow().duplicate_id(self.clock.now());
-        if let Some(duplicate_id @ (DuplicateId::Leader { token } | DuplicateId::InQueue { token })) =
-            duplicate_id
-            && self.duplicate_id_warned_of.replace(token) != Some(token)
-        {
-            warn!("{duplicate_id}");
-        }
-    }
-
-    /// Returns the sentence that this member waits for the end of an unknown znode at the head of the queue.
-    fn unknown_znode_ahead(&self) -> Option<String> {
-        self.standing.predecessor()?;
-        let is_standby = self.standing.standby_is_ready(self.clock.now()).is_some();
-        let unknown_znode = self.session.as_ref()?.unknown_znode_at_head(is_standby)?;
-        let Settings { root, znodes, .. } = &self.settings;
-        let path = format!("{root}/{}", znodes.name(unknown_znode));
-        Some(format!(
-            "this member waits behind {path}, which is not a member's: {UNKNOWN_ZNODE_REMEDY}"
-        ))
-    }
-
-    /// Warns once of each unknown client's znode at the head.
-    fn warn_of_unknown_znode(&mut self) {
-        let unknown_znode = self.publisher.snapshot.borrow().link.unknown_znode.clone();
-        if let Some(problem) = &unknown_znode
-            && self.reported_unknown_znode != unknown_znode
-        {
-            warn!("{problem}");
-            self.reported_unknown_znode = unknown_znode;
-        }
-    }
-
-    /// Puts in words that a member ahead writes its data in a newer format than this version knows.
-    fn newer_format_ahead(&self) -> Option<String> {
-        self.standing.predecessor()?;
-        let is_standby = self.standing.standby_is_ready(self.clock.now()).is_some();
-        let (sequence, format) = self.session.as_ref()?.newer_format_ahead(is_standby)?;
-        let Settings { root, znodes, .. } = &self.settings;
-        let path = format!("{root}/{}", znodes.name(sequence));
-        Some(format!(
-            "{path} has data of format {format}, which this version does not know: upgrade this member"
-        ))
-    }
-
-    fn warn_of_newer_format(&mut self) {
-        if self.newer_format_warned {
-            return;
-        }
-        if let Some(problem) = &self.publisher.snapshot.borrow().link.newer_format {
-            warn!("{problem}");
-            self.newer_format_warned = true;
-        }
-    }
-
-    /// Adds the member's own problems, which are the greater ones. No other place publishes them.
-    fn link_with_own_problem(&self) -> ConnectionState {
-        let unknown_znode = self.unknown_znode_ahead();
-        let session_file = self.kept.file.as_ref().and_then(|file| file.problem());
-        let newer_format = self.newer_format_ahead();
-        let link = ConnectionState {
-            unknown_znode,
-            newer_format,
-            session_file,
-            ..self.link.borrow().clone()
-        };
-        let problem = match self.standing.out_of_order() {
-            _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
-            Some(pair) => Some(self.out_of_order(pair)),
-            None => return link,
-        };
-        ConnectionState { problem, ..link }
-    }
-
-    /// Puts in words that two znodes did not come in the order of their numbers.
-    fn out_of_order(&self, (first, other): (Sequence, Sequence)) -> String {
-        let Settings { root, znodes, .. } = &self.settings;
-        let first = znodes.name(first);
-        let other = znodes.name(other);
-        format!(
-            "{root}/{first} is ahead of {root}/{other} and was created after it: one of them was made by hand. `bellwether \
-             inspect` shows which is an unknown client's: delete that one, never a member's"
-        )
     }
 
     /// Begins to close the session, if what [`Self::send`] has left ends it. Opening another implies
@@ -477,6 +392,9 @@ impl Runner {
         self.ticket_was_lost = matches!(event, Event::TicketLost(_));
         self.log.hear(&event);
         let now = self.clock.now();
+        if let Event::Committed { sent_at } = event {
+            self.is_slow = now.since(sent_at) > self.member.heartbeat();
+        }
         let lapsed = self.standing.has_lapsed(now);
         self.counters.on_event(&event);
         self.resumed_term = event.resumed_term().or(self.resumed_term);

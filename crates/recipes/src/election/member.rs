@@ -5,7 +5,7 @@ use super::preemption::Preemption;
 use super::{Action, Command, Event, Policy, Priority, Profile, Standing};
 use crate::lease::LeasePolicy;
 use crate::session::Duty;
-use crate::{FencingToken, Moment, Sequence, SessionRecord};
+use crate::{FencingToken, Margins, Moment, Sequence, SessionRecord};
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
@@ -88,6 +88,10 @@ impl Member {
     /// Returns the longest time between two heartbeats of a member that holds.
     pub fn heartbeat(&self) -> Duration {
         self.lease_policy.margins.heartbeat
+    }
+
+    pub fn margins(&self) -> Margins {
+        self.lease_policy.margins
     }
 
     /// Returns the first actions of a member.

@@ -1,0 +1,156 @@
+//! The problems of a member, or of its election as it sees it, each with its start: what `/status`, the page and the log
+//! report.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+use tracing::{info, warn};
+
+/// Which problem it is, as `GET /status` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProblemKind {
+    Paused,
+    Unhealthy,
+    /// The connection with ZooKeeper or the session is not as it should be.
+    Zookeeper,
+    /// Other clients' contenders are in the election's path.
+    Foreign,
+    /// This member waits behind an unknown znode.
+    UnknownZnode,
+    NoLeader,
+    /// Another member has the id of this one.
+    DuplicateId,
+    /// This member waits behind an earlier life of its own, whose session has not ended.
+    EarlierLife,
+    /// A member ahead writes its data in a newer format.
+    NewerFormat,
+    /// The servers grant longer sessions than are asked for.
+    LongerSession,
+    /// The servers' tickTime seems to be larger than `zookeeper.tick_time`.
+    TickTime,
+    /// The servers answer renewals later than another one is due.
+    SlowZookeeper,
+    /// The session cannot be saved for a next process.
+    SessionFile,
+    Hook,
+}
+
+impl ProblemKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::Unhealthy => "unhealthy",
+            Self::Zookeeper => "zookeeper",
+            Self::Foreign => "foreign",
+            Self::UnknownZnode => "unknown-znode",
+            Self::NoLeader => "no-leader",
+            Self::DuplicateId => "duplicate-id",
+            Self::EarlierLife => "earlier-life",
+            Self::NewerFormat => "newer-format",
+            Self::LongerSession => "longer-session",
+            Self::TickTime => "tick-time",
+            Self::SlowZookeeper => "slow-zookeeper",
+            Self::SessionFile => "session-file",
+            Self::Hook => "hook",
+        }
+    }
+
+    /// Whether the log learns of it only from [`Problems::log_changes`]: the others are logged where they are noticed.
+    fn is_logged_here(self) -> bool {
+        matches!(
+            self,
+            Self::UnknownZnode
+                | Self::DuplicateId
+                | Self::EarlierLife
+                | Self::NewerFormat
+                | Self::LongerSession
+                | Self::TickTime
+                | Self::SlowZookeeper
+        )
+    }
+}
+
+/// A problem, described to operators, and its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub kind: ProblemKind,
+    pub text: String,
+    pub since: SystemTime,
+}
+
+/// The problems that there are, at most one of each kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems(Option<Arc<[Problem]>>);
+
+impl Problems {
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.0.iter().flat_map(|problems| problems.iter())
+    }
+
+    pub fn get(&self, kind: ProblemKind) -> Option<&Problem> {
+        self.iter().find(|problem| problem.kind == kind)
+    }
+
+    /// Replaces them by those of this moment. One that lasts keeps its start, whatever text describes it now.
+    pub fn update(&mut self, found: Vec<(ProblemKind, String)>, date: impl Fn() -> SystemTime) {
+        let found: Vec<_> = found
+            .into_iter()
+            .map(|(kind, text)| {
+                let since = self.get(kind).map_or_else(&date, |known| known.since);
+                Problem { kind, text, since }
+            })
+            .collect();
+        if !self.iter().eq(&found) {
+            *self = Self::from(found);
+        }
+    }
+
+    /// Logs each problem that has begun since `before`, or is another one now, and each that has ended.
+    pub fn log_changes(&self, before: &Self) {
+        for Problem { kind, text, .. } in
+            self.iter().filter(|problem| problem.kind.is_logged_here())
+        {
+            if before.get(*kind).is_some_and(|before| before.text == *text) {
+                continue;
+            }
+            match kind {
+                ProblemKind::EarlierLife => info!("{text}"),
+                _ => warn!("{text}"),
+            }
+        }
+        for Problem { kind, text, .. } in
+            before.iter().filter(|problem| problem.kind.is_logged_here())
+        {
+            if self.get(*kind).is_none() {
+                info!("no longer: {text}");
+            }
+        }
+    }
+}
+
+impl From<Vec<Problem>> for Problems {
+    fn from(problems: Vec<Problem>) -> Self {
+        Self((!problems.is_empty()).then(|| problems.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_problem_that_lasts_keeps_its_start_and_one_that_returns_has_another() {
+        let date = |second| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        let mut problems = Problems::default();
+        let mut since = |text: Option<&str>, second| {
+            let found = text.map(|text| (ProblemKind::Zookeeper, text.to_owned()));
+            problems.update(found.into_iter().collect(), || date(second));
+            problems.get(ProblemKind::Zookeeper).map(|problem| problem.since)
+        };
+        assert_eq!(since(None, 1), None);
+        assert_eq!(since(Some("refused"), 2), Some(date(2)));
+        assert_eq!(since(Some("no answer"), 3), Some(date(2)), "the same outage");
+        assert_eq!(since(None, 4), None);
+        assert_eq!(since(Some("refused"), 5), Some(date(5)));
+    }
+}

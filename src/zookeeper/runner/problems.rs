@@ -1,0 +1,155 @@
+//! The problems that the runner knows of, in the words of operators.
+
+use super::{REFUSED, Runner};
+use crate::config::Settings;
+use crate::problems::ProblemKind;
+use crate::status::{ConnectionState, DuplicateId};
+use crate::zookeeper::UNKNOWN_ZNODE_REMEDY;
+use recipes::{FencingToken, Sequence};
+use std::time::Duration;
+use tracing::info;
+
+/// A server grants sessions from so many ticks on, unless it is configured otherwise.
+const MIN_SESSION_TICKS: u32 = 2;
+/// A server grants sessions of at most so many ticks, unless it is configured otherwise.
+const MAX_SESSION_TICKS: u32 = 20;
+
+impl Runner {
+    /// Returns the problems of this moment, with this state of the connection.
+    pub(super) fn current_problems(
+        &self,
+        link: &ConnectionState,
+        same_id: Option<FencingToken>,
+    ) -> Vec<(ProblemKind, String)> {
+        let paused = self.standing.is_paused().then(String::new);
+        let unhealthy = self.standing.is_unhealthy().then(String::new);
+        let zookeeper = link.is_troubled().then(|| {
+            let problem = link.problem.clone();
+            problem.unwrap_or_else(|| "no connection to ZooKeeper".into())
+        });
+        let duplicate_id =
+            DuplicateId::find(&self.standing, same_id, &self.counters, self.clock.now());
+        let (earlier_life, duplicate_id) = match duplicate_id {
+            Some(DuplicateId::MayBeEarlierLife { token, .. }) => {
+                let text = format!(
+                    "waiting behind an earlier life of this member, token {token}, until its session ends"
+                );
+                (Some(text), None)
+            }
+            other => (None, other.map(|duplicate_id| duplicate_id.to_string())),
+        };
+        let slow = self.is_slow.then(|| {
+            format!(
+                "the servers take longer than a heartbeat ({:?}) to commit a write: leases may run out. Look at their disks and \
+                 their load, or raise lease.heartbeat and zookeeper.session_timeout",
+                self.member.heartbeat()
+            )
+        });
+        let session_file = self.kept.file.as_ref().and_then(|file| file.problem());
+        [
+            (ProblemKind::Paused, paused),
+            (ProblemKind::Unhealthy, unhealthy),
+            (ProblemKind::Zookeeper, zookeeper),
+            (ProblemKind::Foreign, (!link.foreign.is_empty()).then(String::new)),
+            (ProblemKind::UnknownZnode, self.unknown_znode_ahead()),
+            (ProblemKind::EarlierLife, earlier_life),
+            (ProblemKind::DuplicateId, duplicate_id),
+            (ProblemKind::NewerFormat, self.newer_format_ahead()),
+            (ProblemKind::LongerSession, self.longer_session(link.granted)),
+            (ProblemKind::TickTime, self.longer_ticks(link.granted)),
+            (ProblemKind::SlowZookeeper, slow),
+            (ProblemKind::SessionFile, session_file),
+        ]
+        .into_iter()
+        .filter_map(|(kind, text)| Some((kind, text?)))
+        .collect()
+    }
+
+    /// Logs the problems that have begun and ended, and the lease of a new session.
+    pub(super) fn log_problems(&mut self) {
+        let session = self.link.borrow().session;
+        if let Some((id, timeout)) = session.filter(|_| session != self.logged_session)
+            && let Some(lease) = self.member.margins().lease_duration(timeout)
+        {
+            info!("session {id}: timeout {timeout:?}, lease {:?}", lease.0);
+            self.logged_session = session;
+        }
+        if self.problems != self.logged_problems {
+            self.problems.log_changes(&self.logged_problems);
+            self.logged_problems = self.problems.clone();
+        }
+    }
+
+    /// Adds the member's own problems to those of the connection: they are the greater ones. No other place publishes them.
+    pub(super) fn link_with_own_problem(&self) -> ConnectionState {
+        let link = self.link.borrow().clone();
+        let problem = match self.standing.out_of_order() {
+            _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
+            Some(pair) => Some(self.out_of_order(pair)),
+            None => return link,
+        };
+        ConnectionState { problem, ..link }
+    }
+
+    /// Says that two znodes did not come in the order of their numbers.
+    pub(super) fn out_of_order(&self, (first, other): (Sequence, Sequence)) -> String {
+        let Settings { root, znodes, .. } = &self.settings;
+        let first = znodes.name(first);
+        let other = znodes.name(other);
+        format!(
+            "{root}/{first} is ahead of {root}/{other} and was created after it: one of them was made by hand. `bellwether \
+             inspect` shows which is an unknown client's: delete that one, never a member's"
+        )
+    }
+
+    /// Says that this member waits for the end of an unknown znode at the head of the queue.
+    fn unknown_znode_ahead(&self) -> Option<String> {
+        self.standing.predecessor()?;
+        let is_standby = self.standing.standby_is_ready(self.clock.now()).is_some();
+        let unknown_znode = self.session.as_ref()?.unknown_znode_at_head(is_standby)?;
+        let Settings { root, znodes, .. } = &self.settings;
+        let path = format!("{root}/{}", znodes.name(unknown_znode));
+        Some(format!(
+            "this member waits behind {path}, which is not a member's: {UNKNOWN_ZNODE_REMEDY}"
+        ))
+    }
+
+    /// Says that a member ahead writes its data in a newer format than this version knows.
+    fn newer_format_ahead(&self) -> Option<String> {
+        self.standing.predecessor()?;
+        let is_standby = self.standing.standby_is_ready(self.clock.now()).is_some();
+        let (sequence, format) = self.session.as_ref()?.newer_format_ahead(is_standby)?;
+        let Settings { root, znodes, .. } = &self.settings;
+        let path = format!("{root}/{}", znodes.name(sequence));
+        Some(format!(
+            "{path} has data of format {format}, which this version does not know: upgrade this member"
+        ))
+    }
+
+    /// Says that the servers grant no session as short as was asked for.
+    fn longer_session(&self, granted: Option<Duration>) -> Option<String> {
+        let asked = self.settings.zookeeper.session_timeout;
+        let granted = granted.filter(|granted| *granted > asked)?;
+        Some(format!(
+            "the servers grant no session shorter than {granted:?}, and {asked:?} was asked for: a member that dies is missed \
+             later, and leases are as short as asked. Raise zookeeper.session_timeout to {granted:?}"
+        ))
+    }
+
+    /// Says that the servers seem to have a longer tickTime than is configured. It proves nothing, as their limits may be
+    /// configured too, but with a longer tickTime the lease would be unsafe.
+    fn longer_ticks(&self, granted: Option<Duration>) -> Option<String> {
+        let asked = self.settings.zookeeper.session_timeout;
+        let granted = granted?;
+        let ticks = if granted > asked { MIN_SESSION_TICKS } else { MAX_SESSION_TICKS };
+        let seeming = granted / ticks;
+        let tick_time = 2 * self.member.margins().half_tick;
+        (granted != asked && seeming > tick_time).then(|| {
+            format!(
+                "the servers grant {granted:?} where {asked:?} was asked for, as with a tickTime of {seeming:?}, and \
+                 zookeeper.tick_time is {tick_time:?}: if their tickTime is longer than that, leases are unsafe. Compare it with \
+                 tickTime in their zoo.cfg"
+            )
+        })
+    }
+}
