@@ -24,7 +24,7 @@ use std::{
 const LARGEST_BYTES: u64 = 7_350_000;
 
 /// Where a name server is reached from all hosts of a test's network.
-const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
+pub(crate) const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
 
 /// No shell, no library, no /proc, no /dev: only the binary and the names' configuration, as in the image.
 #[test]

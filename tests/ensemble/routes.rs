@@ -2,7 +2,9 @@
 
 use crate::{
     group::{agreed_after, has_role, ready, settled},
-    member::{LONG_SESSION, SHORT_SESSION, Setup},
+    image::SWITCH,
+    member::{LONG_SESSION, Member, SHORT_SESSION, Setup},
+    names::serve_names,
     network::Network,
     observer::Observer,
     pipes::claimed_for_no_longer_than_its_lease,
@@ -13,6 +15,7 @@ use crate::{
 };
 use std::{
     io::Write,
+    net::{Ipv4Addr, UdpSocket},
     time::{Duration, Instant},
 };
 use tempfile::NamedTempFile;
@@ -92,6 +95,39 @@ fn t09_a_member_that_is_told_to_stop_while_its_create_is_under_way_leaves_no_zno
         }
     }
     panic!("no create reached the server");
+}
+
+/// An operator looks at the servers for long if it is not said that their names are not found.
+#[test]
+fn a_name_that_is_not_found_and_a_name_server_that_is_silent_are_told_apart_at_once() {
+    let network = Network::new(1, 1);
+    let mut resolver = NamedTempFile::new().expect("a file");
+    writeln!(resolver, "nameserver {SWITCH}").expect("it takes a line");
+    let instead = r#"mount --bind "$0" /etc/resolv.conf && exec "$@""#;
+    let path = resolver.path().to_str().expect("a path of text");
+    let started = || {
+        Setup::at("zk-0.example.test:2181".to_owned())
+            .run_by(&["unshare", "--mount", "sh", "-c", instead, path])
+            .start_on(&network.members[0], "a")
+    };
+    let warns = |member: &Member, why: &str| {
+        let said = format!("zk-0.example.test:2181 cannot be resolved: {why}");
+        eventually(&said, || match member.log() {
+            log if log.contains(&said) => Ok(()),
+            log => Err(log),
+        });
+        let problem = member.status()["problems"][0]["problem"].to_string();
+        assert!(problem.contains(&said), "{problem}");
+    };
+    let silent = UdpSocket::bind((SWITCH, 53)).expect("port 53 is free, and root may have it");
+    let begun = Instant::now();
+    let member = started();
+    warns(&member, "the name server does not answer within 2.5s");
+    // A quarter of a session for the name, and nothing else before it is told.
+    assert!(begun.elapsed() < LONG_SESSION / 2, "{:?}", begun.elapsed());
+    drop((member, silent));
+    let _asked = serve_names(SWITCH, "another.example.test", Ipv4Addr::LOCALHOST);
+    warns(&started(), "failed to lookup address information: Name or service not known");
 }
 
 /// Renewals that are answered later than the next is due say so before a lease runs out.

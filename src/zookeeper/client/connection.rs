@@ -12,13 +12,16 @@ use ::zookeeper::{
     Client, Error, MultiWriteError, MultiWriteResult, MultiWriter, SessionInfo, SessionState,
     StateWatcher,
 };
+use futures_util::future::join_all;
 use recipes::Moment;
 use spawns_core::{Spawn, Task};
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::net::lookup_host;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -78,6 +81,8 @@ pub(crate) enum Failure {
     Expired,
     /// No server gave an answer of use.
     Unreachable(String),
+    /// No server's name could be resolved.
+    Unresolved(String),
     /// The reason is known, and no server has to be asked.
     Refused(String),
 }
@@ -326,21 +331,35 @@ async fn open(
 /// Returns all addresses of all servers: of several behind one name, the library would try only the
 /// first that does not refuse.
 async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<String>, Failure> {
+    let lookups = hosts.split(',').map(|server| lookup(server, limit));
     let mut addresses = vec![];
     let mut problems = vec![];
-    for host in hosts.split(',') {
-        match timeout(limit, tokio::net::lookup_host(host)).await {
-            Ok(Ok(found)) => addresses.extend(found.map(|address| address.to_string())),
-            Ok(Err(error)) => problems.push(format!("{host}: {error}")),
-            Err(_) => problems.push(format!("{host}: the name is not resolved in time")),
+    for (server, found) in hosts.split(',').zip(join_all(lookups).await) {
+        match found {
+            Ok(found) => addresses.extend(found.iter().map(SocketAddr::to_string)),
+            Err(problem) => problems.push(format!("{server} {problem}")),
         }
     }
     addresses.sort_unstable();
     addresses.dedup();
     if addresses.is_empty() {
-        return Err(Failure::Unreachable(problems.join("; ")));
+        return Err(Failure::Unresolved(problems.join("; ")));
     }
     Ok(addresses)
+}
+
+/// Resolves the name of a server, `host:port`.
+///
+/// # Errors
+/// What to say of that server: whether its name is not known, or the name server does not answer.
+pub(super) async fn lookup(server: &str, limit: Duration) -> Result<Vec<SocketAddr>, String> {
+    match timeout(limit, lookup_host(server)).await {
+        Ok(Ok(found)) => Ok(found.collect()),
+        Ok(Err(error)) => Err(format!("cannot be resolved: {error}")),
+        Err(_) => Err(format!(
+            "cannot be resolved: the name server does not answer within {limit:?} (/etc/resolv.conf)"
+        )),
+    }
 }
 
 /// The tasks that the client library spawns for one connection.
@@ -374,7 +393,7 @@ impl Failure {
     pub(crate) fn reason(self) -> String {
         match self {
             Self::Expired => "the session has expired".into(),
-            Self::Unreachable(why) | Self::Refused(why) => why,
+            Self::Unreachable(why) | Self::Unresolved(why) | Self::Refused(why) => why,
         }
     }
 }

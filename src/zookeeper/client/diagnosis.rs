@@ -1,6 +1,7 @@
 //! Why no connection comes about: a handshake of our own with each server, as the client library does
 //! not report the cause.
 
+use super::connection::lookup;
 use super::credentials::{PresentedCredentials, Trust, date, own_is_outdated, server_name};
 use super::tls_errors;
 use crate::config::Zookeeper;
@@ -66,7 +67,12 @@ async fn examine(
     presented: Option<&PresentedCredentials>,
     limit: Duration,
 ) -> Option<Finding> {
-    let tcp = match TcpStream::connect(server).await {
+    // Half of the time: what is found is to be told within the whole.
+    let addresses = match lookup(server, limit / 2).await {
+        Ok(addresses) => addresses,
+        Err(problem) => return FindingKind::Unreachable.is(problem),
+    };
+    let tcp = match TcpStream::connect(&*addresses).await {
         Ok(tcp) => tcp,
         Err(error) => return FindingKind::Unreachable.is(format!("cannot be reached: {error}")),
     };

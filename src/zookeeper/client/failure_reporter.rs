@@ -18,6 +18,8 @@ pub(super) struct FailureReporter<'a> {
     settings: &'a Zookeeper,
     credentials: &'a Credentials,
     link: &'a watch::Sender<ConnectionState>,
+    /// The name of the session, in the log.
+    name: String,
     /// The text in front of the reason.
     what: String,
     clock: Clock,
@@ -53,11 +55,12 @@ impl<'a> FailureReporter<'a> {
         credentials: &'a Credentials,
         link: &'a watch::Sender<ConnectionState>,
         clock: Clock,
+        name: String,
         what: String,
     ) -> Self {
         let logged = Logged::begun(clock.now());
         let diagnosis = JoinSet::new();
-        Self { settings, credentials, link, what, clock, logged, found: None, diagnosis }
+        Self { settings, credentials, link, name, what, clock, logged, found: None, diagnosis }
     }
 
     /// Runs the attempt, and reports what is found meanwhile: no attempt waits for a diagnosis.
@@ -108,7 +111,7 @@ impl<'a> FailureReporter<'a> {
     fn report(&mut self, why: &str) {
         let problem = self.publish(why);
         if let Some(tries) = self.logged.due(why, self.clock.now()) {
-            warn!("{problem}; {tries}");
+            warn!("{}: {problem}; {tries}", self.name);
         }
     }
 
@@ -140,7 +143,7 @@ impl Logged {
         self.last_at = now;
         let minutes = now.since(self.begun_at).as_secs() / 60;
         Some(match is_new {
-            true => "trying again until it is there".into(),
+            true => "trying again".into(),
             false => format!("still trying, for {minutes} minutes by now"),
         })
     }
@@ -187,6 +190,7 @@ mod tests {
             &credentials,
             &link,
             Clock::system(),
+            "election session".into(),
             "no session".into(),
         );
         let investigate = async |reporter: &mut FailureReporter<'_>, why: &str| {

@@ -56,6 +56,8 @@ pub(crate) struct SessionSettings {
     pub(crate) clock: Clock,
     /// Publishes the state of the session, for `/status`.
     pub(crate) link: watch::Sender<ConnectionState>,
+    /// What it is for, in the log: a sidecar has several.
+    pub(crate) purpose: &'static str,
     pub(crate) before: PreviousEnd,
     /// The file in which the session is saved for the next process.
     pub(crate) file: Option<Arc<SessionFile>>,
@@ -100,6 +102,7 @@ struct SessionKeeper {
     tell: Tell<SessionEvent>,
     connection: watch::Sender<Option<Connection>>,
     link: watch::Sender<ConnectionState>,
+    purpose: &'static str,
     before: PreviousEnd,
     file: Option<Arc<SessionFile>>,
     left: LeftServers,
@@ -112,8 +115,16 @@ impl SessionTask {
         before: UnclosedSession,
         tell: Tell<SessionEvent>,
     ) -> Self {
-        let SessionSettings { settings, credentials, clock, link, before: why, file, former } =
-            settings;
+        let SessionSettings {
+            settings,
+            credentials,
+            clock,
+            link,
+            purpose,
+            before: why,
+            file,
+            former,
+        } = settings;
         let (connection, connections) = watch::channel(None);
         let (close, closing) = oneshot::channel();
         let left = LeftServers::none(clock);
@@ -124,6 +135,7 @@ impl SessionTask {
             tell,
             connection,
             link,
+            purpose,
             before: why,
             file,
             left,
@@ -221,15 +233,15 @@ impl SessionKeeper {
             };
             self.connection.send_replace(None);
             if end == ConnectionEnd::Session {
-                self.lost("the session ended");
+                self.lost(&session, "the session has ended");
                 // The library may be wrong about that, so the session is closed before the next one is used.
                 return Some(session);
             }
             (self.tell)(SessionEvent::Disconnected);
-            self.report_disconnected(LOST.into());
+            self.report_disconnected(&session);
             let sent_at;
             let resumed = tokio::select! {
-                resumed = self.resume(&session, LOST) => resumed,
+                resumed = self.resume(&session, DISCONNECTED) => resumed,
                 _ = &mut close => return Some(session),
             };
             match resumed {
@@ -290,8 +302,8 @@ impl SessionKeeper {
         mut before: UnclosedSession,
     ) -> (SessionInfo, OpenedConnection, Option<Closing>) {
         let mut backoff = Backoff::new();
-        let mut reporter =
-            self.reporter(format!("no session with ZooKeeper at {}", self.settings.hosts));
+        let what = format!("no session with ZooKeeper at {}", self.settings.hosts);
+        let mut reporter = self.reporter(None, what);
         loop {
             let sent_at = self.clock.now();
             match reporter.with_reports(self.open_once(&mut before)).await {
@@ -308,6 +320,7 @@ impl SessionKeeper {
                 }
                 Err(Failure::Expired) => {}
                 Err(Failure::Unreachable(why)) => reporter.investigate(why),
+                Err(Failure::Unresolved(why)) => reporter.report_cause(&why, Source::Diagnosis),
                 Err(Failure::Refused(why)) => reporter.report_cause(&why, Source::Servers),
             }
             reporter.with_reports(backoff.wait()).await;
@@ -347,7 +360,7 @@ impl SessionKeeper {
     ) -> Result<(OpenedConnection, Moment), UnclosedSession> {
         let lost_at = self.clock.now();
         let mut backoff = Backoff::new();
-        let mut reporter = self.reporter(what.to_owned());
+        let mut reporter = self.reporter(Some(session), what.to_owned());
         loop {
             let sent_at = self.clock.now();
             let before = Some(session.clone());
@@ -355,25 +368,35 @@ impl SessionKeeper {
             match reporter.with_reports(resuming).await {
                 Ok(opened) => return Ok((opened, sent_at)),
                 Err(Failure::Expired) => {
-                    self.lost("the session expired");
+                    self.lost(session, "the session has expired");
                     return Err(None);
                 }
                 Err(Failure::Unreachable(why)) => {
                     debug!("not resumed: {why}");
                     reporter.investigate(why);
                 }
+                Err(Failure::Unresolved(why)) => reporter.report_cause(&why, Source::Diagnosis),
                 Err(Failure::Refused(why)) => reporter.report_cause(&why, Source::Servers),
             }
             if self.clock.now().since(lost_at) > self.settings.session_timeout {
-                self.lost("no server was reached for as long as the session lasts");
+                self.lost(session, "no server was reached for as long as the session lasts");
                 return Err(Some(session.clone()));
             }
             reporter.with_reports(backoff.wait()).await;
         }
     }
 
-    fn reporter(&self, what: String) -> FailureReporter<'_> {
-        FailureReporter::new(&self.settings, &self.credentials, &self.link, self.clock, what)
+    fn reporter(&self, session: Option<&SessionInfo>, what: String) -> FailureReporter<'_> {
+        let Self { settings, credentials, link, clock, .. } = self;
+        FailureReporter::new(settings, credentials, link, *clock, self.name(session), what)
+    }
+
+    /// Names the session in the log.
+    fn name(&self, session: Option<&SessionInfo>) -> String {
+        match session {
+            Some(session) => format!("{} session {}", self.purpose, SessionId(session.id().0)),
+            None => format!("{} session", self.purpose),
+        }
     }
 
     /// How long to wait for the end of a session, while the owner waits too.
@@ -381,27 +404,32 @@ impl SessionKeeper {
         close_limit(&self.settings)
     }
 
-    fn lost(&self, why: &str) {
-        self.report_disconnected(why.into());
+    fn lost(&self, session: &SessionInfo, why: &str) {
+        warn!("{}: {why}; opening another", self.name(Some(session)));
+        self.set_problem(why);
         (self.tell)(SessionEvent::Lost);
     }
 
-    /// Warns once, however many attempts follow.
-    fn report_disconnected(&self, problem: String) {
-        let was_connected = self.link.borrow().connected;
-        let had_no_problem = self.link.borrow().problem.is_none();
-        if was_connected || had_no_problem {
-            warn!("{problem}; trying again until it is there");
-        }
+    fn report_disconnected(&self, session: &SessionInfo) {
+        warn!("{}: {DISCONNECTED}; reconnecting", self.name(Some(session)));
+        self.set_problem(DISCONNECTED);
+    }
+
+    fn set_problem(&self, problem: &str) {
         self.link.send_modify(|link| {
             link.connected = false;
-            link.problem = Some(problem);
+            link.problem = Some(problem.to_owned());
         });
     }
 
     fn report_connected(&self, opened: &OpenedConnection) {
         let id = SessionId(opened.connection.client.session_id().0);
-        info!(session = %id, timeout_ms = opened.timeout.as_millis(), "connected to ZooKeeper");
+        let server = opened.connection.server();
+        let timeout = opened.timeout;
+        info!(
+            "{} session {id}: connected to ZooKeeper at {server}, timeout {timeout:?}",
+            self.purpose
+        );
         self.link.send_modify(|link| {
             let restart = link.restart;
             let foreign = std::mem::take(&mut link.foreign);
@@ -442,7 +470,7 @@ pub(crate) async fn end_former(
     }
 }
 
-const LOST: &str = "the connection to ZooKeeper is lost";
+const DISCONNECTED: &str = "lost connection to ZooKeeper";
 
 /// Closes a session that is given up, through any server that answers, and logs the outcome. Returns
 /// whether it has ended.
@@ -620,6 +648,7 @@ mod tests {
             credentials,
             clock,
             link,
+            purpose: "election",
             before: PreviousEnd::Ended,
             file: None,
             former: None,

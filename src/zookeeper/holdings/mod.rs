@@ -389,6 +389,7 @@ impl HoldingsRunner {
             credentials: self.credentials.clone(),
             clock: self.clock,
             link: self.reports.link.clone(),
+            purpose: "locks",
             before: if is_lost { PreviousEnd::Ended } else { PreviousEnd::Closed },
             file: None,
             former: None,

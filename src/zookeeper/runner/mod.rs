@@ -314,6 +314,7 @@ impl Runner {
             credentials: self.credentials.clone(),
             clock: self.clock,
             link: self.reports.link.clone(),
+            purpose: "election",
             before,
             file: self.kept.file.clone(),
             former: self.kept.former.take(),
