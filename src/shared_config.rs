@@ -67,6 +67,8 @@ pub struct WatchedValue {
 pub enum ConfigRequest {
     Watch(ConfigName, Answer<WatchedValue, TooMany>),
     Write(ValueWrite, Answer<WriteOutcome, WriteError>),
+    /// Whether a quorum says that the value is at this version, or with `None` that there is none.
+    Prove(ConfigName, Option<i32>, Answer<bool, String>),
     /// The names of all values.
     Names(Answer<Arc<[String]>, String>),
 }

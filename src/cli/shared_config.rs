@@ -23,6 +23,9 @@ enum ConfigSubcommands {
         /// For how long at most to wait for one that is not there: 500ms, 10s, 2m [default: not at all]
         #[arg(short, long, value_name = "DURATION")]
         wait: Option<String>,
+        /// Have a quorum of the servers confirm that this is the version that is stored
+        #[arg(long, conflicts_with = "wait")]
+        proved: bool,
         #[command(flatten)]
         asked: StreamArguments,
     },
@@ -82,10 +85,10 @@ impl ConfigArguments {
     pub(super) fn errand(self) -> Result<ClientCommand, String> {
         let (sidecar, name, action) = match self.action {
             ConfigSubcommands::Ls(question) => return question.asking(&CONFIG_NAMES, None),
-            ConfigSubcommands::Get { name, wait, asked } => {
+            ConfigSubcommands::Get { name, wait, proved, asked } => {
                 let wait = wait.map(|wait| config::span("--wait", &wait)).transpose()?;
                 let (sidecar, form) = asked.parts()?;
-                (sidecar, name, ConfigAction::Get { wait, form })
+                (sidecar, name, ConfigAction::Get { wait, is_proved: proved, form })
             }
             ConfigSubcommands::Watch { name, asked, command } => {
                 let (sidecar, form) = asked.parts()?;

@@ -87,6 +87,13 @@ impl Wait {
     /// Returns since which index to wait for a change, and for how long, if the query asks for that.
     pub(super) fn asked(asked: &Uri) -> Result<Option<(u64, Duration)>, ProblemResponse> {
         let [index, wait] = query::values(asked, ["index", "wait"], WRITE)?;
+        Self::parse(index, wait)
+    }
+
+    pub(super) fn parse(
+        index: Option<String>,
+        wait: Option<String>,
+    ) -> Result<Option<(u64, Duration)>, ProblemResponse> {
         let index = index.map(|index| query::number("index", &index, WRITE)).transpose()?;
         let wait = Self { index, wait };
         let length = wait.length()?;

@@ -1,6 +1,8 @@
 //! Reads, writes and follows values of the shared configuration, byte by byte as they are stored.
 
-use super::sidecar::{COMMAND_TIMEOUT, LONGEST_VALUE, Sidecar, SidecarAnswer, blocking, index_in};
+use super::sidecar::{
+    ANSWER_TIMEOUT, COMMAND_TIMEOUT, LONGEST_VALUE, Sidecar, SidecarAnswer, blocking, index_in,
+};
 use super::{ClientError, OutputFormat, formed, print, remark, text};
 use crate::api::{self, ConfigOutput, ConfigWritten};
 use crate::shared_config::{Condition, ConfigName};
@@ -27,9 +29,10 @@ pub struct ConfigCommand {
 }
 
 pub enum ConfigAction {
-    /// Print it; wait for so long for one that is not there.
+    /// Print it; wait for so long for one that is not there, or have a quorum confirm it.
     Get {
         wait: Option<Duration>,
+        is_proved: bool,
         form: OutputFormat,
     },
     /// Write this, or what standard input says.
@@ -66,12 +69,14 @@ struct TextlessValue {
 impl ConfigCommand {
     pub(super) async fn run(&self) -> Result<(), ClientError> {
         match &self.action {
-            ConfigAction::Get { wait: None, form } => {
-                let ValueAnswer { value, why, index } = self.ask(None).await?;
+            ConfigAction::Get { wait: None, is_proved, form } => {
+                let query = if *is_proved { "?proved=1" } else { "" };
+                let path = format!("{}{query}", self.path());
+                let ValueAnswer { value, why, index } = self.ask_at(&path, ANSWER_TIMEOUT).await?;
                 let value = value.ok_or_else(|| ClientError::No(text::visible(&why)))?;
                 print_value(form, index, &value)
             }
-            ConfigAction::Get { wait: Some(wait), form } => {
+            ConfigAction::Get { wait: Some(wait), form, .. } => {
                 let (index, value) = match timeout(*wait, self.until_there()).await {
                     Ok(found) => found,
                     Err(_) => self.there_after(*wait).await?,
@@ -133,9 +138,13 @@ impl ConfigCommand {
     /// Asks for the value, or for what comes after this index.
     async fn ask(&self, seen: Option<u64>) -> Result<ValueAnswer, ClientError> {
         let (path, patience) = blocking(&self.path(), seen);
+        self.ask_at(&path, patience).await
+    }
+
+    async fn ask_at(&self, path: &str, patience: Duration) -> Result<ValueAnswer, ClientError> {
         let asked = format!("{}{path}", self.sidecar.name());
         let told = async {
-            let response = self.sidecar.send(Method::GET, &path, None).await?;
+            let response = self.sidecar.send(Method::GET, path, None).await?;
             if response.status() != StatusCode::OK {
                 let answer = SidecarAnswer::read(&asked, response).await?;
                 return match answer.body::<serde_json::Value>() {

@@ -44,7 +44,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
 /// For the whole of a value to come.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A query as it should be.
+/// How often a reading is proved that a quorum denies, each time after another one.
+const PROOFS: usize = 3;
+
+/// Queries as they should be.
+const READ: &str = "?index=NUMBER&wait=30s, or ?proved=1";
 const PUT: &str = "?ephemeral=1";
 
 pub(super) fn routes() -> ApiRouter {
@@ -86,6 +90,9 @@ struct ReadQuery {
     /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`; only with `index`.
     #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     wait: Option<String>,
+    /// `1`: a quorum of the servers has to confirm that this is the version that is stored. Costs a transaction.
+    #[param(pattern = "^[01]$")]
+    proved: Option<String>,
 }
 
 /// The condition of a write.
@@ -152,7 +159,9 @@ async fn config(
 ) -> Result<Response, ProblemResponse> {
     app.shared_config()?;
     let name = config_name(name)?;
-    let wait = Wait::asked(request.uri())?;
+    let [index, wait, proved] = values(request.uri(), ["index", "wait", "proved"], READ)?;
+    let wait = Wait::parse(index, wait)?;
+    let is_proved = flag("proved", proved.as_deref(), READ)?;
     let headers = request.headers();
     if stream::is_wanted(headers) {
         let permit = app.place()?;
@@ -170,6 +179,9 @@ async fn config(
             Ok(None) => return Err(unread("this member is leaving")),
             Err(_) => read(&mut watched).await?.0,
         };
+    }
+    if is_proved {
+        reading = app.proved(&name, &mut watched, reading).await?;
     }
     Ok(answer(&app, &name, &reading, headers))
 }
@@ -204,14 +216,7 @@ async fn put_config(
     app.shared_config()?;
     let name = config_name(name)?;
     let [ephemeral] = values(request.uri(), ["ephemeral"], PUT)?;
-    let is_ephemeral = match ephemeral.as_deref() {
-        None | Some("0") => false,
-        Some("1") => true,
-        Some(other) => {
-            let why = format!("ephemeral={other:?} must be 1 or 0: write {PUT}");
-            return Err(ProblemResponse::bad_request(why));
-        }
-    };
+    let is_ephemeral = flag("ephemeral", ephemeral.as_deref(), PUT)?;
     let condition = condition(request.headers())?;
     let data = body(&app.budget, request).await?;
     let action = WriteAction::Put { data, is_ephemeral };
@@ -273,6 +278,24 @@ impl AppState {
     async fn watched(&self, name: &ConfigName) -> Result<WatchedValue, ProblemResponse> {
         let watched = self.ask(|answer| Ask::Watch(name.clone(), answer), READ_TIMEOUT).await?;
         watched.map_err(|TooMany| too_many())
+    }
+
+    /// Returns a reading which a quorum has confirmed after it was asked for: this one, or a later one.
+    async fn proved(
+        &self,
+        name: &ConfigName,
+        watched: &mut WatchedValue,
+        mut reading: Arc<ValueReading>,
+    ) -> Result<Arc<ValueReading>, ProblemResponse> {
+        for _ in 0..PROOFS {
+            let version = reading.value.as_ref().map(|value| value.version);
+            let prove = |answer| Ask::Prove(name.clone(), version, answer);
+            if self.ask(prove, READ_TIMEOUT).await?.map_err(unread)? {
+                return Ok(reading);
+            }
+            reading = read(watched).await?.0;
+        }
+        Err(unread("the server at hand shows another version than a quorum of the servers has"))
     }
 
     async fn write(&self, write: ValueWrite) -> Result<Response, ProblemResponse> {
@@ -435,6 +458,17 @@ fn kind(name: &str) -> &'static str {
 
 fn config_name(name: Result<Path<String>, PathRejection>) -> Result<ConfigName, ProblemResponse> {
     named(&path(name)?, "name of a value", "limits.json")
+}
+
+fn flag(key: &str, value: Option<&str>, write: &str) -> Result<bool, ProblemResponse> {
+    match value {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => {
+            let why = format!("{key}={other:?} must be 1 or 0: write {write}");
+            Err(ProblemResponse::bad_request(why))
+        }
+    }
 }
 
 /// Reads the value that is the body of this request.

@@ -12,8 +12,8 @@ mod writing;
 
 use self::watching::watch_value;
 use super::cached::{Cached, ChangeCounter};
-use super::client::{Connection, SessionHandle, in_words, is_verdict};
-use super::queue::{names_below, refusal};
+use super::client::{Connection, SessionHandle, TransactionResult, in_words, is_verdict};
+use super::queue::{leave_wrong_server, names_below, refusal};
 use crate::byte_budget::ByteBudget;
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
@@ -37,6 +37,9 @@ const FORGET_AFTER: Duration = Duration::from_secs(10);
 
 /// How long a connection may take to come.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// As ZooKeeper has it.
+const ANY_VERSION: i32 = -1;
 
 /// The settings of the shared configuration.
 #[derive(Clone, Debug)]
@@ -151,6 +154,12 @@ impl SharedConfig {
                 let _receiver_gone = answer.send(self.watched(name));
             }
             ConfigRequest::Write(write, answer) => self.write(write, answer),
+            ConfigRequest::Prove(name, version, answer) => {
+                let shared = self.shared.clone();
+                self.requests.spawn(async move {
+                    let _receiver_gone = answer.send(shared.is_proved(&name, version).await);
+                });
+            }
             ConfigRequest::Names(answer) => {
                 let shared = self.shared.clone();
                 self.requests.spawn(async move {
@@ -308,6 +317,37 @@ impl ConfigContext {
     /// Says what the servers refused.
     async fn refusal(&self, connection: &Connection, path: &str, error: &Error) -> String {
         refusal(connection, self.settings.acl, path, error).await
+    }
+
+    /// Has a quorum say whether the value is at this version, or with `None` that there is none. A server that goes on showing
+    /// what a quorum denies is left.
+    async fn is_proved(&self, name: &ConfigName, version: Option<i32>) -> Result<bool, String> {
+        let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
+        let path = self.path_of(name);
+        let checked = connection
+            .transact(1, |writer| writer.add_check_version(&path, version.unwrap_or(ANY_VERSION)))
+            .await;
+        match checked.and_then(TransactionResult::all_or_none) {
+            Ok(()) if version.is_some() => return Ok(true),
+            Err(Error::NoNode) if version.is_none() => return Ok(true),
+            Ok(()) | Err(Error::NoNode | Error::BadVersion) => {}
+            Err(error) if is_verdict(&error) => {
+                return Err(self.refusal(&connection, &path, &error).await);
+            }
+            Err(error) => return Err(in_words(&error)),
+        }
+        // Behind the quorum's answer, a server shows all that was committed before it.
+        let shown = connection.request(connection.client.check_stat(&path)).await;
+        let shown = shown.map_err(|error| in_words(&error))?;
+        if shown.map(|stat| stat.version) == version {
+            leave_wrong_server(
+                &connection,
+                &path,
+                "shows another version of",
+                "it is not that one",
+            );
+        }
+        Ok(false)
     }
 
     /// Returns all names, in order, as they were read within the last second.
