@@ -313,7 +313,7 @@ impl Member {
         self.logged_port("probes answered on 127.0.0.1:")
     }
 
-    fn logged_port(&self, words: &str) -> u16 {
+    pub(crate) fn logged_port(&self, words: &str) -> u16 {
         eventually("the member listens", || {
             let log = self.log();
             log.split(words).nth(1).and_then(leading_number).ok_or(log)

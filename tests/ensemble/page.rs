@@ -129,6 +129,69 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
     page.says("#alarm", "Connection to this member lost.");
 }
 
+/// Their own hues are 186, 189 and 190 degrees.
+#[test]
+fn members_of_like_names_have_colours_that_differ() {
+    let servers = Servers::standalone();
+    let members = started_in_order(&Setup::of(&servers), ["web-be", "web-bb", "web-da"]);
+    let mut leader = agreed(&members);
+    for _ in 0..2 {
+        let leading = members.iter().find(|member| member.id == leader.id).expect("one of them");
+        assert_eq!(leading.post("/resign").status, 202);
+        leader = agreed_after(&leader, &members);
+    }
+    let browser = Browser::start();
+    let page = Page::open(&browser, members[0].port());
+    let hues = "return [...document.querySelectorAll('.term')].map((term) => +term.style.getPropertyValue('--hue'))";
+    eventually("each is 40 degrees from the others", || {
+        let hues = page.run(hues);
+        let degrees = hues.as_array().cloned().unwrap_or_default();
+        let degrees: Vec<_> = degrees.iter().filter_map(Value::as_f64).collect();
+        let [a, b, c] = degrees[..] else { return Err(hues.to_string()) };
+        let apart = |a: f64, b: f64| ((a - b + 540.0).rem_euclid(360.0) - 180.0).abs();
+        if [apart(a, b), apart(b, c), apart(a, c)].iter().all(|apart| *apart >= 40.0) {
+            Ok(())
+        } else {
+            Err(hues.to_string())
+        }
+    });
+}
+
+#[test]
+fn a_member_that_is_paused_says_so_and_who_led_before() {
+    let servers = Servers::standalone();
+    let members = started_in_order(&Setup::of(&servers), ["a", "b"]);
+    let browser = Browser::start();
+    let page = Page::open(&browser, members[1].port());
+    page.says("#who", "a");
+    assert_eq!(members[1].post("/pause").status, 200);
+    page.says("#who", "paused");
+    page.says("#claim", "is this member, and does not hear who leads. Before, a led.");
+    assert_eq!(members[1].post("/resume").status, 202);
+    page.says("#who", "a");
+}
+
+/// Where a page is reached at its member's address, and by no tunnel, the leader's is at the same port of its own.
+#[test]
+fn the_page_of_a_follower_links_to_that_of_the_leader() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers).option("--address", "127.0.0.3:8080");
+    let [leader] = started_in_order(&setup, ["a"]);
+    let follower = Setup::of(&servers).listen("127.0.0.2:0").start("b");
+    let port = follower.logged_port("listening on 127.0.0.2:");
+    let browser = Browser::start();
+    let page = Page::at(&browser, format!("http://127.0.0.2:{port}/"));
+    page.says("#who", "a");
+    let link = "const link = document.querySelector('#ask'); return link.hidden ? '' : link.href";
+    eventually("it links to the leader's page", || match page.run(link) {
+        href if href == format!("http://127.0.0.3:{port}/") => Ok(()),
+        href => Err(href.to_string()),
+    });
+    let page = Page::open(&browser, leader.port());
+    page.says("#claim", "leads. It is this member.");
+    assert_eq!(page.run(link), "");
+}
+
 #[test]
 fn the_page_says_when_it_has_lost_its_member() {
     let servers = Servers::standalone();
@@ -593,7 +656,10 @@ const COLOURS: &str = "
 
 impl<'a> Page<'a> {
     fn open(browser: &'a Browser, port: u16) -> Self {
-        let url = format!("http://127.0.0.1:{port}/");
+        Self::at(browser, format!("http://127.0.0.1:{port}/"))
+    }
+
+    fn at(browser: &'a Browser, url: String) -> Self {
         browser.open(&url);
         Self { browser, url }
     }
