@@ -52,10 +52,28 @@ impl fmt::Display for HoldingName {
     }
 }
 
+/// The process that asks for a lock or barrier, as it names itself to people: 1 to 128 visible ASCII characters, such as
+/// `web-3:4711`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessName(Arc<str>);
+
+impl ProcessName {
+    pub fn new(name: &str) -> Option<Self> {
+        let is_name =
+            (1..=128).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+        is_name.then(|| Self(name.into()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Asks for a lock, or to enter a barrier.
 pub struct Ask {
     pub name: HoldingName,
     pub wanted: HoldingSpec,
+    pub process: Option<ProcessName>,
     /// Publishes its standing; dropped when nothing of it is left.
     pub published: watch::Sender<Published>,
     /// Its sender is dropped when the lock is given back, the barrier is left, or neither is waited for any more.
@@ -189,6 +207,7 @@ pub struct LockQueuePlace {
     pub znode: String,
     /// The member through which it is asked for; `None` if the znode does not say.
     pub member: Option<String>,
+    pub process: Option<ProcessName>,
     pub since: SystemTime,
     /// Whether none that stand ahead keep it from holding.
     pub holds: bool,
@@ -211,6 +230,7 @@ pub struct BarrierOccupant {
     pub znode: String,
     /// The member through which it came; `None` if the znode does not say.
     pub member: Option<String>,
+    pub process: Option<ProcessName>,
     pub since: SystemTime,
     pub is_inside: bool,
 }

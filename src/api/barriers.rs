@@ -53,6 +53,8 @@ pub struct BarrierState {
 pub struct BarrierMember {
     /// The member through which it came; null if the znode does not say: another ZooKeeper client.
     pub member: Option<String>,
+    /// The process that came, as it named itself; null if it did not.
+    pub process: Option<String>,
     pub inside: bool,
     pub token: u64,
     pub znode: String,

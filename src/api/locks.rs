@@ -82,6 +82,8 @@ pub struct LockQueue {
 pub struct LockPlace {
     /// The member through which it is asked for; null if the znode does not say: another ZooKeeper client.
     pub member: Option<String>,
+    /// The process that asked for it, as it named itself; null if it did not.
+    pub process: Option<String>,
     pub mode: LockMode,
     /// Null unless the mode is `slots`.
     pub slots: Option<u32>,

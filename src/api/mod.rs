@@ -164,7 +164,7 @@ mod tests {
         keeps::<TtlLock>(&format!(r#"{{"lock":"1f",{held}}}"#));
         let place = |mode: &str| {
             format!(
-                r#"{{"member":"a","mode":{mode},"token":4,"znode":"write-0000000001","since":"T"}}"#
+                r#"{{"member":"a","process":null,"mode":{mode},"token":4,"znode":"write-0000000001","since":"T"}}"#
             )
         };
         let exclusive = place(r#""exclusive","slots":null"#);
@@ -175,8 +175,7 @@ mod tests {
         keeps::<LockNames>(r#"{"locks":["migrate"]}"#);
         keeps::<BarrierWaiting>(r#"{"id":"1f","present":1,"size":3}"#);
         keeps::<BarrierEntered>(&format!(r#"{{"id":"1f",{held}}}"#));
-        let inside =
-            r#"{"member":"a","inside":true,"token":4,"znode":"size-3-0000000001","since":"T"}"#;
+        let inside = r#"{"member":"a","process":null,"inside":true,"token":4,"znode":"size-3-0000000001","since":"T"}"#;
         keeps::<BarrierState>(&format!(r#"{{"size":3,"open":true,"members":[{inside}]}}"#));
         keeps::<BarrierNames>(r#"{"barriers":["deploy"]}"#);
         let problem =

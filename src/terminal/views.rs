@@ -259,10 +259,11 @@ impl HumanView for ConfigNames {
 
 impl HumanView for LockQueue {
     fn view(&self, _: Width) -> String {
-        fn row(place: &LockPlace, holds: bool) -> [Cell; 6] {
+        fn row(place: &LockPlace, holds: bool) -> [Cell; 7] {
             let style = if holds { GOOD } else { PLAIN };
             [
                 Cell::of(place.member.as_deref()).style(style),
+                Cell::of(place.process.as_deref()),
                 Cell::new(if holds { "holds" } else { "waits" }).style(style),
                 Cell::new(&mode(place)),
                 Cell::new(&place.token.to_string()),
@@ -272,7 +273,10 @@ impl HumanView for LockQueue {
         }
         let holders = self.holders.iter().map(|place| row(place, true));
         let waiting = self.waiting.iter().map(|place| row(place, false));
-        table(["MEMBER", "IS", "MODE", "TOKEN", "SINCE", "ZNODE"], holders.chain(waiting).collect())
+        table(
+            ["MEMBER", "PROCESS", "IS", "MODE", "TOKEN", "SINCE", "ZNODE"],
+            holders.chain(waiting).collect(),
+        )
     }
 }
 
@@ -285,13 +289,14 @@ impl HumanView for BarrierNames {
 impl HumanView for BarrierState {
     fn view(&self, _: Width) -> String {
         table(
-            ["MEMBER", "IS", "TOKEN", "SINCE", "ZNODE"],
+            ["MEMBER", "PROCESS", "IS", "TOKEN", "SINCE", "ZNODE"],
             self.members
                 .iter()
                 .map(|present| {
                     let style = if present.inside { GOOD } else { PLAIN };
                     [
                         Cell::of(present.member.as_deref()).style(style),
+                        Cell::of(present.process.as_deref()),
                         Cell::new(if present.inside { "inside" } else { "waits" }).style(style),
                         Cell::new(&present.token.to_string()),
                         Cell::new(&present.since),
@@ -573,7 +578,7 @@ mod tests {
         let place = |member: Value, mode: &str, slots: Value, token: u64| {
             let znode = format!("{mode}-{token:010}");
             json!({
-                "member": member, "mode": mode, "slots": slots, "token": token, "znode": znode,
+                "member": member, "process": "web-3:47", "mode": mode, "slots": slots, "token": token, "znode": znode,
                 "since": "T",
             })
         };
@@ -581,17 +586,17 @@ mod tests {
             "holders": [place(json!("a"), "slots", json!(3), 4)],
             "waiting": [place(Value::Null, "shared", Value::Null, 5)],
         });
-        let text = "MEMBER  IS     MODE     TOKEN  SINCE  ZNODE\n\
-                    a       holds  slots=3  4      T      slots-0000000004\n\
-                    -       waits  shared   5      T      shared-0000000005\n";
+        let text = "MEMBER  PROCESS   IS     MODE     TOKEN  SINCE  ZNODE\n\
+                    a       web-3:47  holds  slots=3  4      T      slots-0000000004\n\
+                    -       web-3:47  waits  shared   5      T      shared-0000000005\n";
         assert_eq!(shown::<LockQueue>(&queue), text);
         assert_eq!(shown::<LockNames>(&json!({"locks": ["migrate"]})), "LOCK\nmigrate\n");
-        let present = |inside: bool| json!({"member": "a", "inside": inside, "token": 4, "znode": "size-2-0000000001", "since": "T"});
+        let present = |inside: bool| json!({"member": "a", "process": null, "inside": inside, "token": 4, "znode": "size-2-0000000001", "since": "T"});
         let barrier = json!({"size": 2, "open": true, "members": [present(true), present(false)]});
         let text = "\
-MEMBER  IS      TOKEN  SINCE  ZNODE
-a       inside  4      T      size-2-0000000001
-a       waits   4      T      size-2-0000000001
+MEMBER  PROCESS  IS      TOKEN  SINCE  ZNODE
+a       -        inside  4      T      size-2-0000000001
+a       -        waits   4      T      size-2-0000000001
 ";
         assert_eq!(shown::<BarrierState>(&barrier), text);
         assert_eq!(shown::<BarrierNames>(&json!({"barriers": ["deploy"]})), "BARRIER\ndeploy\n");

@@ -277,10 +277,14 @@ fn who_holds_a_lock_and_who_waits_is_printed() {
         let told = ran(&["locks", "job", "--url", &url]);
         assert_eq!(told.code, 0, "{told:?}");
         let rows: Vec<Vec<_>> =
-            told.out.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+            told.out.lines().map(|line| line.split_whitespace().take(4).collect()).collect();
+        // The process of each is this host's: its name, a colon and a number.
+        let is_process =
+            |word: &str| word.split_once(':').is_some_and(|(_, id)| id.parse::<u32>().is_ok());
+        let rows: Vec<&[&str]> = rows.iter().map(Vec::as_slice).collect();
         match &rows[..] {
-            [_, holds, waits]
-                if *holds == ["a", "holds", "exclusive"] && *waits == ["a", "waits", "shared"] =>
+            [_, ["a", holder, "holds", "exclusive"], ["a", waits, "waits", "shared"]]
+                if is_process(holder) && is_process(waits) && holder != waits =>
             {
                 Ok(())
             }

@@ -8,7 +8,7 @@ use super::super::query::{NoQuery, WAIT, named, path, span, values};
 use super::holding::{WaitLimit, refusal};
 use super::inside::LeaveOutcome;
 use super::stream::{self, StreamTarget};
-use super::{BEGIN_TIMEOUT, Gone, NotAcquired, RecipesOff};
+use super::{BEGIN_TIMEOUT, Gone, NotAcquired, RecipesOff, process_name};
 use crate::api::{self, BarrierMember, BarrierNames, BarrierState};
 use crate::holdings::{BarrierOccupant, HoldingName, HoldingView, LookRequest};
 use axum::Json;
@@ -45,6 +45,9 @@ struct BarrierQuery {
     /// How long to wait, such as `30s`, at most `10m`; by default as long as the connection is open.
     #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     wait: Option<String>,
+    /// The process that comes, for people who look who is there: 1 to 128 visible ASCII characters.
+    #[param(example = "web-3:4711", pattern = "^[!-~]{1,128}$")]
+    process: Option<String>,
 }
 
 /// The names of all barriers where some are, or lately were; read from ZooKeeper at most once a second.
@@ -109,12 +112,13 @@ async fn enter(
 ) -> Result<Response, ProblemResponse> {
     app.holdings()?;
     let name = barrier_name(&path(name)?)?;
-    let [size, wait] = values(&uri, ["size", "wait"], ENTER)?;
+    let [size, wait, process] = values(&uri, ["size", "wait", "process"], ENTER)?;
     let size = barrier_size(size.as_deref())?;
+    let process = process_name(process)?;
     let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
     let patience = WaitLimit::of(wait, app.clock.now());
     let permit = app.place()?;
-    let mut holding = app.ask_for(&name, HoldingSpec::Barrier(size)).await?;
+    let mut holding = app.ask_for(&name, HoldingSpec::Barrier(size), process).await?;
     if let HoldingView::Ended(ended) = holding.known(BEGIN_TIMEOUT).await {
         return Err(refusal(&name, HoldingSpec::Barrier(size), ended));
     }
@@ -165,6 +169,7 @@ async fn leave(
 fn member(present: &BarrierOccupant) -> BarrierMember {
     BarrierMember {
         member: present.member.clone(),
+        process: present.process.as_ref().map(|process| process.as_str().to_owned()),
         inside: present.is_inside,
         token: present.ticket.token.0,
         znode: present.znode.clone(),

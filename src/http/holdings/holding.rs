@@ -4,7 +4,7 @@ use super::super::AppState;
 use super::super::problem::ProblemResponse;
 use super::asked::HoldingRegistration;
 use crate::clock::Clock;
-use crate::holdings::{Ask, Ended, HoldingName, HoldingView, Published};
+use crate::holdings::{Ask, Ended, HoldingName, HoldingView, ProcessName, Published};
 use crate::status::CommandError;
 use recipes::Moment;
 use recipes::holding::HoldingSpec;
@@ -52,13 +52,14 @@ impl AppState {
         &self,
         name: &HoldingName,
         wanted: HoldingSpec,
+        process: Option<ProcessName>,
     ) -> Result<HoldingHandle, ProblemResponse> {
         let holdings = self.holdings()?;
         // One whose client has closed the connection by now is not asked for: see `AppState::command`.
         tokio::task::yield_now().await;
         let (publisher, published) = watch::channel(Published::default());
         let (release, released) = oneshot::channel();
-        let ask = Ask { name: name.clone(), wanted, published: publisher, released };
+        let ask = Ask { name: name.clone(), wanted, process, published: publisher, released };
         holdings.asks.try_send(ask).map_err(|error| match error {
             TrySendError::Full(_) => ProblemResponse::undone(CommandError::NotTaken),
             TrySendError::Closed(_) => refusal(name, wanted, Ended::Stopped),

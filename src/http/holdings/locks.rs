@@ -10,7 +10,8 @@ use super::holding::{WaitLimit, refusal};
 use super::kept::{self, TtlLocks};
 use super::stream::{self, StreamTarget};
 use super::{
-    BEGIN_TIMEOUT, Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, held_body, mode_words,
+    BEGIN_TIMEOUT, Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, held_body,
+    mode_words, process_name,
 };
 use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
 use crate::holdings::{Ended, HoldingName, HoldingView, LockQueuePlace, LookRequest};
@@ -59,6 +60,9 @@ struct LockQuery {
     /// and `5s` with `PUT`. `0s` takes it only if it is free.
     #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     wait: Option<String>,
+    /// The process that asks, for people who look who holds it: 1 to 128 visible ASCII characters.
+    #[param(example = "web-3:4711", pattern = "^[!-~]{1,128}$")]
+    process: Option<String>,
 }
 
 /// The time to live of a lock.
@@ -135,12 +139,13 @@ async fn hold(
 ) -> Result<Response, ProblemResponse> {
     app.holdings()?;
     let name = lock_name(&path(name)?)?;
-    let [mode, slots, wait] = values(&uri, ["mode", "slots", "wait"], HOLD)?;
+    let [mode, slots, wait, process] = values(&uri, ["mode", "slots", "wait", "process"], HOLD)?;
     let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
+    let process = process_name(process)?;
     let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
     let patience = WaitLimit::of(wait, app.clock.now());
     let permit = app.place()?;
-    let mut holding = app.ask_for(&name, HoldingSpec::Lock(mode)).await?;
+    let mut holding = app.ask_for(&name, HoldingSpec::Lock(mode), process).await?;
     if let HoldingView::Ended(ended) = holding.known(BEGIN_TIMEOUT).await {
         return Err(refusal(&name, HoldingSpec::Lock(mode), ended));
     }
@@ -171,14 +176,16 @@ async fn keep(
 ) -> Result<(StatusCode, Json<api::TtlLock>), ProblemResponse> {
     app.holdings()?;
     let name = lock_name(&path(name)?)?;
-    let [mode, slots, wait, ttl] = values(&uri, ["mode", "slots", "wait", "ttl"], KEEP)?;
+    let [mode, slots, wait, process, ttl] =
+        values(&uri, ["mode", "slots", "wait", "process", "ttl"], KEEP)?;
     let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
+    let process = process_name(process)?;
     let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
     let wait = wait.unwrap_or(WAIT_DEFAULT);
     let ttl = time(ttl)?;
     let _permit = app.place()?;
     let patience = WaitLimit::of(Some(wait), app.clock.now());
-    let mut holding = app.ask_for(&name, HoldingSpec::Lock(mode)).await?;
+    let mut holding = app.ask_for(&name, HoldingSpec::Lock(mode), process).await?;
     match holding.settled(patience).await {
         HoldingView::Held { .. } => {}
         HoldingView::Ended(ended) => return Err(refusal(&name, HoldingSpec::Lock(mode), ended)),
@@ -291,6 +298,7 @@ pub(super) fn place(place: &LockQueuePlace) -> LockPlace {
     let (mode, slots) = mode_words(place.entry.mode);
     LockPlace {
         member: place.member.clone(),
+        process: place.process.as_ref().map(|process| process.as_str().to_owned()),
         mode,
         slots,
         token: place.ticket.token.0,

@@ -25,7 +25,7 @@ use super::api_router::ApiRouter;
 use super::problem::ProblemResponse;
 use super::verdict::millis;
 use crate::api::{self, LockHeld, LockMode};
-use crate::holdings::{Answer, HoldingsHandle, LookRequest};
+use crate::holdings::{Answer, HoldingsHandle, LookRequest, ProcessName};
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
@@ -119,4 +119,14 @@ fn mode_words(mode: Mode) -> (LockMode, Option<u32>) {
         Mode::Shared => (LockMode::Shared, None),
         Mode::Slots(slots) => (LockMode::Slots, Some(slots.get())),
     }
+}
+
+fn process_name(written: Option<String>) -> Result<Option<ProcessName>, ProblemResponse> {
+    let Some(written) = written else { return Ok(None) };
+    let name = ProcessName::new(&written).ok_or_else(|| {
+        ProblemResponse::bad_request(format!(
+            "process={written:?} must be 1 to 128 visible ASCII characters, such as web-3:4711"
+        ))
+    })?;
+    Ok(Some(name))
 }

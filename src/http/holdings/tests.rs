@@ -5,7 +5,7 @@ use super::super::tests::{api, api_of, member};
 use super::super::{Handler, Service};
 use super::*;
 use crate::clock::Clock;
-use crate::holdings::{self, Ask, Ended, HoldingsRequests, LockQueuePlace, Published};
+use crate::holdings::{self, Ask, Ended, HoldingsRequests, LockQueuePlace, ProcessName, Published};
 use crate::status::{self, StatusHandle, StatusPublisher};
 use axum::body::Body;
 use axum::extract::Request;
@@ -502,7 +502,8 @@ impl Scene {
         let since = SystemTime::UNIX_EPOCH;
         let ticket = ticket(number);
         let member = Some("b".to_owned());
-        let place = LockQueuePlace { entry, ticket, znode, member, since, holds: true };
+        let process = ProcessName::new("web-3:4711");
+        let place = LockQueuePlace { entry, ticket, znode, member, process, since, holds: true };
         answer.send(Ok([place].into())).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! A lock that this process holds itself, or a barrier that it enters, in a session of its own.
 
-use super::{GuardedCommand, HoldingProgress, Leave, Patience, in_front_of};
+use super::{GuardedCommand, HoldingProgress, Leave, Patience, in_front_of, this_process};
 use crate::byte_budget::ByteBudget;
 use crate::clock::Clock;
 use crate::config::HoldingConfig;
@@ -48,7 +48,8 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
     let release = Rc::new(Cell::new(Some(release)));
     let (mut requests, handle) = holdings::set_up();
     let name = wanted.name.clone();
-    let ask = Ask { name, wanted: wanted.wanted, published: publisher, released };
+    let process = Some(this_process());
+    let ask = Ask { name, wanted: wanted.wanted, process, published: publisher, released };
     handle.asks.try_send(ask).expect("nothing else was asked for");
     let (standing, known) = watch::channel(HoldingProgress::Asked);
     let done = async {

@@ -3,7 +3,7 @@
 use super::super::ClientError;
 use super::super::sidecar::{ANSWER_TIMEOUT, SILENCE, Sidecar, SidecarAnswer};
 use super::super::watch::{EventReader, ReceivedEvent};
-use super::{HoldingProgress, Patience, in_front_of};
+use super::{HoldingProgress, Patience, in_front_of, this_process};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockHeld, LockWaiting};
 use crate::clock::ClockIdentity;
 use crate::exec::CommandLease;
@@ -48,7 +48,8 @@ impl SidecarStream {
         };
         // Other limits are kept here, however long they are.
         let wait = if patience == Patience::Try { "&wait=0s" } else { "" };
-        let path = format!("{root}/{name}?{query}{wait}");
+        let process = this_process();
+        let path = format!("{root}/{name}?{query}&process={}{wait}", process.as_str());
         let asked = format!("{}{path}", sidecar.name());
         let opened = timeout(ANSWER_TIMEOUT, sidecar.begin(&path)).await;
         let (response, hold) =
@@ -127,7 +128,13 @@ fn standing(
         "waiting" => {
             let LockWaiting { position, holders } = parsed(data)?;
             let holders = holders.unwrap_or_default();
-            let members = holders.iter().map(|place| place.member.as_deref().unwrap_or("another"));
+            let members = holders.iter().map(|place| {
+                let member = place.member.as_deref().unwrap_or("another");
+                match &place.process {
+                    Some(process) => format!("{member} by {process}"),
+                    None => member.to_owned(),
+                }
+            });
             let members = members.collect::<Vec<_>>().join(", ");
             HoldingProgress::Waits(match &*members {
                 "" => format!("behind {position} at most"),
@@ -213,9 +220,9 @@ mod tests {
         for name in ["held", "renewed"] {
             assert_eq!(read(name, held), Ok(Some(HoldingProgress::Held(lease))));
         }
-        let place = r#"{"member":"a","mode":"exclusive","slots":null,"token":4,"znode":"write-0000000001","since":"T"}"#;
+        let place = r#"{"member":"a","process":"web-3:4711","mode":"exclusive","slots":null,"token":4,"znode":"write-0000000001","since":"T"}"#;
         let waiting = read("waiting", &format!(r#"{{"position":2,"holders":[{place}]}}"#));
-        let behind = "behind 2 at most, held through a";
+        let behind = "behind 2 at most, held through a by web-3:4711";
         assert_eq!(waiting, Ok(Some(HoldingProgress::Waits(behind.into()))));
         let waiting = read("waiting", r#"{"position":2,"holders":null}"#);
         assert_eq!(waiting, Ok(Some(HoldingProgress::Waits("behind 2 at most".into()))));

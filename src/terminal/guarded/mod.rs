@@ -11,7 +11,7 @@ use crate::api;
 use crate::clock::Clock;
 use crate::config::{HoldingConfig, KILL_MARGIN, OnExit};
 use crate::exec::{self, CommandLease, Plan};
-use crate::holdings::HoldingName;
+use crate::holdings::{HoldingName, ProcessName};
 use hyper::Method;
 use recipes::holding::HoldingSpec;
 use rustix::process::{Resource, getrlimit};
@@ -348,6 +348,19 @@ impl GuardedCommand {
         );
         ClientError::Unrunnable(exec::FAILED, why)
     }
+}
+
+/// Names this process to people: its host, and its id there.
+fn this_process() -> ProcessName {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    // Put into a query as it is.
+    let host: String = host
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c))
+        .take(100)
+        .collect();
+    let name = ProcessName::new(&format!("{host}:{}", std::process::id()));
+    name.expect("these are few visible characters")
 }
 
 /// Says in front of which barrier one waits. `present` counts this one, and those inside since an earlier round.

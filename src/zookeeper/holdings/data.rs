@@ -1,6 +1,7 @@
 //! The data in the znode of a lock or a barrier's member: its owner, for people, and the id of the holding,
 //! so that its member finds it again after a create whose outcome is unknown. And what stands in a barrier's `ready`.
 
+use crate::holdings::ProcessName;
 use recipes::barrier::Ready;
 use recipes::holding::HoldingId;
 use recipes::{MemberId, Sequence};
@@ -11,19 +12,37 @@ use std::num::NonZeroU32;
 struct HoldingJson {
     id: String,
     holding: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    process: Option<String>,
 }
 
-pub(super) fn encode(member: &MemberId, holding: HoldingId) -> Vec<u8> {
-    let json = HoldingJson { id: member.to_string(), holding: holding.0 };
+/// The owner of a place in a lock's queue or at a barrier, as its znode says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) member: Option<String>,
+    pub(super) process: Option<ProcessName>,
+}
+
+pub(super) fn encode(
+    member: &MemberId,
+    holding: HoldingId,
+    process: Option<&ProcessName>,
+) -> Vec<u8> {
+    let process = process.map(|process| process.as_str().to_owned());
+    let json = HoldingJson { id: member.to_string(), holding: holding.0, process };
     serde_json::to_vec(&json).expect("it has nothing that JSON lacks")
 }
 
-/// Returns the member's id; `None` for data of another ZooKeeper client.
-pub(super) fn member(data: &[u8]) -> Option<String> {
+/// Data of another ZooKeeper client names nobody.
+pub(super) fn owner(data: &[u8]) -> Owner {
     // Longer data was not written by a member.
-    let data = data.get(..data.len().min(1024))?;
-    let HoldingJson { id, .. } = serde_json::from_slice(data).ok()?;
-    MemberId::new(&id).map(|id| id.to_string())
+    let data = data.get(..data.len().min(1024)).unwrap_or_default();
+    let Ok(HoldingJson { id, process, .. }) = serde_json::from_slice(data) else {
+        return Owner::default();
+    };
+    let member = MemberId::new(&id).map(|id| id.to_string());
+    let process = process.filter(|_| member.is_some());
+    Owner { member, process: process.and_then(|process| ProcessName::new(&process)) }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -51,11 +70,15 @@ mod tests {
     #[test]
     fn a_member_is_read_as_it_was_written_and_an_unknown_client_is_none() {
         let id = MemberId::new("app-0").unwrap();
-        let data = encode(&id, HoldingId(7));
+        let data = encode(&id, HoldingId(7), None);
         assert_eq!(String::from_utf8_lossy(&data), r#"{"id":"app-0","holding":7}"#);
-        assert_eq!(member(&data).as_deref(), Some("app-0"));
+        let member = Some("app-0".to_owned());
+        assert_eq!(owner(&data), Owner { member: member.clone(), process: None });
+        let process = ProcessName::new("web-3:4711");
+        let data = encode(&id, HoldingId(7), process.as_ref());
+        assert_eq!(owner(&data), Owner { member, process });
         for unknown_client in [&b""[..], b"10.0.0.7", b"\xff", br#"{"id":"a b","holding":1}"#] {
-            assert_eq!(member(unknown_client), None);
+            assert_eq!(owner(unknown_client), Owner::default());
         }
     }
 

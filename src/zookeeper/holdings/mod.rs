@@ -22,7 +22,8 @@ use super::shared_config::{self, SharedConfig};
 use crate::clock::{Alarm, Clock};
 use crate::config::{RecipePaths, Zookeeper};
 use crate::holdings::{
-    Ask, Ended, HOLDINGS_MAX, HoldingName, HoldingView, HoldingsMeter, HoldingsRequests, Published,
+    Ask, Ended, HOLDINGS_MAX, HoldingName, HoldingView, HoldingsMeter, HoldingsRequests,
+    ProcessName, Published,
 };
 use crate::shared_config::ConfigRequests;
 use crate::status::ConnectionState;
@@ -125,6 +126,7 @@ struct RequestedHolding {
     wanted: HoldingSpec,
     name: HoldingName,
     path: Arc<str>,
+    process: Option<ProcessName>,
     at: Moment,
     published: watch::Sender<Published>,
     ended: Option<Ended>,
@@ -250,7 +252,7 @@ impl HoldingsRunner {
     }
 
     fn take(&mut self, ask: Ask) -> Option<Event> {
-        let Ask { name, wanted, published, released } = ask;
+        let Ask { name, wanted, process, published, released } = ask;
         let path = self.settings.path_of(wanted, &name);
         if self.asked.len() >= HOLDINGS_MAX {
             published.send_modify(|published| published.ended = Some(Ended::TooMany));
@@ -260,7 +262,9 @@ impl HoldingsRunner {
         self.last_id = id;
         debug!("{path}: asked for {wanted}");
         let at = self.clock.now();
-        self.asked.insert(id, RequestedHolding { wanted, name, path, at, published, ended: None });
+        let ended = None;
+        let asked = RequestedHolding { wanted, name, path, process, at, published, ended };
+        self.asked.insert(id, asked);
         self.releases.spawn(async move {
             let _dropped = released.await;
             id
@@ -371,12 +375,12 @@ impl HoldingsRunner {
             }
             Action::Lock(id, action) => {
                 if let (Some(session), Some(asked)) = (&mut self.session, self.asked.get(&id)) {
-                    session.perform_lock(id, asked.path.clone(), action);
+                    session.perform_lock(id, &asked.path, asked.process.as_ref(), action);
                 }
             }
             Action::Barrier(id, action) => {
                 if let (Some(session), Some(asked)) = (&mut self.session, self.asked.get(&id)) {
-                    session.perform_barrier(id, asked.path.clone(), action);
+                    session.perform_barrier(id, &asked.path, asked.process.as_ref(), action);
                 }
             }
             Action::Ended(..) => {}

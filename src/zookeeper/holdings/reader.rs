@@ -211,13 +211,17 @@ async fn queue(
     entries.truncate(PLACES_MAX);
     let read = read_all(connection, path, entries).await?;
     let modes: Vec<_> = read.iter().map(|read| read.entry.mode).collect();
-    let places = read.into_iter().zip(holders(&modes)).map(|(read, holds)| LockQueuePlace {
-        entry: read.entry,
-        ticket: read.ticket(read.entry.sequence),
-        member: data::member(&read.data),
-        since: read.since(),
-        znode: read.znode,
-        holds,
+    let places = read.into_iter().zip(holders(&modes)).map(|(read, holds)| {
+        let data::Owner { member, process } = data::owner(&read.data);
+        LockQueuePlace {
+            entry: read.entry,
+            ticket: read.ticket(read.entry.sequence),
+            member,
+            process,
+            since: read.since(),
+            znode: read.znode,
+            holds,
+        }
     });
     Ok(Ok(places.collect()))
 }
@@ -255,12 +259,16 @@ async fn gathered(
         data::ready(&data).unwrap_or_else(|| Ready { last: last.unwrap_or(nobody), size: None })
     });
     let counted = Reading::of(Round(0), read.iter().map(|read| read.entry).collect(), ready);
-    let members = read.into_iter().map(|read| BarrierOccupant {
-        ticket: read.ticket(read.entry.sequence),
-        member: data::member(&read.data),
-        since: read.since(),
-        is_inside: ready.is_some_and(|ready| read.entry.sequence <= ready.last),
-        znode: read.znode,
+    let members = read.into_iter().map(|read| {
+        let data::Owner { member, process } = data::owner(&read.data);
+        BarrierOccupant {
+            ticket: read.ticket(read.entry.sequence),
+            member,
+            process,
+            since: read.since(),
+            is_inside: ready.is_some_and(|ready| read.entry.sequence <= ready.last),
+            znode: read.znode,
+        }
     });
     let members = members.collect();
     Ok(Ok(Arc::new(BarrierContent { size: counted.size, is_open: ready.is_some(), members })))

@@ -6,6 +6,7 @@ use super::watches::{self, PlaceEvent, WatchRequest};
 use super::{HoldingsSettings, barrier_znodes, data};
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
+use crate::holdings::ProcessName;
 use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::{
     SessionEvent, SessionHandle, SessionSettings, SessionTask, UnclosedSession, delay_after_force,
@@ -189,9 +190,15 @@ impl HoldingsSession {
     }
 
     /// Begins what one lock wants done.
-    pub(super) fn perform_lock(&mut self, id: HoldingId, path: Arc<str>, action: lock::Action) {
+    pub(super) fn perform_lock(
+        &mut self,
+        id: HoldingId,
+        path: &Arc<str>,
+        process: Option<&ProcessName>,
+        action: lock::Action,
+    ) {
         match action {
-            lock::Action::Join(mode) => self.join(id, Kind::Lock, path, mode.prefix()),
+            lock::Action::Join(mode) => self.join(id, Kind::Lock, path, process, mode.prefix()),
             lock::Action::ReadQueue => self.read(id),
             lock::Action::Watch(sequence) => self.watch(id, sequence),
             lock::Action::Prove(sequence) => self.want(id, WatchRequest::Prove(sequence)),
@@ -203,17 +210,18 @@ impl HoldingsSession {
     pub(super) fn perform_barrier(
         &mut self,
         id: HoldingId,
-        path: Arc<str>,
+        path: &Arc<str>,
+        process: Option<&ProcessName>,
         action: barrier::Action,
     ) {
         match action {
             barrier::Action::Join(size) => {
-                self.join(id, Kind::Barrier, path, barrier::prefix(size));
+                self.join(id, Kind::Barrier, path, process, barrier::prefix(size));
             }
             barrier::Action::Read => {
                 if !self.places.contains_key(&id) {
                     // This holding left in an earlier session, and others may still be inside.
-                    self.add_place(id, Kind::Barrier, path, String::new(), OwnPlace::Left);
+                    self.add_place(id, Kind::Barrier, path.clone(), String::new(), OwnPlace::Left);
                     self.watch_others(id);
                 }
                 self.read(id);
@@ -284,7 +292,14 @@ impl HoldingsSession {
         self.places.insert(id, place)
     }
 
-    fn join(&mut self, id: HoldingId, kind: Kind, path: Arc<str>, prefix: String) {
+    fn join(
+        &mut self,
+        id: HoldingId,
+        kind: Kind,
+        path: &Arc<str>,
+        process: Option<&ProcessName>,
+        prefix: String,
+    ) {
         let shared = self.shared.clone();
         let before = self.add_place(id, kind, path.clone(), prefix, OwnPlace::Joining);
         let context = self.places[&id].context.clone();
@@ -293,9 +308,9 @@ impl HoldingsSession {
         if let Some(watching) = before.and_then(|place| place.watching) {
             watching.abort();
         }
-        let data = data::encode(&shared.settings.member, id);
+        let data = data::encode(&shared.settings.member, id, process);
         let is_acl_news = self.acls_known.len() < ACLS_MAX
-            && self.acls_known.insert(path)
+            && self.acls_known.insert(path.clone())
             && !shared.is_open_and_told();
         self.requests.spawn(async move {
             if was_lost {
