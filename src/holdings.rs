@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// The most locks and barriers that are held or waited for at once through one member.
@@ -194,6 +194,18 @@ pub enum LookRequest {
     /// The names of all barriers.
     BarrierNames(Answer<Arc<[String]>>),
     Barrier(HoldingName, Answer<Arc<BarrierContent>>),
+    /// Break the place in a lock's queue whose znode has this token. Answered with the time after which it is surely not held
+    /// any more once it was marked; with `None` if there is no such place.
+    Break(HoldingName, FencingToken, BreakStep, Answer<Option<Duration>>),
+}
+
+/// A step of breaking a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakStep {
+    /// Have its owner give it up.
+    Mark,
+    /// Delete its znode.
+    Delete,
 }
 
 /// The answer, or why there is none.

@@ -9,6 +9,8 @@ pub const LOCKS: Get<LockNames> = Get::at("/locks");
 pub const LOCK_PATH: &str = "/locks/{name}";
 /// A lock that is kept.
 pub const KEPT_LOCK_PATH: &str = "/locks/{name}/{lock}";
+/// Breaks a place in a lock's queue.
+pub const BREAK_LOCK_PATH: &str = "/locks/{name}/break/{token}";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]

@@ -26,8 +26,8 @@ pub use history::{HISTORY, History, Term};
 pub use hook::{HookMessage, LeaderFile};
 pub use leader::{EVENTS, IS_LEADER, LEADER, Leader, LeaderEvent, LeaderState, Leadership, Role};
 pub use locks::{
-    KEPT_LOCK_PATH, LOCK_PATH, LOCKS, LockEnded, LockEvent, LockHeld, LockMode, LockNames,
-    LockPlace, LockQueue, LockState, LockWaiting, OwnLock, TtlLock,
+    BREAK_LOCK_PATH, KEPT_LOCK_PATH, LOCK_PATH, LOCKS, LockEnded, LockEvent, LockHeld, LockMode,
+    LockNames, LockPlace, LockQueue, LockState, LockWaiting, OwnLock, TtlLock,
 };
 pub use problem::{PROBLEM_TYPES, Problem};
 pub use profile::{OwnProfile, Patch};

@@ -6,9 +6,9 @@ use super::shared_config::ConfigArguments;
 use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
-    BARRIER, BARRIER_NAMES, COMMANDS, Call, ClientCommand, HoldingName, LOCK_NAMES, LOCK_QUEUE,
-    LONGEST_TRANSFER, OutputFormat, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor, Waiting,
-    Width,
+    BARRIER, BARRIER_NAMES, BreakLock, COMMANDS, Call, ClientCommand, HoldingName, LOCK_NAMES,
+    LOCK_QUEUE, LONGEST_TRANSFER, OutputFormat, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor,
+    Waiting, Width,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -126,11 +126,38 @@ enum FormatName {
 }
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct LockQuestion {
+    #[command(subcommand)]
+    action: Option<LockAction>,
     /// The name of one lock
     name: Option<String>,
     #[command(flatten)]
     question: FormatArguments,
+}
+
+#[derive(Subcommand)]
+enum LockAction {
+    /// Break a lock that is not given back: its holder is told to give it up, and its place is deleted.
+    ///
+    /// Done when whoever held it is sure not to any more, after twice the session timeout. For a holder that hangs, or of which
+    /// nobody knows. A place that only waits can be deleted as well.
+    Break(BreakArguments),
+}
+
+#[derive(Args)]
+struct BreakArguments {
+    /// The name of the lock
+    name: String,
+    /// The TOKEN of the place, as `bellwether locks NAME` prints it
+    token: u64,
+    /// Do not wait: the holder may go on beside the next one until it hears of it, up to a session timeout later
+    #[arg(long)]
+    now: bool,
+    #[command(flatten)]
+    address: SidecarUrl,
+    #[command(flatten)]
+    token_file: TokenFile,
 }
 
 #[derive(Args)]
@@ -276,7 +303,15 @@ pub(super) fn errand(
             })?;
             command.ask(Query::Transfer { to, within })
         }
-        ClientSubcommand::Locks(LockQuestion { name, question }) => {
+        ClientSubcommand::Locks(LockQuestion {
+            action: Some(LockAction::Break(place)), ..
+        }) => {
+            let BreakArguments { name, token, now: is_at_once, address, token_file } = place;
+            let name = super::locking::lock_name(&name)?;
+            let sidecar = address.sidecar()?.shown(token_file.read()?);
+            Ok(ClientCommand::BreakLock(BreakLock { sidecar, name, token, is_at_once }))
+        }
+        ClientSubcommand::Locks(LockQuestion { name, question, action: None }) => {
             let name = name.map(|name| super::locking::lock_name(&name)).transpose()?;
             let call = if name.is_some() { &LOCK_QUEUE } else { &LOCK_NAMES };
             question.asking(call, name)

@@ -65,6 +65,18 @@ pub(super) fn number(key: &str, value: &str, write: &str) -> Result<u64, Problem
     })
 }
 
+/// Parses the value of a key that is on or off; off without it.
+pub(super) fn flag(key: &str, value: Option<&str>, write: &str) -> Result<bool, ProblemResponse> {
+    match value {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => {
+            let why = format!("{key}={other:?} must be 1 or 0: write {write}");
+            Err(ProblemResponse::bad_request(why))
+        }
+    }
+}
+
 /// The allowed waiting times.
 pub(super) const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 

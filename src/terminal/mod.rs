@@ -6,6 +6,7 @@
 //! - `guarded`: runs a command while a lock is held, or inside a barrier. `shared_config`: reads, writes and follows a value.
 //! - `inspect`: the one subcommand that asks ZooKeeper and no sidecar.
 
+mod break_lock;
 mod calls;
 mod foreign;
 mod guarded;
@@ -25,6 +26,7 @@ use crate::clock::Clock;
 use crate::config::Settings;
 pub use crate::holdings::HoldingName;
 pub use crate::shared_config::{Condition, ConfigName};
+pub use break_lock::BreakLock;
 pub use calls::{
     BARRIER, BARRIER_NAMES, COMMANDS, CONFIG_NAMES, Call, LOCK_NAMES, LOCK_QUEUE, QUESTIONS,
 };
@@ -44,6 +46,7 @@ pub enum ClientCommand {
     Inspect { settings: Settings, patience: Duration, again: bool, form: OutputFormat },
     Guarded(GuardedCommand),
     Config(ConfigCommand),
+    BreakLock(BreakLock),
 }
 
 impl ClientCommand {
@@ -52,6 +55,7 @@ impl ClientCommand {
         match self {
             Self::Ask { sidecar, .. }
             | Self::Config(ConfigCommand { sidecar, .. })
+            | Self::BreakLock(BreakLock { sidecar, .. })
             | Self::Guarded(GuardedCommand { holder: HoldingProcess::Sidecar(sidecar), .. }) => {
                 sidecar.is_shown_a_token()
             }
@@ -178,6 +182,7 @@ pub async fn run(errand: ClientCommand, clock: Clock) -> Result<(), ClientError>
         }
         ClientCommand::Guarded(guarded) => return guarded.run(clock).await,
         ClientCommand::Config(config) => return config.run().await,
+        ClientCommand::BreakLock(place) => return place.run().await,
     };
     match question {
         Query::Call { call, of, again } => {

@@ -398,7 +398,7 @@ impl SidecarAnswer {
             return Err(self.nonsense(&format!("it says {title}")));
         };
         // Otherwise the resource does not exist.
-        let is_told = kind.ends_with("-off") || kind == "no-such-value";
+        let is_told = kind.ends_with("-off") || ["no-such-value", "no-such-place"].contains(&kind);
         if self.status == StatusCode::NOT_FOUND && !is_told {
             return Err(self.unexpected_status());
         }

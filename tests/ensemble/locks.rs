@@ -53,6 +53,54 @@ fn a_lock_passes_on_when_its_connection_closes_and_nothing_is_left_in_the_end() 
     is_empty(&observer, "/locks/migrate");
 }
 
+/// Its holder hears of it at once, and keeps its place until nobody can act by its lease any more.
+#[test]
+fn a_lock_that_is_broken_is_lost_at_once_and_passes_on_when_its_lease_is_over() {
+    let servers = Servers::standalone();
+    let [first, second] = started(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let mut holder = Lock::of(&first, "migrate");
+    let held = holder.event("held");
+    let mut waiter = Lock::of(&second, "migrate");
+    waiter.event("waiting");
+    problem(&second.post("/locks/migrate/break/1"), 404);
+    problem(&second.post("/locks/other/break/1"), 404);
+
+    let path = format!("/locks/migrate/break/{}", held["token"]);
+    let begun = Instant::now();
+    let broken = thread::scope(|scope| {
+        let breaks = scope.spawn(|| second.post(&path));
+        let why = holder.event("lost")["why"].to_string();
+        assert!(why.contains("an operator broke it"), "{why}");
+        breaks.join().expect("it is answered")
+    });
+    assert_eq!(broken.status, 204, "{broken:?}");
+    assert!(begun.elapsed() >= 2 * SHORT_SESSION, "{:?}", begun.elapsed());
+    let passed_on = waiter.event("held");
+    assert!(number(&passed_on, "token") > number(&held, "token"));
+
+    let path = format!("/locks/migrate/break/{}?now=1", passed_on["token"]);
+    let begun = Instant::now();
+    assert_eq!(first.post(&path).status, 204);
+    assert!(begun.elapsed() < 2 * SHORT_SESSION, "{:?}", begun.elapsed());
+    waiter.event("lost");
+}
+
+/// A holder that is frozen hears of nothing: its session ends meanwhile, or its place is deleted afterwards.
+#[test]
+fn a_lock_whose_sidecar_is_frozen_is_broken_no_sooner_than_it_was_promised() {
+    let servers = Servers::standalone();
+    let [first, second] = started(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let mut holder = Lock::of(&first, "migrate");
+    let held = holder.event("held");
+    first.signal("STOP");
+    let path = format!("/locks/migrate/break/{}", held["token"]);
+    assert_eq!(second.post(&path).status, 204);
+    assert!(boottime_ns() > number(&held, "valid_until_boottime_ns"));
+    let mut next = Lock::of(&second, "migrate");
+    next.event("held");
+    first.signal("CONT");
+}
+
 #[test]
 fn a_lock_passes_on_when_its_sidecar_is_killed() {
     let servers = Servers::standalone();

@@ -5,7 +5,7 @@ use super::super::api_router::{ApiRouter, routes};
 use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
 use super::super::claim::LeadershipClaim;
 use super::super::problem::{BadRequest, ProblemResponse, Unavailable};
-use super::super::query::{NoQuery, WAIT, named, path, span, values};
+use super::super::query::{NoQuery, WAIT, flag, named, number, path, span, values};
 use super::holding::{WaitLimit, refusal};
 use super::kept::{self, TtlLocks};
 use super::stream::{self, StreamTarget};
@@ -14,24 +14,26 @@ use super::{
     mode_words, process_name,
 };
 use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
-use crate::holdings::{Ended, HoldingName, HoldingView, LockQueuePlace, LookRequest};
+use crate::holdings::{BreakStep, Ended, HoldingName, HoldingView, LockQueuePlace, LookRequest};
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
+use recipes::FencingToken;
 use recipes::holding::{HoldingSpec, Loss};
 use recipes::lock::Mode;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, IntoResponses};
 
 /// Queries as they should be.
 const HOLD: &str = "?mode=shared&wait=30s or ?slots=3";
 const KEEP: &str = "?mode=shared&wait=30s&ttl=15s or ?slots=3";
 const RENEW: &str = "?ttl=15s";
+const BREAK: &str = "?now=1";
 
 const SLOTS_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 const WAIT_DEFAULT: Duration = Duration::from_secs(5);
@@ -43,6 +45,7 @@ pub(super) fn routes() -> ApiRouter {
         .routes(routes!(names))
         .routes(routes!(queue, hold, keep))
         .routes(routes!(renew, give_back))
+        .routes(routes!(break_lock))
 }
 
 /// Which lock, and for how long to wait for it.
@@ -292,6 +295,65 @@ fn kept(
         of_this_answer.says_held(true);
     }
     Ok(api::TtlLock { lock: id, held: held_body(app, token, until) })
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it is the schema")]
+struct BreakQuery {
+    /// `1`: do not wait until its lease is over. Its holder may act beside the next one until it hears of it.
+    #[param(pattern = "^[01]$")]
+    now: Option<String>,
+}
+
+/// No such lock, or no place with that token in its queue.
+#[derive(IntoResponses)]
+#[response(status = 404, content_type = "application/problem+json")]
+struct NoPlace(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+
+/// Breaks a place in a lock's queue, for operators: its holder is told to give it up, and its znode is deleted.
+///
+/// The answer comes when that is done: after twice the session timeout, when whoever held it is sure not to any more. Closing the
+/// connection before leaves it marked, and it can be broken again.
+#[utoipa::path(post, path = api::BREAK_LOCK_PATH, params(
+    CommandHeaders,
+    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+    ("token" = u64, Path, description = "As `GET /locks/{name}` has it"),
+    BreakQuery,
+), security((), ("token" = [])), responses(
+    (status = 204, description = "It is gone"),
+    BadRequest,
+    CommandRefusal,
+    NoPlace,
+    Unavailable,
+))]
+async fn break_lock(
+    State(app): State<AppState>,
+    _: Authorized,
+    names: Result<Path<(String, String)>, PathRejection>,
+    uri: Uri,
+) -> Result<StatusCode, ProblemResponse> {
+    app.holdings()?;
+    let (name, token) = path(names)?;
+    let name = lock_name(&name)?;
+    let token = FencingToken(number("token", &token, "12884901890")?);
+    let [now] = values(&uri, ["now"], BREAK)?;
+    let is_at_once = flag("now", now.as_deref(), BREAK)?;
+    let _permit = app.place()?;
+    let step = async |step| {
+        app.look_at_locks(|answer| LookRequest::Break(name.clone(), token, step, answer)).await
+    };
+    let no_place = || {
+        let detail = format!("nothing in the queue of lock {name} has token {token}");
+        ProblemResponse::missing("no-such-place", "no such place", detail)
+    };
+    let wait = step(BreakStep::Mark).await?.ok_or_else(no_place)?;
+    if !is_at_once {
+        tokio::time::sleep(wait).await;
+    }
+    // Its owner may have deleted it, or its session has ended.
+    step(BreakStep::Delete).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) fn place(place: &LockQueuePlace) -> LockPlace {

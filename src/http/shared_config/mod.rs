@@ -15,7 +15,7 @@ use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
 use super::leader::Wait;
 use super::problem::{BadRequest, ProblemResponse, Unavailable, version_tag};
-use super::query::{NoQuery, named, path, values};
+use super::query::{NoQuery, flag, named, path, values};
 use super::{AppState, common_headers};
 use crate::api::{self, ConfigNames, ConfigWritten};
 use crate::byte_budget::{ByteBudget, ReservedBytes};
@@ -458,17 +458,6 @@ fn kind(name: &str) -> &'static str {
 
 fn config_name(name: Result<Path<String>, PathRejection>) -> Result<ConfigName, ProblemResponse> {
     named(&path(name)?, "name of a value", "limits.json")
-}
-
-fn flag(key: &str, value: Option<&str>, write: &str) -> Result<bool, ProblemResponse> {
-    match value {
-        None | Some("0") => Ok(false),
-        Some("1") => Ok(true),
-        Some(other) => {
-            let why = format!("{key}={other:?} must be 1 or 0: write {write}");
-            Err(ProblemResponse::bad_request(why))
-        }
-    }
 }
 
 /// Reads the value that is the body of this request.

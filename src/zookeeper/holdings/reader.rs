@@ -7,21 +7,24 @@ use super::barrier_znodes::READY;
 use super::{HoldingsSettings, data};
 use crate::clock::Clock;
 use crate::config::RecipePaths;
-use crate::holdings::{BarrierContent, BarrierOccupant, HoldingName, LockQueuePlace, LookRequest};
+use crate::holdings::{
+    BarrierContent, BarrierOccupant, BreakStep, HoldingName, LockQueuePlace, LookRequest,
+};
 use crate::status::ConnectionState;
 use crate::zookeeper::cached::{Cached, ChangeCounter};
 use crate::zookeeper::client::{Connection, in_words, is_verdict};
-use crate::zookeeper::queue::{names_below, owner, read_short, refusal, token};
+use crate::zookeeper::queue::{BROKEN, names_below, owner, read_short, refusal, token};
 use crate::zookeeper::shared_config::CurrentSession;
 use ::zookeeper::{Error, Stat};
 use recipes::barrier::{self, Reading, Ready, Round};
 use recipes::lock::{LockEntry, holders};
-use recipes::{Sequence, Ticket};
+use recipes::{FencingToken, Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
+use tracing::warn;
 
 /// Less than those who ask wait for an answer: they are to hear why there is none.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -126,6 +129,21 @@ impl QueueReader {
                 }
                 let _receiver_gone = answer.send(self.barriers[&name].value.clone());
             }
+            LookRequest::Break(name, ticket, step, answer) => {
+                let path = format!("{locks}/{name}");
+                let found =
+                    self.read(&locks, async |at| break_place(at, &path, ticket, step).await).await;
+                if found == Ok(true) {
+                    warn!(
+                        "lock {name}: an operator breaks the place with token {ticket}: {step:?}"
+                    );
+                }
+                self.changes.note_change();
+                // A session that has not reconnected for its timeout is given up, and whatever it renewed until then was less
+                // than another.
+                let wait = 2 * self.settings.zookeeper.session_timeout;
+                let _receiver_gone = answer.send(found.map(|found| found.then_some(wait)));
+            }
         }
     }
 
@@ -224,6 +242,38 @@ async fn queue(
         }
     });
     Ok(Ok(places.collect()))
+}
+
+/// Marks the place with this token, or deletes its znode. Returns whether it was there.
+async fn break_place(
+    connection: &Connection,
+    path: &str,
+    wanted: FencingToken,
+    step: BreakStep,
+) -> Result<Result<bool, String>, Error> {
+    let names = match names_below(connection, path).await? {
+        Ok(names) => names,
+        Err(problem) => return Ok(Err(problem)),
+    };
+    let entries: Vec<_> =
+        names.into_iter().filter_map(|name| Some((LockEntry::of_name(&name)?, name))).collect();
+    let read = read_all(connection, path, entries).await?;
+    let Some(place) = read.into_iter().find(|read| token(&read.stat) == wanted) else {
+        return Ok(Ok(false));
+    };
+    let path = format!("{path}/{}", place.znode);
+    let done = match step {
+        BreakStep::Mark => {
+            let written = connection.client.set_data(&path, BROKEN, None);
+            connection.request(written).await.map(drop)
+        }
+        BreakStep::Delete => connection.request(connection.client.delete(&path, None)).await,
+    };
+    match done {
+        Ok(()) => Ok(Ok(true)),
+        Err(Error::NoNode) => Ok(Ok(false)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns who is in front of a barrier or inside, in order.

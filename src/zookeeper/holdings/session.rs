@@ -632,7 +632,8 @@ impl SessionContext {
         });
         let session = self.session.clone();
         let reports = self.reports.clone();
-        Context::new(settings, session, reports, self.clock, tell).paced_by(self.pace.clone())
+        let context = Context::new(settings, session, reports, self.clock, tell);
+        context.paced_by(self.pace.clone()).breakable()
     }
 }
 

@@ -45,7 +45,13 @@ pub(in crate::zookeeper) struct Context {
     pace: Option<Arc<Semaphore>>,
     /// Whether our place is not wanted any more.
     is_withdrawn: AtomicBool,
+    /// Whether our place is lost when others write [`BROKEN`] into its znode.
+    is_breakable: bool,
 }
+
+/// The data of a place that an operator has broken: its owner gives it up, and the operator deletes it once the lease by
+/// which it may still be held is over.
+pub(in crate::zookeeper) const BROKEN: &[u8] = b"broken";
 
 /// The servers answered that the znode does not exist, or belongs to another session.
 pub(in crate::zookeeper) struct NoNode;
@@ -82,6 +88,7 @@ impl Context {
             kept_out,
             pace: None,
             is_withdrawn: AtomicBool::new(false),
+            is_breakable: false,
         }
     }
 
@@ -89,6 +96,14 @@ impl Context {
     /// asking.
     pub(in crate::zookeeper) fn paced_by(self, pace: Arc<Semaphore>) -> Self {
         Self { pace: Some(pace), ..self }
+    }
+
+    pub(in crate::zookeeper) fn breakable(self) -> Self {
+        Self { is_breakable: true, ..self }
+    }
+
+    pub(super) fn is_breakable(&self) -> bool {
+        self.is_breakable
     }
 
     async fn turn(&self) -> Option<SemaphorePermit<'_>> {

@@ -22,7 +22,7 @@ pub(crate) use acl::refusal;
 pub(in crate::zookeeper) use acl::{of_queue, warn_if_weak};
 pub(crate) use claim::claim_path;
 pub(in crate::zookeeper) use context::{
-    Context, RETRY_DELAY, leave_if_lacking, leave_wrong_server,
+    BROKEN, Context, RETRY_DELAY, leave_if_lacking, leave_wrong_server,
 };
 pub(crate) use foreign::foreign_name;
 pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};

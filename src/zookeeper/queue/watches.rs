@@ -11,7 +11,7 @@
 //!    those ahead are.
 
 use super::QueueEvent;
-use super::context::{Context, leave_if_lacking};
+use super::context::{BROKEN, Context, leave_if_lacking};
 use super::znode::{is_of_session, is_ours, token};
 use crate::zookeeper::client::{Connection, LeaveServerOutcome, SessionHandle};
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
@@ -108,13 +108,23 @@ async fn watch_all<A: ZnodesAhead>(
 /// Returns the watch on our own znode, or `None` if it is gone or another's.
 ///
 /// The watch is for children, which an ephemeral znode does not have: so it fires when the znode is
-/// deleted, and not at each of our own writes.
+/// deleted, and not at each of our own writes. A place that can be broken is not written to, and its data is watched.
 async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'static, WatchedEvent>> {
     let path = context.path(ticket.sequence);
     let read = context.until_judged(async |connection| {
-        let asked = connection.client.get_and_watch_children(&path);
-        match connection.request(asked).await {
-            Ok((_, stat, watcher)) => Ok(is_ours(&stat, ticket, &connection).then_some(watcher)),
+        let client = &connection.client;
+        let read = if context.is_breakable() {
+            let read = connection.request(client.get_and_watch_data(&path)).await;
+            read.map(|(data, stat, watcher)| (data == BROKEN, stat, watcher))
+        } else {
+            let read = connection.request(client.get_and_watch_children(&path)).await;
+            read.map(|(_, stat, watcher)| (false, stat, watcher))
+        };
+        match read {
+            Ok((is_broken, stat, watcher)) => {
+                let stands = is_ours(&stat, ticket, &connection) && !is_broken;
+                Ok(stands.then_some(watcher))
+            }
             Err(Error::NoNode) => Err(context.own_is_not_shown(&connection, &path).await),
             Err(error) => Err(error),
         }

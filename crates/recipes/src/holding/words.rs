@@ -154,7 +154,7 @@ impl fmt::Display for Loss {
         f.write_str(match self {
             Self::LeaseRanOut => "the lease ran out",
             Self::SessionEnded => "the session ended",
-            Self::Deleted => "its znode was deleted",
+            Self::Deleted => "its znode was deleted, or an operator broke it",
         })
     }
 }
