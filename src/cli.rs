@@ -24,6 +24,7 @@ pub use self::programs::runnable;
 use crate::config::{self, Check, Config, ConfigError, HookAction, Scope, table};
 use crate::terminal::{COMMANDS, Call, ClientCommand, QUESTIONS};
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ use std::path::PathBuf;
 /// Run it beside each replica. Each member creates an ephemeral sequential znode; the lowest
 /// number leads. Ask it with `bellwether leader`, or over HTTP with `curl localhost:4040/leader`.
 #[derive(Parser)]
-#[command(version, about, disable_help_subcommand = true)]
+#[command(version, about)]
 struct Cli {
     #[command(subcommand)]
     command: Subcommands,
@@ -203,7 +204,7 @@ pub enum CliCommand {
 pub fn read() -> Result<CliCommand, String> {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) if error.use_stderr() => error.exit(),
+        Err(error) if error.use_stderr() => without_harmful_tip(error).exit(),
         Err(help) => return Ok(CliCommand::Say(help.render().ansi().to_string().into())),
     };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -237,6 +238,19 @@ pub fn read() -> Result<CliCommand, String> {
             packaging::written(packaging, command()).map(CliCommand::Say)
         }
     }
+}
+
+/// Takes a suggestion out of the error that has somebody who mistypes a command move leadership or end a process.
+fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
+    let kind = ContextKind::SuggestedSubcommand;
+    let is_harmful =
+        |name: &String| name == "transfer" || COMMANDS.iter().any(|command| command.name() == name);
+    if let Some(ContextValue::Strings(names)) = error.get(kind)
+        && names.iter().any(is_harmful)
+    {
+        error.remove(kind);
+    }
+    error
 }
 
 /// Builds the command line: with the settings' flags, its commands in groups, and the exit codes where they hold.

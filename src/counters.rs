@@ -1,8 +1,10 @@
 //! The counters and measurements behind `/metrics`. Nothing is decided by them.
 
+use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts};
 use recipes::election::{Event, Standing, View};
 use recipes::{AcquiredBy, FencingToken, Moment, SessionId, Ticket};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The runner's counters. They are published beside the standing, and agree with it.
@@ -125,198 +127,164 @@ impl Counters {
     }
 }
 
-/// Measurements of requests: each request adds its own, without a lock.
-#[derive(Debug, Default)]
+/// Measurements of the election's requests.
+#[derive(Debug)]
 pub struct Meter {
-    pub renewals: Spread,
-    /// How old a leader's announcement was when this member had relayed it.
-    pub news: Spread,
-    refused: AtomicU64,
-    unanswered: AtomicU64,
-    transfers_done: AtomicU64,
-    transfers_failed: AtomicU64,
-    preemptions_done: AtomicU64,
-    preemptions_failed: AtomicU64,
+    pub renewals: IntCounterVec,
+    pub renewal_duration: Histogram,
+    pub announcement_lag: Histogram,
+    pub transfers: IntCounterVec,
+    pub preemptions: IntCounterVec,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self {
+            renewals: results(
+                "bellwether_renewals_total",
+                "Renewals of the leader's or the standby's lease, by outcome: a quorum committed it, ZooKeeper refused it, or \
+                 it is not known.",
+                &["committed", "refused", "unanswered"],
+            ),
+            renewal_duration: histogram(
+                "bellwether_renewal_duration_seconds",
+                "How long renewals took that were committed.",
+            ),
+            announcement_lag: histogram(
+                "bellwether_announcement_lag_seconds",
+                "How old the announcement of a leader was when this member had relayed it: from the leader's write to that \
+                 of this member, both stamped by ZooKeeper. Once for each announcement since this member is in the queue.",
+            ),
+            transfers: results(
+                "bellwether_transfers_total",
+                "Transfers that this member was asked for while it led, by outcome.",
+                &["done", "failed"],
+            ),
+            preemptions: results(
+                "bellwether_preemptions_total",
+                "Attempts of this member, while it led, to hand over to a member of higher priority, by outcome.",
+                &["done", "failed"],
+            ),
+        }
+    }
 }
 
 impl Meter {
-    /// Counts a renewal that ZooKeeper refused: the znode is gone, or is not ours.
-    pub fn renewal_refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    pub fn collect(&self) -> Vec<MetricFamily> {
+        [
+            self.renewals.collect(),
+            self.renewal_duration.collect(),
+            self.announcement_lag.collect(),
+            self.transfers.collect(),
+            self.preemptions.collect(),
+        ]
+        .concat()
     }
+}
 
-    /// Counts a renewal of which no answer came.
-    pub fn renewal_unanswered(&self) {
-        self.unanswered.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a transfer that was tried.
-    pub fn transferred(&self, done: bool) {
-        let counter = if done { &self.transfers_done } else { &self.transfers_failed };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How many transfers were done, and how many failed.
-    pub fn transfers(&self) -> [u64; 2] {
-        [&self.transfers_done, &self.transfers_failed]
-            .map(|counter| counter.load(Ordering::Relaxed))
-    }
-
-    /// Counts an attempt to hand over to a member of higher priority.
-    pub fn preempted(&self, done: bool) {
-        let counter = if done { &self.preemptions_done } else { &self.preemptions_failed };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How many such attempts were done, and how many failed.
-    pub fn preemptions(&self) -> [u64; 2] {
-        [&self.preemptions_done, &self.preemptions_failed]
-            .map(|counter| counter.load(Ordering::Relaxed))
-    }
-
-    pub fn renewals_refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    pub fn renewals_unanswered(&self) -> u64 {
-        self.unanswered.load(Ordering::Relaxed)
-    }
+/// Returns the label of an outcome.
+pub fn outcome(is_done: bool) -> &'static str {
+    if is_done { "done" } else { "failed" }
 }
 
 /// Measurements of the locks, or of the barriers, that are asked for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HoldingMeter {
     /// How long each was waited for that was got, or entered.
-    pub waits: Spread,
-    lost: AtomicU64,
+    pub waits: Histogram,
+    /// Those that were lost, and not given back or left.
+    pub lost: IntCounter,
 }
 
 impl HoldingMeter {
-    /// Counts one that was lost, and not given back or left.
-    pub fn lost(&self) {
-        self.lost.fetch_add(1, Ordering::Relaxed);
+    pub fn of_locks() -> Self {
+        Self {
+            waits: histogram(
+                "bellwether_lock_wait_seconds",
+                "How long locks were waited for that were got.",
+            ),
+            lost: counter(
+                "bellwether_locks_lost_total",
+                "Locks that were lost: their lease ran out, their session ended, or their znode was deleted by force.",
+            ),
+        }
     }
 
-    pub fn losses(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+    pub fn of_barriers() -> Self {
+        Self {
+            waits: histogram(
+                "bellwether_barrier_wait_seconds",
+                "How long was waited in front of barriers that were entered.",
+            ),
+            lost: counter(
+                "bellwether_barriers_lost_total",
+                "How often one inside a barrier was lost: its lease ran out, its session ended, or its znode was deleted by \
+                 force.",
+            ),
+        }
+    }
+
+    pub fn collect(&self) -> Vec<MetricFamily> {
+        [self.waits.collect(), self.lost.collect()].concat()
     }
 }
 
 /// Measurements of the shared configuration.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ConfigMeter {
-    watched: AtomicU64,
-    changes: AtomicU64,
-    done: AtomicU64,
-    refused: AtomicU64,
-    failed: AtomicU64,
+    pub watched: IntGauge,
+    pub changes: IntCounter,
+    pub writes: IntCounterVec,
 }
 
-/// The outcome of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteResult {
-    Done,
-    /// Its condition was not met, or the servers refused it.
-    Refused,
-    /// ZooKeeper did not answer.
-    Failed,
+impl Default for ConfigMeter {
+    fn default() -> Self {
+        let watched = IntGauge::new(
+            "bellwether_config_watched",
+            "Names of the shared configuration that are watched through this member.",
+        );
+        Self {
+            watched: watched.expect("the name is valid"),
+            changes: counter(
+                "bellwether_config_changes_total",
+                "Changes of values that were seen while they were watched.",
+            ),
+            writes: results(
+                "bellwether_config_writes_total",
+                "Writes of values through this member, by outcome.",
+                &["done", "refused", "failed"],
+            ),
+        }
+    }
 }
 
 impl ConfigMeter {
-    pub fn set_watched(&self, names: usize) {
-        self.watched.store(names.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    /// Returns how many names are watched.
-    pub fn watched(&self) -> u64 {
-        self.watched.load(Ordering::Relaxed)
-    }
-
-    /// Counts a change of a value that is watched.
-    pub fn changed(&self) {
-        self.changes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Relaxed)
-    }
-
-    pub fn written(&self, result: WriteResult) {
-        let counter = match result {
-            WriteResult::Done => &self.done,
-            WriteResult::Refused => &self.refused,
-            WriteResult::Failed => &self.failed,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns how many writes were done, were refused, and failed.
-    pub fn writes(&self) -> [u64; 3] {
-        [&self.done, &self.refused, &self.failed].map(|counter| counter.load(Ordering::Relaxed))
+    pub fn collect(&self) -> Vec<MetricFamily> {
+        [self.watched.collect(), self.changes.collect(), self.writes.collect()].concat()
     }
 }
 
-const fn us(us: u64) -> Duration {
-    Duration::from_micros(us)
+/// In seconds: from what a quorum takes nearby to what no lease waits for.
+const BUCKETS: [f64; 13] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+fn histogram(name: &str, help: &str) -> Histogram {
+    let options = HistogramOpts::new(name, help).buckets(BUCKETS.into());
+    Histogram::with_opts(options).expect("the name is valid")
 }
 
-/// The contents of a histogram.
-pub struct Readout {
-    /// How many took at most so long, for each bound.
-    pub bounded: Vec<(Duration, u64)>,
-    /// How many there were.
-    pub count: u64,
-    /// How long they took together.
-    pub sum: Duration,
+fn counter(name: &str, help: &str) -> IntCounter {
+    IntCounter::new(name, help).expect("the name is valid")
 }
 
-/// How many of many took how long.
-#[derive(Debug, Default)]
-pub struct Spread {
-    /// One for each bound, and one for what is beyond the last.
-    counts: [AtomicU64; BOUNDED + 1],
-    sum_us: AtomicU64,
-}
-
-/// A constant of its own: an array length taken from the bounds makes the compiler evaluate them before it knows
-/// all types, which it refuses (E0391 in a release build).
-const BOUNDED: usize = 13;
-
-/// From what a quorum takes nearby to what no lease waits for.
-const BOUNDS: [Duration; BOUNDED] = [
-    us(1_000),
-    us(2_500),
-    us(5_000),
-    us(10_000),
-    us(25_000),
-    us(50_000),
-    us(100_000),
-    us(250_000),
-    us(500_000),
-    us(1_000_000),
-    us(2_500_000),
-    us(5_000_000),
-    us(10_000_000),
-];
-
-impl Spread {
-    pub fn add(&self, took: Duration) {
-        let at = BOUNDS.partition_point(|bound| *bound < took);
-        self.counts[at].fetch_add(1, Ordering::Relaxed);
-        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.sum_us.fetch_add(us, Ordering::Relaxed);
+/// Counts by outcome. Each is there from the beginning: a rate of what is not there is none.
+fn results(name: &str, help: &str, results: &[&str]) -> IntCounterVec {
+    let counters = IntCounterVec::new(Opts::new(name, help), &["result"]);
+    let counters = counters.expect("the names are valid");
+    for result in results {
+        let _at_zero = counters.with_label_values(&[result]);
     }
-
-    pub fn read(&self) -> Readout {
-        let sum = us(self.sum_us.load(Ordering::Relaxed));
-        let mut count = 0;
-        let mut counts = self.counts.iter().map(|in_this| {
-            count += in_this.load(Ordering::Relaxed);
-            count
-        });
-        let bounded = BOUNDS.into_iter().zip(counts.by_ref()).collect();
-        Readout { bounded, count: counts.last().unwrap_or_default(), sum }
-    }
+    counters
 }
 
 #[cfg(test)]
@@ -329,19 +297,6 @@ mod tests {
 
     /// With the default margins, a lease is 6.89 s of a session of ten.
     const LEASE_MS: u64 = 6_890;
-
-    #[test]
-    fn what_takes_as_long_as_a_bound_is_within_it() {
-        let spread = Spread::default();
-        for took_us in [0, 1_000, 1_001, 10_000_000, 10_000_001] {
-            spread.add(us(took_us));
-        }
-        let Readout { bounded, count, sum } = spread.read();
-        assert_eq!(bounded[0], (us(1_000), 2));
-        assert_eq!(bounded[1], (us(2_500), 3));
-        assert_eq!(bounded[12], (us(10_000_000), 4));
-        assert_eq!((count, sum), (5, us(20_002_002)));
-    }
 
     #[test]
     fn time_without_a_leader_begins_when_the_lease_ends_however_late_that_is_noticed() {

@@ -263,10 +263,16 @@ pub struct HoldingsRequests {
 }
 
 /// Measurements of locks and of barriers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HoldingsMeter {
     pub locks: HoldingMeter,
     pub barriers: HoldingMeter,
+}
+
+impl Default for HoldingsMeter {
+    fn default() -> Self {
+        Self { locks: HoldingMeter::of_locks(), barriers: HoldingMeter::of_barriers() }
+    }
 }
 
 impl HoldingsMeter {

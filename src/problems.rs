@@ -27,7 +27,7 @@ pub enum ProblemKind {
     LongerSession,
     /// The servers' tickTime seems to be larger than `zookeeper.tick_time`.
     TickTime,
-    /// The servers answer renewals later than another one is due.
+    /// The servers answer heartbeats later than another one is due.
     SlowZookeeper,
     /// The session cannot be saved for a next process.
     SessionFile,

@@ -3,6 +3,7 @@
 //! Until then this member leads on, so that a transfer which comes to nothing costs no term.
 
 use crate::clock::Clock;
+use crate::counters::outcome;
 use crate::status::{CommandError, RecentChanges, StatusHandle};
 use recipes::election::{Announcement, ChangeKind, Command, Offer, Role, Standing, TransferTarget};
 use recipes::{FencingToken, Moment, Sequence, Ticket};
@@ -66,7 +67,7 @@ pub async fn transfer(
 ) -> Result<TransferDone, Refusal> {
     let mut attempt = Attempt::begun(status, clock, within)?;
     let result = attempt.carried_out(to).await;
-    status.meter.transferred(result.is_ok());
+    status.meter.transfers.with_label_values(&[outcome(result.is_ok())]).inc();
     result
 }
 
@@ -82,7 +83,7 @@ pub async fn preempt(
 ) -> Result<TransferDone, Refusal> {
     let mut attempt = Attempt::begun(status, clock, within)?;
     let result = attempt.preempted_by(preferred).await;
-    status.meter.preempted(result.is_ok());
+    status.meter.preemptions.with_label_values(&[outcome(result.is_ok())]).inc();
     result
 }
 
@@ -362,6 +363,7 @@ impl fmt::Display for Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::Meter;
     use crate::status::{
         self, MemberEntry, MemberRequest, QueueReading, RecordedChange, ReplyTo, StatusPublisher,
     };
@@ -386,13 +388,17 @@ mod tests {
         Nothing,
     }
 
+    fn transfers(meter: &Meter) -> [u64; 2] {
+        ["done", "failed"].map(|result| meter.transfers.with_label_values(&[result]).get())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_target_that_was_named_leads_and_the_answer_has_its_token() {
         let (done, runner) = transferred(Behind::Accept, Some("c"), MINUTE).await;
         let TransferDone { leader, leaderless } = done.expect("it accepted");
         assert_eq!((leader.leader.id.as_str(), leader.ticket), ("c", ticket(3)));
         assert!(leaderless < MINUTE);
-        assert_eq!(runner.status.meter.transfers(), [1, 0]);
+        assert_eq!(transfers(&runner.status.meter), [1, 0]);
         let causes: Vec<_> = runner.recent_changes.iter().map(|entry| entry.cause).collect();
         assert!(causes.contains(&Cause::Transferred), "{causes:?}");
     }
@@ -420,7 +426,7 @@ mod tests {
             let is_leader = matches!(runner.member.standing().at(now), Role::Leader { .. });
             assert!(is_leader, "{expected}");
             assert_eq!(runner.member.standing().target(), None, "{expected}");
-            assert_eq!(runner.status.meter.transfers(), [0, 1]);
+            assert_eq!(transfers(&runner.status.meter), [0, 1]);
         }
     }
 
@@ -480,7 +486,7 @@ mod tests {
         assert_eq!(asked, Err(Refusal::LeadsNoMore));
         let again = transfer(&status, clock, Some("b"), MINUTE).await;
         assert_eq!(again, Err(Refusal::NotLeader));
-        assert_eq!(status.meter.transfers(), [0, 1], "the second was none");
+        assert_eq!(transfers(&status.meter), [0, 1], "the second was none");
     }
 
     async fn transferred(

@@ -29,7 +29,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("shared_config", &["recipes", "byte_budget", "counters", "holdings"]),
     ("problems", &[]),
     ("status", &["recipes", "counters", "holdings", "problems", "shared_config"]),
-    ("transfer", &["recipes", "clock", "status"]),
+    ("transfer", &["recipes", "clock", "counters", "status"]),
     ("preemption", &["clock", "status", "transfer"]),
     ("own_state", &["recipes", "status"]),
     (

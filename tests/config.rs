@@ -62,6 +62,29 @@ fn a_misspelled_variable_is_reported_and_prevents_nothing() {
 }
 
 #[test]
+fn a_command_is_found_by_the_name_that_other_programs_give_it_and_none_that_harms_is_suggested() {
+    for (words, shown) in [
+        (&["help", "lock"][..], "Run a program while a lock is held"),
+        (&["help", "config", "set"], "Write a value"),
+        (&["step-down", "--help"], "Have the leader go to the tail of the queue"),
+        (&["demote", "--help"], "Have the leader go to the tail of the queue"),
+        (&["switchover", "--help"], "Have the leader hand over to another member"),
+        (&["failover", "--help"], "Have the leader hand over to another member"),
+        (&["promote", "--help"], "Have the leader hand over to another member"),
+        (&["config", "delete", "--help"], "Delete a value"),
+    ] {
+        let (code, said) = ran(&mut bellwether(words));
+        assert!(code == 0 && said.contains(shown), "{words:?}: {said}");
+    }
+    for (word, suggested) in [("shutdwn", None), ("transfr", None), ("membrs", Some("members"))] {
+        let (code, said) = ran(&mut bellwether(&[word]));
+        assert_eq!(code, 2, "{said}");
+        assert_eq!(said.contains("similar subcommand"), suggested.is_some(), "{said}");
+        assert!(suggested.is_none_or(|name| said.contains(name)), "{said}");
+    }
+}
+
+#[test]
 fn help_does_not_show_what_is_for_the_program_alone() {
     let pages = tempfile::tempdir().unwrap();
     let to = pages.path().to_str().unwrap();

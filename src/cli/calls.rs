@@ -44,6 +44,7 @@ impl<A: CallArguments> Subcommand for Listed<A> {
     fn augment_subcommands(command: Command) -> Command {
         command.subcommands(A::CALLS.iter().map(|call| {
             let listed = A::augment_args(Command::new(call.name())).about(call.help);
+            let listed = listed.visible_aliases(call.aliases);
             match call.more {
                 Some(more) => listed.long_about(format!("{}.\n\n{more}", call.help)),
                 None => listed,

@@ -69,6 +69,7 @@ pub(super) enum ClientSubcommand {
     ///
     /// Ask the leader's sidecar; any other one names the leader, and exits with 1. The leader leads on until the
     /// other is ready to lead at once, and if that does not come to be. Without --to any member will do.
+    #[command(visible_aliases = ["switchover", "failover", "promote"])]
     Transfer(TransferArguments),
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
     ///

@@ -2,15 +2,12 @@
 
 use super::api_router::{ApiRouter, routes};
 use super::{AppState, Verdict, claim};
-use crate::counters::{ConfigMeter, Readout};
 use crate::holdings::HoldingsHandle;
 use crate::status::{HookRecord, SyncedFileRecord, SyncedFileState};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use prometheus::proto::{
-    Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
-};
+use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{TEXT_FORMAT, TextEncoder};
 use recipes::election::Role;
 use recipes::{AcquiredBy, ForeignClient, Moment};
@@ -34,7 +31,6 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
     let Verdict { snapshot, role, now, .. } = &verdict;
     let link = &snapshot.link;
     let counters = &snapshot.counters;
-    let meter = &app.status.meter;
     let election = label("election", &app.names.election);
     let mut scrape = Scrape { families: vec![], label: election };
 
@@ -112,22 +108,6 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
         MetricType::COUNTER,
         ways.map(|(way, n)| counter(vec![label("way", way.name())], n as f64)),
     );
-    let [done, failed] = meter.transfers();
-    scrape.family(
-        "bellwether_transfers_total",
-        "Transfers that this member was asked for while it led, by outcome.",
-        MetricType::COUNTER,
-        [("done", done), ("failed", failed)]
-            .map(|(result, n)| counter(vec![label("result", result)], n as f64)),
-    );
-    let [done, failed] = meter.preemptions();
-    scrape.family(
-        "bellwether_preemptions_total",
-        "Attempts of this member, while it led, to hand over to a member of higher priority, by outcome.",
-        MetricType::COUNTER,
-        [("done", done), ("failed", failed)]
-            .map(|(result, n)| counter(vec![label("result", result)], n as f64)),
-    );
     scrape.gauge(
         "bellwether_priority",
         "How much this member is preferred as the leader, from 0 to 100.",
@@ -149,30 +129,7 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
         "For how long the lease of this member holds if it is not renewed; 0 if it does not lead.",
         if let Role::Leader { left, .. } = role { left.as_secs_f64() } else { 0.0 },
     );
-    let renewals = meter.renewals.read();
-    let results = [
-        ("committed", renewals.count),
-        ("refused", meter.renewals_refused()),
-        ("unanswered", meter.renewals_unanswered()),
-    ];
-    scrape.family(
-        "bellwether_renewals_total",
-        "Renewals of the leader's or the standby's lease, by outcome: a quorum committed it, ZooKeeper refused it, or \
-         it is not known.",
-        MetricType::COUNTER,
-        results.map(|(result, n)| counter(vec![label("result", result)], n as f64)),
-    );
-    scrape.histogram(
-        "bellwether_renewal_duration_seconds",
-        "How long renewals took that were committed.",
-        renewals,
-    );
-    scrape.histogram(
-        "bellwether_announcement_lag_seconds",
-        "How old the announcement of a leader was when this member had relayed it: from the leader's write to that of \
-         this member, both stamped by ZooKeeper. Once for each announcement since this member is in the queue.",
-        meter.news.read(),
-    );
+    scrape.add(app.status.meter.collect());
     let has_session = link.session.is_some();
     scrape.gauges(
         "bellwether_session_state",
@@ -215,7 +172,7 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
         scrape.holdings(app, *now, holdings);
     }
     if let Some(config) = &app.status.shared_config {
-        scrape.config(&config.meter);
+        scrape.add(config.meter.collect());
         scrape.kept(&app.status.kept.borrow());
     }
     scrape.families.extend(app.requests.families());
@@ -251,26 +208,6 @@ impl Scrape {
         );
     }
 
-    fn config(&mut self, meter: &ConfigMeter) {
-        self.gauge(
-            "bellwether_config_watched",
-            "Names of the shared configuration that are watched through this member.",
-            meter.watched() as f64,
-        );
-        self.counter(
-            "bellwether_config_changes_total",
-            "Changes of values that were seen while they were watched.",
-            meter.changes() as f64,
-        );
-        let writes = ["done", "refused", "failed"].into_iter().zip(meter.writes());
-        self.family(
-            "bellwether_config_writes_total",
-            "Writes of values through this member, by outcome.",
-            MetricType::COUNTER,
-            writes.map(|(result, n)| counter(vec![label("result", result)], n as f64)),
-        );
-    }
-
     /// Adds the locks and the barriers, unless they are switched off.
     fn holdings(&mut self, app: &AppState, now: Moment, holdings: &HoldingsHandle) {
         let meter = &holdings.meter;
@@ -280,33 +217,14 @@ impl Scrape {
             MetricType::GAUGE,
             app.asked.locks_counted(now).map(by_state),
         );
-        self.counter(
-            "bellwether_locks_lost_total",
-            "Locks that were lost: their lease ran out, their session ended, or their znode was deleted by force.",
-            meter.locks.losses() as f64,
-        );
-        self.histogram(
-            "bellwether_lock_wait_seconds",
-            "How long locks were waited for that were got.",
-            meter.locks.waits.read(),
-        );
         self.family(
             "bellwether_barriers",
             "Applications in front of barriers or inside, through this member, by state.",
             MetricType::GAUGE,
             app.asked.barriers_counted(now).map(by_state),
         );
-        self.counter(
-            "bellwether_barriers_lost_total",
-            "How often one inside a barrier was lost: its lease ran out, its session ended, or its znode was deleted by \
-             force.",
-            meter.barriers.losses() as f64,
-        );
-        self.histogram(
-            "bellwether_barrier_wait_seconds",
-            "How long was waited in front of barriers that were entered.",
-            meter.barriers.waits.read(),
-        );
+        self.add(meter.locks.collect());
+        self.add(meter.barriers.collect());
     }
 
     /// Adds the hooks, each by its number as in the log, since what a hook does may be long.
@@ -359,27 +277,6 @@ impl Scrape {
         self.family(name, help, MetricType::COUNTER, [counter(vec![], value)]);
     }
 
-    fn histogram(&mut self, name: &str, help: &str, reading: Readout) {
-        let Readout { bounded, count, sum } = reading;
-        let mut histogram = Histogram::default();
-        histogram.set_sample_count(count);
-        histogram.set_sample_sum(sum.as_secs_f64());
-        histogram.set_bucket(
-            bounded
-                .into_iter()
-                .map(|(bound, count)| {
-                    let mut bucket = Bucket::default();
-                    bucket.set_upper_bound(bound.as_secs_f64());
-                    bucket.set_cumulative_count(count);
-                    bucket
-                })
-                .collect(),
-        );
-        let mut metric = Metric::default();
-        metric.set_histogram(histogram);
-        self.family(name, help, MetricType::HISTOGRAM, [metric]);
-    }
-
     fn family(
         &mut self,
         name: &str,
@@ -387,13 +284,18 @@ impl Scrape {
         kind: MetricType,
         metrics: impl IntoIterator<Item = Metric>,
     ) {
-        let mut metrics: Vec<_> = metrics.into_iter().collect();
-        for metric in &mut metrics {
+        let metrics = metrics.into_iter().collect();
+        self.add(vec![family(name, help, kind, metrics)]);
+    }
+
+    /// Adds families, with the election's label.
+    fn add(&mut self, mut families: Vec<MetricFamily>) {
+        for metric in families.iter_mut().flat_map(MetricFamily::mut_metric) {
             let mut labels = vec![self.label.clone()];
             labels.extend(metric.take_label());
             metric.set_label(labels);
         }
-        self.families.push(family(name, help, kind, metrics));
+        self.families.extend(families);
     }
 }
 

@@ -16,6 +16,8 @@ use tokio::time::sleep;
 pub struct Call {
     path: &'static str,
     is_command: bool,
+    /// Other names of the subcommand, by which other programs call the same.
+    pub aliases: &'static [&'static str],
     /// The help text, in one line.
     pub help: &'static str,
     /// The rest of the help text.
@@ -36,6 +38,7 @@ pub static LOCK_NAMES: Call = Call::get(&api::LOCKS, "Print the names of the loc
 pub static LOCK_QUEUE: Call = Call {
     path: api::LOCKS.path,
     is_command: false,
+    aliases: &[],
     help: "Print who holds a lock and who waits for it",
     more: None,
     show: show::<LockQueue>,
@@ -48,13 +51,15 @@ pub static BARRIER_NAMES: Call = Call::get(&api::BARRIERS, "Print the names of t
 pub static BARRIER: Call = Call {
     path: api::BARRIERS.path,
     is_command: false,
+    aliases: &[],
     help: "Print who is in front of a barrier and who is inside",
     more: None,
     show: show::<BarrierState>,
 };
 
 pub const COMMANDS: &[Call] = &[
-    Call::post(&api::RESIGN, "Have the leader go to the tail of the queue"),
+    Call::post(&api::RESIGN, "Have the leader go to the tail of the queue")
+        .also_called(&["step-down", "demote"]),
     Call::post(&api::PAUSE, "Have this member leave the queue until told to resume"),
     Call::post(
         &api::RESUME,
@@ -69,16 +74,21 @@ pub const COMMANDS: &[Call] = &[
 
 impl Call {
     const fn get<T: HumanView>(question: &Get<T>, help: &'static str) -> Self {
-        Self { path: question.path, is_command: false, help, more: None, show: show::<T> }
+        let path = question.path;
+        Self { path, is_command: false, aliases: &[], help, more: None, show: show::<T> }
     }
 
     const fn post<T: HumanView>(command: &Post<T>, help: &'static str) -> Self {
-        Self { path: command.path, is_command: true, help, more: None, show: show::<T> }
+        let path = command.path;
+        Self { path, is_command: true, aliases: &[], help, more: None, show: show::<T> }
     }
 
     const fn with(self, more: &'static str) -> Self {
-        let Self { path, is_command, help, more: _, show } = self;
-        Self { path, is_command, help, more: Some(more), show }
+        Self { more: Some(more), ..self }
+    }
+
+    const fn also_called(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
     }
 
     pub fn name(&self) -> &'static str {

@@ -343,11 +343,10 @@ async fn break_lock(
     let step = async |step| {
         app.look_at_locks(|answer| LookRequest::Break(name.clone(), token, step, answer)).await
     };
-    let no_place = || {
+    let wait = step(BreakStep::Mark).await?.ok_or_else(|| {
         let detail = format!("nothing in the queue of lock {name} has token {token}");
         ProblemResponse::missing("no-such-place", "no such place", detail)
-    };
-    let wait = step(BreakStep::Mark).await?.ok_or_else(no_place)?;
+    })?;
     if !is_at_once {
         tokio::time::sleep(wait).await;
     }

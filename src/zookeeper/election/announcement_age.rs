@@ -56,7 +56,7 @@ impl AnnouncementAge {
         let is_to_be_counted = !ours.is_measured && *announced_ms >= ours.joined_ms;
         ours.is_measured = true;
         if is_to_be_counted && let Ok(age) = u64::try_from(ours.written_ms - announced_ms) {
-            self.meter.news.add(Duration::from_millis(age));
+            self.meter.announcement_lag.observe(Duration::from_millis(age).as_secs_f64());
         }
     }
 }

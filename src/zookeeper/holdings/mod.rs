@@ -320,7 +320,7 @@ impl HoldingsRunner {
         let RequestedHolding { wanted, name, .. } = &asked;
         match end {
             End::Lost(loss) => {
-                self.meter.of(*wanted).lost();
+                self.meter.of(*wanted).lost.inc();
                 warn!("{} {name}: lost: {loss}", kind(*wanted));
             }
             End::Released | End::AllLeft | End::Refused { .. } => {
@@ -351,7 +351,7 @@ impl HoldingsRunner {
             if let HoldingView::Held { token, .. } = judged
                 && before.is_waiting()
             {
-                self.meter.of(*wanted).waits.add(now.since(*at));
+                self.meter.of(*wanted).waits.observe(now.since(*at).as_secs_f64());
                 debug!("{} {name}: held, token {token}", kind(*wanted));
             }
             judged != before

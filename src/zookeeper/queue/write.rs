@@ -285,10 +285,14 @@ async fn counted<T>(
     let meter = &context.reports.meter;
     let sent_at = context.clock.now();
     let answer = renewal.await;
-    match &answer {
-        Ok(_) => meter.renewals.add(context.clock.now().since(sent_at)),
-        Err(error) if is_verdict(error) => meter.renewal_refused(),
-        Err(_) => meter.renewal_unanswered(),
-    }
+    let result = match &answer {
+        Ok(_) => {
+            meter.renewal_duration.observe(context.clock.now().since(sent_at).as_secs_f64());
+            "committed"
+        }
+        Err(error) if is_verdict(error) => "refused",
+        Err(_) => "unanswered",
+    };
+    meter.renewals.with_label_values(&[result]).inc();
     answer
 }

@@ -91,7 +91,7 @@ struct Runner {
     read_in_vain: Option<Event>,
     /// When this member, which leads, looked last for other clients' contenders.
     looked_for_foreign_at: Option<Moment>,
-    /// Whether the last renewal was answered later than another one was due.
+    /// Whether the last heartbeat was answered later than another one was due.
     is_slow: bool,
     /// The session whose lease the log has told last, and its timeout.
     logged_session: Option<(SessionId, Duration)>,
@@ -393,7 +393,10 @@ impl Runner {
         self.ticket_was_lost = matches!(event, Event::TicketLost(_));
         self.log.hear(&event);
         let now = self.clock.now();
-        if let Event::Committed { sent_at } = event {
+        if let Event::Committed { sent_at }
+        | Event::HeadRead { sent_at, .. }
+        | Event::HeadGone { sent_at, .. } = event
+        {
             self.is_slow = now.since(sent_at) > self.member.heartbeat();
         }
         let lapsed = self.standing.has_lapsed(now);

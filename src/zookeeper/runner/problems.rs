@@ -40,7 +40,7 @@ impl Runner {
         };
         let slow = self.is_slow.then(|| {
             format!(
-                "the servers take longer than a heartbeat ({:?}) to commit a write: leases may run out. Look at their disks and \
+                "the servers take longer than a heartbeat ({:?}) to answer: leases may run out. Look at their disks and \
                  their load, or raise lease.heartbeat and zookeeper.session_timeout",
                 self.member.heartbeat()
             )

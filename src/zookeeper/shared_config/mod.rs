@@ -17,7 +17,7 @@ use super::queue::{leave_wrong_server, names_below, refusal};
 use crate::byte_budget::ByteBudget;
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
-use crate::counters::{ConfigMeter, WriteResult};
+use crate::counters::ConfigMeter;
 use crate::shared_config::{
     Answer, ConfigName, ConfigRequest, ConfigRequests, NAMES_MAX, TooMany, ValueState, ValueWrite,
     WatchedValue, WriteAction, WriteError, WriteOutcome,
@@ -183,7 +183,7 @@ impl SharedConfig {
         self.forget_when_unused(name.clone(), known.clone());
         let watched = WatchedValue { known: first, questions: questions.clone() };
         self.names.insert(name, Name { known, questions, task });
-        self.shared.meter.set_watched(self.names.len());
+        self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
         Ok(watched)
     }
 
@@ -230,7 +230,7 @@ impl SharedConfig {
         }
         task.abort();
         self.names.remove(&name);
-        self.shared.meter.set_watched(self.names.len());
+        self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
     }
 
     fn write(&mut self, write: ValueWrite, answer: Answer<WriteOutcome, WriteError>) {
@@ -244,10 +244,10 @@ impl SharedConfig {
         self.requests.spawn(async move {
             let written = shared.write(&write).await;
             let result = result(&written);
-            shared.meter.written(result);
+            shared.meter.writes.with_label_values(&[result]).inc();
             let _receiver_gone = answer.send(written);
             if let Some(mut watched) = watched
-                && result != WriteResult::Refused
+                && result != REFUSED
             {
                 // For as long as it may be ours and not be known to be, the session is needed.
                 let _unread = watched.read_anew().await;
@@ -261,17 +261,20 @@ fn is_unused(known: &watch::Sender<ValueState>) -> bool {
     known.receiver_count() == 0 && !known.borrow().is_own()
 }
 
-fn result(written: &Result<WriteOutcome, WriteError>) -> WriteResult {
+/// The condition of a write was not met, or the servers refused it.
+const REFUSED: &str = "refused";
+
+fn result(written: &Result<WriteOutcome, WriteError>) -> &'static str {
     match written {
-        Ok(_) => WriteResult::Done,
-        Err(WriteError::NotSent | WriteError::Unknown) => WriteResult::Failed,
+        Ok(_) => "done",
+        Err(WriteError::NotSent | WriteError::Unknown) => "failed",
         Err(
             WriteError::Differs { .. }
             | WriteError::NotThere
             | WriteError::NotOurs
             | WriteError::TooMany
             | WriteError::Refused(_),
-        ) => WriteResult::Refused,
+        ) => REFUSED,
     }
 }
 

@@ -117,7 +117,7 @@ impl Watching {
             known.as_of = reading.index;
             if reading.is_news_after(known.reading.as_deref(), true) {
                 if known.reading.is_some() {
-                    self.shared.meter.changed();
+                    self.shared.meter.changes.inc();
                 }
                 known.reading = Some(Arc::new(reading));
             }
