@@ -183,7 +183,7 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("expose_secret", &["zookeeper"]),
     ("hmac", &["notify"]),
     ("http1::handshake", &["http_client"]),
-    ("prometheus", &["http"]),
+    ("prometheus", &["counters", "http"]),
     ("new_current_thread", &["runtime"]),
     ("new_multi_thread", &[]),
     // What it returns locks what it was read from.

@@ -114,7 +114,7 @@ pub struct OwnLock {
 pub enum LockState {
     Held,
     Waiting,
-    /// One that only a later version knows.
+    /// A later version's, unknown to this one.
     #[serde(other, skip_serializing)]
     Unknown,
 }

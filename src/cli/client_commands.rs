@@ -142,8 +142,12 @@ enum LockAction {
     /// Break a lock that is not given back: its holder is told to give it up, and its place is deleted.
     ///
     /// Done when whoever held it is sure not to any more, after twice the session timeout. For a holder that hangs, or of which
-    /// nobody knows. A place that only waits can be deleted as well.
+    /// nobody knows. A member that only waits joins again at the tail.
     Break(BreakArguments),
+}
+
+fn place_token(written: &str) -> Result<u64, String> {
+    written.parse().map_err(|_| "write the TOKEN that `bellwether locks NAME` prints".into())
 }
 
 #[derive(Args)]
@@ -151,6 +155,7 @@ struct BreakArguments {
     /// The name of the lock
     name: String,
     /// The TOKEN of the place, as `bellwether locks NAME` prints it
+    #[arg(value_parser = place_token)]
     token: u64,
     /// Do not wait: the holder may go on beside the next one until it hears of it, up to a session timeout later
     #[arg(long)]

@@ -134,9 +134,11 @@ impl QueueReader {
                 let found =
                     self.read(&locks, async |at| break_place(at, &path, ticket, step).await).await;
                 if found == Ok(true) {
-                    warn!(
-                        "lock {name}: an operator breaks the place with token {ticket}: {step:?}"
-                    );
+                    let done = match step {
+                        BreakStep::Mark => "is marked as broken, for an operator",
+                        BreakStep::Delete => "is deleted, as an operator has broken it",
+                    };
+                    warn!("lock {name}: the place with token {ticket} {done}");
                 }
                 self.changes.note_change();
                 // A session that has not reconnected for its timeout is given up, and whatever it renewed until then was less
