@@ -98,6 +98,9 @@ struct CheckOptions {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Open a session at each of the servers, and close it
+    #[arg(long)]
+    connect: bool,
 }
 
 #[derive(Args)]
@@ -170,6 +173,7 @@ pub enum CliCommand {
     CheckConfig {
         effective: Effective,
         json: bool,
+        connect: bool,
     },
     /// Ask a sidecar or ZooKeeper, and print the answer.
     Terminal(ClientCommand),
@@ -216,12 +220,12 @@ pub fn read() -> Result<CliCommand, String> {
             effective.config = effective.config.with_command()?;
             Ok(CliCommand::Exec { effective, once, command })
         }
-        Subcommands::CheckConfig(CheckOptions { file, for_exec, json }) => {
+        Subcommands::CheckConfig(CheckOptions { file, for_exec, json, connect }) => {
             let mut effective = effective(file, given)?;
             if for_exec {
                 effective.config = effective.config.with_command()?;
             }
-            Ok(CliCommand::CheckConfig { effective, json })
+            Ok(CliCommand::CheckConfig { effective, json, connect })
         }
         Subcommands::ExecOuterGuard { command } => Ok(CliCommand::ExecOuterGuard { command }),
         Subcommands::ExecInnerGuard { command } => Ok(CliCommand::ExecInnerGuard { command }),

@@ -5,13 +5,16 @@ use bellwether::clock::Clock;
 use bellwether::config::security::CREDENTIALS_VARIABLE;
 use bellwether::daemon::{self, MISCONFIGURED, Task, secrets};
 use bellwether::terminal::{self, ClientCommand, ClientError};
-use bellwether::{exec, process, runtime};
+use bellwether::{exec, process, runtime, zookeeper};
 use std::env;
 use std::io;
 use std::process::ExitCode;
 
 /// The exit code, and why.
 type ExitFailure = (u8, String);
+
+/// The exit code where ZooKeeper cannot be asked.
+const UNANSWERED: u8 = 3;
 
 fn main() -> ExitCode {
     let done = cli::read().map_err(misconfigured).and_then(dispatch);
@@ -37,7 +40,9 @@ fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
         CliCommand::ExecCommand { parent, files, foreground, command } => {
             Err(process::become_command(parent, files, foreground, &command))
         }
-        CliCommand::CheckConfig { effective, json } => check_config(&effective, json),
+        CliCommand::CheckConfig { effective, json, connect } => {
+            check_config(&effective, json, connect)
+        }
         CliCommand::Terminal(errand) => run_errand(errand),
         #[cfg(feature = "dev")]
         CliCommand::Dev(options) => bellwether::dev::run(&options),
@@ -60,13 +65,21 @@ fn guarded(ended: io::Result<()>) -> Result<u8, ExitFailure> {
     }
 }
 
-fn check_config(effective: &Effective, json: bool) -> Result<u8, ExitFailure> {
+fn check_config(effective: &Effective, json: bool, connect: bool) -> Result<u8, ExitFailure> {
     let config = &effective.config;
     let mut warnings = cli::warnings(config);
     warnings.extend(secrets::check(&config.settings, config.has_secrets()).map_err(misconfigured)?);
     warnings.iter().for_each(|warning| complain(warning));
-    let shown = if json { effective.json(&warnings) } else { effective.to_string() };
-    exit_code(terminal::print(shown))
+    let tried = connect.then(|| runtime::run(zookeeper::try_servers(&config.settings.zookeeper)));
+    let shown = if json {
+        effective.json(&warnings, tried.as_deref())
+    } else {
+        let tried = tried.iter().flatten().map(|tried| format!("{tried}\n"));
+        effective.to_string() + &tried.collect::<String>()
+    };
+    let printed = exit_code(terminal::print(shown))?;
+    let is_unusable = tried.iter().flatten().any(|tried| tried.problem.is_some());
+    Ok(if is_unusable { UNANSWERED } else { printed })
 }
 
 fn run_errand(errand: ClientCommand) -> Result<u8, ExitFailure> {

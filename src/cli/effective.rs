@@ -1,6 +1,7 @@
 //! The configuration that results from all that was written, and what `check-config` prints of it.
 
 use crate::config::{Config, ConfigError, LogFormat, Values, table};
+use serde::Serialize;
 use serde_json::{Map, json};
 use std::fmt;
 
@@ -34,8 +35,8 @@ impl Effective {
         )
     }
 
-    /// Returns it as JSON, in one line, with what was warned of.
-    pub fn json(&self, warnings: &[String]) -> String {
+    /// Returns it as JSON, in one line, with what was warned of, and what came of trying the servers, if they were tried.
+    pub fn json(&self, warnings: &[String], servers: Option<&[impl Serialize]>) -> String {
         let settings: Map<_, _> = self
             .values
             .iter()
@@ -47,10 +48,13 @@ impl Effective {
         let lease = self.config.longest_lease().map(|lease| lease.0.as_millis() as u64);
         let hooks: Vec<_> = self.config.hooks.iter().map(ToString::to_string).collect();
         let kept: Vec<_> = self.config.kept.iter().map(ToString::to_string).collect();
-        let json = json!({
+        let mut json = json!({
             "settings": settings, "lease_ms": lease, "hooks": hooks, "config": kept, "warnings": warnings,
             "not_checked": self.unchecked(),
         });
+        if let Some(servers) = servers {
+            json["servers"] = json!(servers);
+        }
         format!("{json}\n")
     }
 }

@@ -11,7 +11,10 @@ use crate::config::security::{Login, Scheme};
 use crate::config::{Settings, Zookeeper};
 use crate::znode_names::ZnodeNames;
 use ::zookeeper::{Error, Stat};
+use futures_util::future::join_all;
 use recipes::{FencingToken, ForeignClient, Sequence, SessionId, Ticket};
+use serde::Serialize;
+use std::fmt;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
@@ -131,10 +134,58 @@ async fn connect_or_explain(settings: &Zookeeper) -> Result<OpenedConnection, St
     }
     Err(match settings.security.login {
         Some(Login { scheme: Scheme::Sasl, .. }) => {
-            format!("{unexplained}, though the servers run: perhaps {}", credentials.refused())
+            format!("{unexplained}, though the servers run: perhaps {}", credentials.refused(None))
         }
         Some(Login { scheme: Scheme::Digest, .. }) | None => unexplained,
     })
+}
+
+/// What came of an attempt to use one server.
+#[derive(Serialize)]
+pub struct TriedServer {
+    /// As `zookeeper.servers` has it.
+    pub server: String,
+    /// As the server writes it, where it does.
+    pub version: Option<String>,
+    /// The session timeout that it grants, in milliseconds, where it opens a session.
+    pub session_timeout_ms: Option<u64>,
+    /// Why it cannot be used.
+    pub problem: Option<String>,
+}
+
+/// Opens and closes a session at each server.
+pub async fn try_servers(settings: &Zookeeper) -> Vec<TriedServer> {
+    let tries = settings.hosts.split(',').map(async |server| {
+        let alone = Zookeeper { hosts: server.to_owned(), ..settings.clone() };
+        let mut tried = TriedServer {
+            server: server.to_owned(),
+            version: None,
+            session_timeout_ms: None,
+            problem: None,
+        };
+        match connect_or_explain(&alone).await {
+            Ok(opened) => {
+                tried.version = opened.connection.version().await.map(ToString::to_string);
+                tried.session_timeout_ms = Some(opened.timeout.as_millis() as u64);
+                close(opened).await;
+            }
+            Err(problem) => tried.problem = Some(problem),
+        }
+        tried
+    });
+    join_all(tries).await
+}
+
+impl fmt::Display for TriedServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server, version, session_timeout_ms, problem } = self;
+        if let Some(problem) = problem {
+            return write!(f, "{server} cannot be used: {problem}");
+        }
+        let version = version.as_deref().unwrap_or("of a version that it does not tell (srvr)");
+        let timeout = Duration::from_millis(session_timeout_ms.unwrap_or_default());
+        write!(f, "{server} can be used: ZooKeeper {version}, a session of {timeout:?}")
+    }
 }
 
 type Asked = Pin<Box<dyn Future<Output = Result<(Vec<u8>, Stat), Error>> + Send>>;

@@ -40,5 +40,5 @@ pub use election::MemberData;
 #[cfg(any(test, fuzzing))]
 pub(crate) use election::{decode, encode};
 pub use holdings::{HoldingsSettings, run_holdings};
-pub use inspect::{Election, Foreign, Inspector, Znode};
+pub use inspect::{Election, Foreign, Inspector, TriedServer, Znode, try_servers};
 pub use runner::{ResumeState, run};

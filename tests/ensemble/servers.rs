@@ -7,7 +7,7 @@ use crate::{
     wait::eventually,
 };
 use std::{
-    fs, io,
+    env, fs, io,
     net::{Ipv4Addr, SocketAddrV4},
     path::PathBuf,
     process::Stdio,
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 pub(crate) use crate::ports::free_ports;
 
 /// Debian's `zookeeper.jar` names the jars it needs in its manifest, but for what Netty itself needs for
-/// TLS; `slf4j-simple` lets it log to a file.
+/// TLS; `slf4j-simple` lets it log to a file. `ZOOKEEPER_CLASSPATH` names another version (`scripts/zookeeper`).
 const CLASSPATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar:\
     /usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar";
 
@@ -229,7 +229,9 @@ impl Server {
             // It may have been given a past, which is a log without a snapshot.
             .arg("-Dzookeeper.snapshot.trust.empty=true")
             .args(self.properties.iter().map(|property| format!("-D{property}")))
-            .args(["-cp", CLASSPATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
+            .arg("-cp")
+            .arg(env::var_os("ZOOKEEPER_CLASSPATH").unwrap_or_else(|| CLASSPATH.into()))
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(self.file("zoo.cfg"))
             .stderr(Stdio::null());
         self.process = Some(self.host.inside(|| Process::start(&mut command)));

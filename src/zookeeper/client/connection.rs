@@ -5,7 +5,8 @@
 //! lost connection is dropped with all that the library still does for it, and the session is
 //! resumed over another.
 
-use super::credentials::Credentials;
+use super::credentials::{Credentials, PresentedCredentials};
+use super::server_version::ServerVersion;
 use crate::clock::Clock;
 use crate::config::Zookeeper;
 use ::zookeeper::{
@@ -22,7 +23,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::lookup_host;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -33,6 +34,8 @@ pub(crate) struct Connection {
     broken: Arc<Notify>,
     answer_timeout: Duration,
     server: Arc<str>,
+    presented: Arc<PresentedCredentials>,
+    version: Arc<OnceCell<Option<ServerVersion>>>,
     left: LeftServers,
 }
 
@@ -163,6 +166,17 @@ impl Connection {
     pub(crate) fn server(&self) -> &str {
         &self.server
     }
+
+    /// Returns whether the server may be asked who it takes us for. One that does not know the question closes the connection.
+    pub(crate) async fn has_who_am_i(&self) -> bool {
+        self.version().await.is_none_or(ServerVersion::has_who_am_i)
+    }
+
+    /// Returns the version of the server, where it tells.
+    pub(crate) async fn version(&self) -> Option<&ServerVersion> {
+        let asking = version(&self.server, &self.presented, self.answer_timeout);
+        self.version.get_or_init(|| asking).await.as_ref()
+    }
 }
 
 impl TransactionResult {
@@ -196,6 +210,14 @@ impl LeftServers {
         let left_at = self.left_at.lock().expect("no panic while it is held");
         servers.sort_by_key(|server| left_at.get(server.as_str()).copied());
     }
+}
+
+async fn version(
+    server: &str,
+    presented: &PresentedCredentials,
+    limit: Duration,
+) -> Option<ServerVersion> {
+    timeout(limit, ServerVersion::of(server, presented.tls.as_ref())).await.ok().flatten()
 }
 
 /// Connects, trying each server once. Resumes the given session, or opens a new one.
@@ -291,10 +313,26 @@ async fn open(
             }
         };
         // A limit for each server, far below the library's for all: past that one it may never yield.
-        let client = match timeout(answer_timeout, connecting).await.unwrap_or(Err(Error::Timeout))
-        {
+        let connecting = timeout(answer_timeout, connecting);
+        let known = OnceCell::new();
+        let connected = if resumed {
+            connecting.await
+        } else {
+            let asking = version(&server, &presented, answer_timeout / 4);
+            let (connected, version) = tokio::join!(connecting, asking);
+            if let Some(too_old) = version.as_ref().and_then(|version| version.too_old(&server)) {
+                failure = Failure::Refused(too_old);
+                continue;
+            }
+            known.set(version).expect("it is new");
+            connected
+        };
+        let client = match connected.unwrap_or(Err(Error::Timeout)) {
             Ok(client) => client,
-            Err(Error::AuthFailed) => return Err(Failure::Refused(credentials.refused())),
+            Err(Error::AuthFailed) => {
+                let version = known.into_inner().flatten();
+                return Err(Failure::Refused(credentials.refused(version.as_ref())));
+            }
             Err(Error::SessionExpired) => return Err(Failure::Expired),
             Err(error) => {
                 failure = error.into();
@@ -313,6 +351,8 @@ async fn open(
             broken: Arc::new(Notify::new()),
             answer_timeout,
             server: server.into(),
+            presented: presented.clone(),
+            version: Arc::new(known),
             left: left.clone(),
         };
         if resumed

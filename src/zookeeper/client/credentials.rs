@@ -1,6 +1,7 @@
 //! The member's credentials, and the CAs that it trusts: read from their files again for each connection, so
 //! that a replaced file takes effect without a signal.
 
+use super::server_version::ServerVersion;
 use super::tls_errors;
 use crate::config::security::{self, Login, OwnCertificate, Scheme, Security, Tls};
 use crate::config::table::{CREDENTIALS_FILE, SERVERS, TLS_CA, TLS_CERT, TLS_KEY};
@@ -130,8 +131,8 @@ impl Credentials {
         self.read().presented.clone()
     }
 
-    /// Says why servers may refuse the login, and what to do about it.
-    pub(crate) fn refused(&self) -> String {
+    /// Says why servers, of this version if it is known, may refuse the login, and what to do about it.
+    pub(crate) fn refused(&self, version: Option<&ServerVersion>) -> String {
         let Some(Login { scheme, credentials }) = &self.settings.security.login else {
             return "the servers demand a login and none is configured: set zookeeper.auth and \
                     zookeeper.credentials_file"
@@ -140,10 +141,15 @@ impl Credentials {
         let presented = self.last();
         let user = presented.as_ref().and_then(|presented| presented.user()).unwrap_or_default();
         let place = place(credentials);
-        format!(
+        let mut why = format!(
             "the servers refuse the login of {user:?} (zookeeper.auth = \"{scheme}\"): is the \
              password in {place} right, and do the servers know this user?"
-        )
+        );
+        if *scheme == Scheme::Sasl && version.is_none_or(ServerVersion::may_refuse_digest_md5) {
+            why += " Servers of 3.9.6 and newer refuse every such login in FIPS mode, which is their default: use \
+                    zookeeper.auth = \"digest\" over TLS or a client certificate, or set zookeeper.fips-mode=false on all servers";
+        }
+        why
     }
 
     fn read(&self) -> MutexGuard<'_, LoadedFiles> {

@@ -165,7 +165,7 @@ async fn examine_tls(
 
 /// Sends a four-letter command, which ZooKeeper answers with text even where it is not allowed. With
 /// the line's end it is long enough for a TLS server to see that it is not TLS.
-async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Vec<u8>> {
+pub(super) async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Vec<u8>> {
     stream.write_all(b"srvr\n").await?;
     stream.flush().await?;
     let mut answer = vec![0; 64];

@@ -8,6 +8,7 @@ mod connection;
 mod credentials;
 mod diagnosis;
 mod failure_reporter;
+mod server_version;
 mod session;
 mod session_file;
 mod tls_errors;

@@ -65,9 +65,16 @@ async fn weakness(
         Err(error) if is_verdict(&error) => return Ok(None),
         read => read?,
     };
-    // Servers answer this since 3.7.
-    let us = connection.request(connection.client.list_auth_users()).await.ok();
+    let us = auth_users(connection).await;
     Ok(exposed(&entries, us.as_deref(), acl))
+}
+
+/// Returns the identities by which the servers know us, where they say so.
+async fn auth_users(connection: &Connection) -> Option<Vec<AuthUser>> {
+    if !connection.has_who_am_i().await {
+        return None;
+    }
+    connection.request(connection.client.list_auth_users()).await.ok()
 }
 
 fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: AclPolicy) -> Option<String> {
@@ -180,8 +187,7 @@ pub(crate) async fn refusal(
 }
 
 async fn ourselves(connection: &Connection) -> String {
-    // Servers answer this since 3.7.
-    let Ok(users) = connection.request(connection.client.list_auth_users()).await else {
+    let Some(users) = auth_users(connection).await else {
         return "an identity it does not tell".into();
     };
     let known = users.iter().filter(|user| user.scheme() != "ip");

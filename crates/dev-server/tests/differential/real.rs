@@ -1,5 +1,6 @@
 //! A real ZooKeeper server of Debian's package, with a free port and a directory of its own, gone after the test.
 
+use std::env;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Debian's `zookeeper.jar` names the jars it needs in its manifest; `slf4j-simple` lets it log to a file.
+/// `ZOOKEEPER_CLASSPATH` names another version (`scripts/zookeeper`).
 const CLASSPATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar";
 
 /// Longer than a start may take on a busy machine.
@@ -54,7 +56,9 @@ impl RealServer {
                 container_check_interval.as_millis()
             ))
             .arg("-Dzookeeper.extendedTypesEnabled=true")
-            .args(["-cp", CLASSPATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
+            .arg("-cp")
+            .arg(env::var_os("ZOOKEEPER_CLASSPATH").unwrap_or_else(|| CLASSPATH.into()))
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(config)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

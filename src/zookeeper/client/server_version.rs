@@ -1,0 +1,97 @@
+//! The version of a server, as it says itself to any client that asks (`srvr`).
+
+use super::credentials::{Trust, server_name};
+use super::diagnosis::ask;
+use std::fmt;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// `create2` and containers.
+const REQUIRED: [u32; 3] = [3, 5, 0];
+/// `whoAmI`. Older servers close the connection at it.
+const WHO_AM_I: [u32; 3] = [3, 7, 0];
+/// In FIPS mode, which is the default since 3.9.0, servers refuse DIGEST-MD5 (ZOOKEEPER-5043).
+const FIPS: [u32; 3] = [3, 9, 6];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerVersion {
+    /// As the server writes it.
+    text: String,
+    /// `None` if it is not ZooKeeper, but speaks its protocol.
+    number: Option<[u32; 3]>,
+}
+
+impl ServerVersion {
+    /// Asks the server at `host:port`. `None` if it does not say: `srvr` need not be on its whitelist.
+    pub(crate) async fn of(server: &str, trust: Option<&Trust>) -> Option<Self> {
+        let mut tcp = TcpStream::connect(server).await.ok()?;
+        let answer = match trust {
+            Some(trust) => {
+                let connector = TlsConnector::from(trust.config.clone());
+                let mut tls = connector.connect(server_name(server).ok()?, tcp).await.ok()?;
+                ask(&mut tls).await.ok()?
+            }
+            None => ask(&mut tcp).await.ok()?,
+        };
+        Self::parse(&String::from_utf8_lossy(&answer))
+    }
+
+    /// Reads the beginning of the answer, `Zookeeper version: 3.9.6-<commit>, built on <day>`.
+    fn parse(answer: &str) -> Option<Self> {
+        let (name, version) = answer.lines().next()?.split_once(" version: ")?;
+        let text = version.split(['-', ',', ' ']).next().unwrap_or(version).to_owned();
+        let mut parts = text.split('.').map(str::parse);
+        let number = match (parts.next(), parts.next(), parts.next()) {
+            (Some(Ok(major)), Some(Ok(minor)), Some(Ok(patch))) if name == "Zookeeper" => {
+                Some([major, minor, patch])
+            }
+            _ => None,
+        };
+        Some(Self { text, number })
+    }
+
+    /// Returns what to say of a server that is too old.
+    pub(crate) fn too_old(&self, server: &str) -> Option<String> {
+        let is_old = self.number.is_some_and(|number| number < REQUIRED);
+        is_old.then(|| format!("ZooKeeper 3.5 or newer is required: {server} runs {}", self.text))
+    }
+
+    pub(crate) fn has_who_am_i(&self) -> bool {
+        self.number.is_some_and(|number| number >= WHO_AM_I)
+    }
+
+    /// Returns whether the server may be one that refuses DIGEST-MD5 whatever the password.
+    pub(crate) fn may_refuse_digest_md5(&self) -> bool {
+        self.number.is_none_or(|number| number >= FIPS)
+    }
+}
+
+impl fmt::Display for ServerVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_from_what_servers_answer() {
+        let of = |answer: &str| ServerVersion::parse(answer);
+        let old = of("Zookeeper version: 3.4.13-5+deb11u1--1, built on 2023").unwrap();
+        assert_eq!(
+            old.too_old("zk:2181").unwrap(),
+            "ZooKeeper 3.5 or newer is required: zk:2181 runs 3.4.13"
+        );
+        let before_who_am_i = of("Zookeeper version: 3.6.3--6401e4ad2087061bc6b9f80d").unwrap();
+        assert!(before_who_am_i.too_old("").is_none() && !before_who_am_i.has_who_am_i());
+        let newer = of("Zookeeper version: 3.10.0-SNAPSHOT, built on 2026").unwrap();
+        assert!(newer.has_who_am_i() && newer.may_refuse_digest_md5());
+        let keeper = of("ClickHouse Keeper version: v25.3.1.1-stable").unwrap();
+        assert!(!keeper.has_who_am_i() && keeper.too_old("").is_none());
+        for silent in ["", "srvr is not executed because it is not in the whitelist.", "HTTP/1.1"] {
+            assert_eq!(of(silent), None);
+        }
+    }
+}
