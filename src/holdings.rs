@@ -36,7 +36,7 @@ impl HoldingName {
     pub fn parse(written: &str, what: &str, example: &str) -> Result<Self, String> {
         Self::new(written).ok_or_else(|| {
             format!(
-                "{written:?} is not a {what}: write 1 to 64 of A-Z a-z 0-9 . _ -, such as {example}"
+                "{written:?} is not a {what}: write 1 to 64 of A-Z a-z 0-9 . _ -, but not . or .., such as {example}"
             )
         })
     }

@@ -28,8 +28,11 @@ impl DevArguments {
         if u16::from(members) * u16::from(elections) > most.into() {
             return Err(format!(
                 "--elections {elections} with --members {members} each are more than the {most} members that have a \
-                 letter as their name: write --members {} or less",
-                most / elections
+                 letter as their name: write --members {}",
+                match most / elections {
+                    1 => "1".into(),
+                    most => format!("{most} or less"),
+                }
             ));
         }
         let members = if only_server { 0 } else { members };

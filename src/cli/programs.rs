@@ -18,6 +18,9 @@ pub fn runnable(program: &OsStr) -> Result<(), (u8, String)> {
 
 fn runnable_in(program: &OsStr, path: Option<&OsStr>) -> Result<(), (u8, String)> {
     let cannot = |code, why: &str| Err((code, format!("cannot run {}: {why}", program.display())));
+    if program.is_empty() {
+        return Err((NOT_FOUND, "the name of the program to run is empty".into()));
+    }
     let is_path = program.as_encoded_bytes().contains(&b'/');
     let places: Vec<PathBuf> = match path {
         _ if is_path => vec![program.into()],
@@ -51,6 +54,7 @@ mod tests {
 
     #[test]
     fn a_program_is_found_and_refused_as_by_a_shell() {
+        assert_eq!(runnable_in("".as_ref(), None).unwrap_err().0, 127);
         let home = tempfile::tempdir().unwrap();
         let [first, second] = ["first", "second"].map(|name| home.path().join(name));
         fs::create_dir(&first).unwrap();

@@ -34,7 +34,7 @@ enum ConfigSubcommands {
     Put {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
-        /// The value [default: what standard input says]
+        /// The value, which may be '' [default: what standard input says, if it is not empty]
         value: Option<OsString>,
         /// Only over this version; 1 if another is there
         #[arg(long, value_name = "VERSION", value_parser = version, allow_negative_numbers = true)]

@@ -111,7 +111,10 @@ fn in_words_of_toml(error: &str) -> String {
         ("expected a string", "expected text in quotes"),
         ("expected a sequence", "expected a list"),
         ("expected a map", "expected a table"),
-        ("expected u32", "expected a whole number"),
+        ("invalid value: ", "found "),
+        ("expected u8", "expected a whole number from 0 to 255"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected u64", "expected a whole number of at least 0"),
     ];
     words.iter().fold(error.to_owned(), |said, (of_rust, of_toml)| said.replace(of_rust, of_toml))
 }

@@ -50,7 +50,7 @@ impl SyncedFileConfig {
         fn missing(key: &str, remedy: &str) -> ConfigError {
             ConfigError::new(key, "is missing").remedy(remedy)
         }
-        let remedy = "write 1 to 64 of A-Z a-z 0-9 . _ -, such as limits.json";
+        let remedy = "write 1 to 64 of A-Z a-z 0-9 . _ -, but not . or .., such as limits.json";
         let name = keys.name.as_deref().ok_or_else(|| missing("name", remedy))?;
         let name = HoldingName::new(name).ok_or_else(|| {
             ConfigError::new("name", "is not a valid name of a value").found(name).remedy(remedy)

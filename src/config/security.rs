@@ -131,8 +131,14 @@ impl Login {
                      {CREDENTIALS_VARIABLE} in the environment)"
                 )))
             }
-            (None, Some(_)) => Err(ConfigError::new(file, format!("is set and {auth} is not"))
-                .remedy("say how to use them, \"digest\" or \"sasl\"")),
+            (None, Some(credentials)) => {
+                let set = match credentials {
+                    CredentialsSource::Given(_) => CREDENTIALS_VARIABLE,
+                    CredentialsSource::In(_) => file,
+                };
+                Err(ConfigError::new(set, format!("is set and {auth} is not"))
+                    .remedy("say how to use them, \"digest\" or \"sasl\""))
+            }
         }
     }
 }

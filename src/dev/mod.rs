@@ -16,7 +16,7 @@ mod timeline;
 
 use self::election::LocalElection;
 use self::signals::DevSignals;
-use crate::runtime;
+use crate::{process, runtime};
 use anyhow::anyhow;
 use dev_server::{DevServer, ServerSettings};
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -76,7 +76,9 @@ async fn live(options: &Options) -> anyhow::Result<()> {
 /// Runs the server alone.
 async fn serve(listen: SocketAddr, signals: &mut DevSignals) -> anyhow::Result<()> {
     let log = tracing_subscriber::fmt().with_writer(io::stderr);
-    log.with_max_level(Level::INFO).with_ansi(io::stderr().is_terminal()).init();
+    log.with_max_level(Level::INFO)
+        .with_ansi(io::stderr().is_terminal() && process::wants_colours())
+        .init();
     let server = start_server(listen).await?;
     if let Some(warning) = warning(server.address()) {
         warn!("{warning}");

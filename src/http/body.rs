@@ -68,6 +68,12 @@ fn in_words_of_json(error: &str) -> String {
             let why = error.strip_prefix("Failed to parse the request body as JSON: ")?;
             Some(format!("it is not JSON: {why}"))
         });
+    if error.starts_with("Failed to buffer the request body") {
+        return format!("the body is longer than {MAX_BYTES} bytes");
+    }
+    if error.starts_with("Expected request with") {
+        return "the body is not said to be JSON: send content-type: application/json".into();
+    }
     let words = [
         // Only a priority is one.
         ("expected u8", "expected a whole number from 0 to 100"),

@@ -100,7 +100,9 @@ pub(super) fn span(
 
 /// Returns what stands in the path.
 pub(super) fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, ProblemResponse> {
-    path.map(|Path(path)| path).map_err(|error| ProblemResponse::bad_request(error.body_text()))
+    path.map(|Path(path)| path).map_err(|_| {
+        ProblemResponse::bad_request("the path is not UTF-8: write it in percent-encoded UTF-8")
+    })
 }
 
 /// Returns the name, of what these words say.

@@ -72,8 +72,9 @@ impl ConnectionLimits {
 /// As many streams and blocking queries as may be open at once, at most.
 const WAITING_MAX: usize = 1536;
 
-/// A longer head is answered 431.
-const HEAD_MAX: usize = 16 * 1024;
+/// A longer head is answered 431. Hyper allows no smaller limit. Heads that do not end are not in the budget: with as many
+/// connections as there may be, they take 16 MiB.
+const HEAD_MAX: usize = 8 * 1024;
 /// The kernel buffers at most about twice as much for a client that does not read, and not the
 /// megabytes that it would buffer by default.
 const SEND_BUFFER: usize = 32 * 1024;

@@ -12,6 +12,11 @@ mod controlling_terminal;
 mod offspring;
 mod procfs;
 
+/// Tells whether the user wants colours at a terminal: see <https://no-color.org>.
+pub fn wants_colours() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|no_color| no_color.is_empty())
+}
+
 pub use children::{
     Child, is_alive, kill_with_all_left_to_us, left_to_us, reap, spare_those_left_to_us, spawn,
 };

@@ -26,7 +26,9 @@ impl BreakLock {
         let (path, patience) = match is_at_once {
             true => (format!("{path}?now=1"), COMMAND_TIMEOUT),
             false => {
-                remark("waiting until the lease of its holder is surely over");
+                remark(
+                    "until the lease of its holder is surely over, twice the session timeout; this goes on if it is interrupted",
+                );
                 (path, LONGEST_WAIT)
             }
         };

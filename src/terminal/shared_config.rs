@@ -168,7 +168,7 @@ impl ConfigCommand {
             Ok(ValueAnswer { index, value, why: String::new() })
         };
         timeout(patience, told).await.unwrap_or_else(|_| {
-            Err(ClientError::nonsense(&asked, &format!("no answer within {patience:?}")))
+            Err(ClientError::unanswered(&asked, &format!("no answer within {patience:?}")))
         })
     }
 
@@ -270,6 +270,10 @@ fn standard_input() -> Result<Vec<u8>, ClientError> {
     // One byte more than any value has: the sidecar refuses it, and says why.
     let limit = u64::try_from(crate::shared_config::VALUE_MAX + 1).unwrap_or(u64::MAX);
     match io::stdin().lock().take(limit).read_to_end(&mut value) {
+        // More likely a mistake than meant, and the value that was there would be lost.
+        Ok(0) => Err(ClientError::No(
+            "standard input is empty: for an empty value, give '' as the value".into(),
+        )),
         Ok(_) => Ok(value),
         Err(error) => Err(ClientError::No(format!("standard input cannot be read: {error}"))),
     }

@@ -289,6 +289,11 @@ const UNREACHED: [&str; 2] = ["not-written", "unconfirmed"];
 /// Returns what a problem says, with the command or flag in place of the header or path of HTTP.
 fn in_words_of_commands(kind: &str, detail: String) -> String {
     match kind {
+        "unauthorized" if detail.starts_with("the command token is not") => {
+            "the command token is not the sidecar's: see the file that --token-file or BELLWETHER_TOKEN_FILE names, and \
+                           its http.token_file"
+                .into()
+        }
         "unauthorized" => {
             "the sidecar wants its command token: name a file that holds it by --token-file or \
                            BELLWETHER_TOKEN_FILE"
@@ -330,7 +335,7 @@ impl Token {
 }
 
 impl ClientError {
-    fn unanswered(whom: &str, why: &str) -> Self {
+    pub(super) fn unanswered(whom: &str, why: &str) -> Self {
         Self::Unanswered(format!("{} gives no answer: {}", visible(whom), visible(why)))
     }
 

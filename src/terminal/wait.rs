@@ -35,7 +35,7 @@ pub(super) async fn wait(
     command: &[OsString],
     form: &OutputFormat,
 ) -> Result<(), ClientError> {
-    let mut last = LastAttempt { why: "it has not been asked yet".to_owned(), is_answer: false };
+    let mut last = LastAttempt { why: "it has not answered".to_owned(), is_answer: false };
     let until = until_leads(sidecar, waiting, &mut last);
     let answered = match waiting.at_most {
         Some(limit) => timeout(limit, until).await.ok().ok_or(limit),

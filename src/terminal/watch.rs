@@ -50,7 +50,7 @@ fn remark_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
 async fn open(sidecar: &Sidecar, seen: Option<&str>) -> Result<Incoming, ClientError> {
     let whom = format!("{}{}", sidecar.name(), EVENTS.path);
     let opened = timeout(ANSWER_TIMEOUT, sidecar.send(Method::GET, EVENTS.path, seen)).await;
-    let response = opened.map_err(|_| ClientError::nonsense(&whom, "no answer in time"))??;
+    let response = opened.map_err(|_| ClientError::unanswered(&whom, "no answer in time"))??;
     let kind = response.headers().get(hyper::header::CONTENT_TYPE);
     match response.status() {
         StatusCode::OK if kind.is_some_and(|kind| kind == "text/event-stream") => {

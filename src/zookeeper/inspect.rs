@@ -140,7 +140,7 @@ async fn connect_or_explain(settings: &Zookeeper) -> Result<OpenedConnection, St
     })
 }
 
-/// What came of an attempt to use one server.
+/// The outcome of an attempt to use one server.
 #[derive(Serialize)]
 pub struct TriedServer {
     /// As `zookeeper.servers` has it.

@@ -309,6 +309,10 @@ fn a_process_is_signalled_and_a_url_is_told_whenever_a_value_was_written() {
 fn so_many_names_are_watched_and_no_more_until_one_is_given_up() {
     let servers = Servers::standalone();
     let [member] = started_in_order(&Setup::of(&servers), ["a"]);
+    // One after another, each is given up for the next.
+    for n in 0..NAMES_MAX + 9 {
+        assert_eq!(member.get(&format!("/config/once{n}")).status, 404);
+    }
     let mut streams: Vec<_> =
         (0..NAMES_MAX).map(|n| member.stream(&format!("/config/n{n}"))).collect();
     streams.iter_mut().for_each(|stream| assert_eq!(stream.event().name, "absent"));

@@ -11,6 +11,7 @@ use crate::{
     task::Diary,
     wait::eventually,
 };
+use ::zookeeper::CreateMode;
 use std::{
     env,
     process::{Command, Stdio},
@@ -239,6 +240,19 @@ fn why_there_is_no_lock_is_told_with_the_remedy() {
     assert!(asked.code == 1 && asked.err.contains("recipes.root"), "{asked:?}");
 }
 
+#[test]
+fn where_zookeeper_refuses_the_path_no_one_is_told_that_others_hold_the_lock() {
+    let servers = Servers::standalone();
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
+    let observer = Observer::of(&servers);
+    observer.make_path("/locks");
+    let mode = CreateMode::Ephemeral;
+    observer.create("/locks/job", b"", mode);
+    let said = Way::of(&member).runs("job", &["--wait", "1s"], "echo it ran");
+    assert_eq!((said.code, &*said.out), (FAILED, ""), "{said:?}");
+    assert!(said.err.contains("gave it no place"), "{said:?}");
+}
+
 /// Others are not to blame: nothing is known of them.
 #[test]
 fn without_zookeeper_no_one_is_told_that_others_hold_the_lock() {
@@ -266,7 +280,7 @@ fn without_zookeeper_no_one_is_told_that_others_hold_the_lock() {
 #[test]
 fn who_holds_a_lock_and_who_waits_is_printed() {
     let servers = Servers::standalone();
-    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
+    let [member] = started_in_order(&Setup::of(&servers).short_sessions(), ["a"]);
     let way = Way::of(&member);
     let holder = way.starts("holds", "job", &[], "echo held; sleep 600");
     holder.says(0, |line| line == "held");
@@ -301,6 +315,21 @@ fn who_holds_a_lock_and_who_waits_is_printed() {
     holder.complains(|line| line.contains("was lost"));
     let again = ran(&["locks", "break", "job", &token, "--url", &url]);
     assert_eq!(again.code, 1, "{again:?}");
+
+    let next = way.starts("next", "other", &[], "echo held; sleep 600");
+    next.says(0, |line| line == "held");
+    let held = ran(&["locks", "other", "--json", "--url", &url]).out;
+    let held: serde_json::Value = serde_json::from_str(&held).expect("JSON");
+    let token = held["holders"][0]["token"].to_string();
+    let mut breaks =
+        Program::start("breaks", [PROGRAM, "locks", "break", "other", &token, "--url", &url], &[]);
+    next.complains(|line| line.contains("was lost"));
+    breaks.signal("KILL");
+    breaks.wait();
+    eventually("the sidecar goes on with it", || {
+        let left = ran(&["locks", "other", "--json", "--url", &url]).out;
+        if left.contains(r#""holders":[]"#) { Ok(()) } else { Err(left) }
+    });
     let none = ran(&["locks", "none", "--json", "--url", &url]).out;
     assert!(none.contains(r#""holders":[]"#), "{none}");
 }

@@ -63,6 +63,7 @@ mod standby;
 mod terminal;
 mod transfer;
 mod unknown_clients;
+mod versions;
 mod wakeups;
 mod webhook;
 

@@ -97,6 +97,33 @@ fn values_that_are_asked_for_and_not_read_take_no_more_memory_than_there_is_for_
     ok(&member, "/leader");
 }
 
+#[test]
+fn heads_without_an_end_beside_unread_values_take_little() {
+    let servers = Servers::standalone();
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
+    allow_files(2 * CONNECTIONS);
+    let value = "x".repeat(VALUE);
+    let values = 0..11;
+    for n in values.clone() {
+        assert_eq!(put(&member, &format!("/config/v{n}"), &[], &value).status, 201);
+    }
+    let before = peak_kib(member.process_id());
+    let unread: Vec<_> = values
+        .map(|n| {
+            let asks = format!("GET /config/v{n} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+            asked(&member, asks.as_bytes())
+        })
+        .collect();
+    let head = format!("GET /livez HTTP/1.1\r\nhost: localhost\r\nx: {}", "a".repeat(20_000));
+    let heads: Vec<_> =
+        (unread.len()..CONNECTIONS - 8).map(|_| asked(&member, head.as_bytes())).collect();
+    for _ in 0..50 {
+        answered_soon(&member).expect("each probe is answered within a second");
+    }
+    grew_little(&member, before);
+    drop((unread, heads));
+}
+
 /// Connects with a small window, asks, and reads nothing.
 fn asked(member: &Member, request: &[u8]) -> TcpStream {
     let client = socket(AddressFamily::INET, SocketType::STREAM, None).expect("one more file");

@@ -199,12 +199,16 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, judge: impl Fn(usize, &[u8]) 
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
+/// The longest frame that is passed on, in bytes.
+const LONGEST: usize = 16 * 1024 * 1024;
+
 /// Reads a frame with its length before it.
 fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     stream.read_exact(&mut frame)?;
     let length = number(&frame, 0).and_then(|length| usize::try_from(length).ok());
-    let length = length.ok_or(io::ErrorKind::InvalidData)?;
+    // Four-letter words are not passed on.
+    let length = length.filter(|length| *length <= LONGEST).ok_or(io::ErrorKind::InvalidData)?;
     frame.resize(4 + length, 0);
     stream.read_exact(&mut frame[4..])?;
     Ok(frame)

@@ -135,6 +135,10 @@ impl Drop for Over<'_> {
 fn frame(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
+    // Four-letter words are not passed on.
+    if length == *b"srvr" {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
     let size = usize::try_from(i32::from_be_bytes(length)).map_err(io::Error::other)?;
     let mut frame = length.to_vec();
     frame.resize(4 + size, 0);

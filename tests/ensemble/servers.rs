@@ -39,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) more: String,
     /// More system properties for each server.
     pub(crate) properties: Vec<String>,
+    /// Of another version.
+    pub(crate) class_path: Option<String>,
 }
 
 impl Default for Settings {
@@ -51,6 +53,7 @@ impl Default for Settings {
             container_check: Duration::from_secs(60),
             more: String::new(),
             properties: Vec::new(),
+            class_path: env::var("ZOOKEEPER_CLASSPATH").ok(),
         }
     }
 }
@@ -66,6 +69,7 @@ pub(crate) struct Server {
     home: PathBuf,
     container_check: Duration,
     properties: Vec<String>,
+    class_path: String,
     process: Option<Process>,
 }
 
@@ -115,6 +119,7 @@ impl Servers {
                     home: directory,
                     container_check: settings.container_check,
                     properties: settings.properties.clone(),
+                    class_path: settings.class_path.clone().unwrap_or_else(|| CLASSPATH.into()),
                     process: None,
                 };
                 fs::write(server.file("zoo.cfg"), server.config(settings, &peers))
@@ -229,8 +234,7 @@ impl Server {
             // It may have been given a past, which is a log without a snapshot.
             .arg("-Dzookeeper.snapshot.trust.empty=true")
             .args(self.properties.iter().map(|property| format!("-D{property}")))
-            .arg("-cp")
-            .arg(env::var_os("ZOOKEEPER_CLASSPATH").unwrap_or_else(|| CLASSPATH.into()))
+            .args(["-cp", &self.class_path])
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(self.file("zoo.cfg"))
             .stderr(Stdio::null());

@@ -313,8 +313,8 @@ struct NoPlace(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
 /// Breaks a place in a lock's queue, for operators: its holder is told to give it up, and its znode is deleted.
 ///
-/// The answer comes when that is done: after twice the session timeout, when whoever held it is sure not to any more. Closing the
-/// connection before leaves it marked, and it can be broken again.
+/// The answer comes when that is done: after twice the session timeout, when whoever held it is sure not to any more. It is done
+/// even if the connection is closed before.
 #[utoipa::path(post, path = api::BREAK_LOCK_PATH, params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
@@ -339,20 +339,39 @@ async fn break_lock(
     let token = FencingToken(number("token", &token, "12884901890")?);
     let [now] = values(&uri, ["now"], BREAK)?;
     let is_at_once = flag("now", now.as_deref(), BREAK)?;
-    let _permit = app.place()?;
-    let step = async |step| {
-        app.look_at_locks(|answer| LookRequest::Break(name.clone(), token, step, answer)).await
-    };
-    let wait = step(BreakStep::Mark).await?.ok_or_else(|| {
-        let detail = format!("nothing in the queue of lock {name} has token {token}");
-        ProblemResponse::missing("no-such-place", "no such place", detail)
-    })?;
-    if !is_at_once {
-        tokio::time::sleep(wait).await;
-    }
-    // Its owner may have deleted it, or its session has ended.
-    step(BreakStep::Delete).await?;
+    let permit = app.place()?;
+    // A place that is marked and not deleted would block the lock, so this goes on if the client does not wait.
+    let broken = tokio::spawn(async move {
+        let _permit = permit;
+        app.break_place(name, token, is_at_once).await
+    });
+    broken.await.map_err(|why| {
+        ProblemResponse::unread("locks-unavailable", "the place may be there", why)
+    })??;
     Ok(StatusCode::NO_CONTENT)
+}
+
+impl AppState {
+    async fn break_place(
+        &self,
+        name: HoldingName,
+        token: FencingToken,
+        is_at_once: bool,
+    ) -> Result<(), ProblemResponse> {
+        let step = async |step| {
+            self.look_at_locks(|answer| LookRequest::Break(name.clone(), token, step, answer)).await
+        };
+        let wait = step(BreakStep::Mark).await?.ok_or_else(|| {
+            let detail = format!("nothing in the queue of lock {name} has token {token}");
+            ProblemResponse::missing("no-such-place", "no such place", detail)
+        })?;
+        if !is_at_once {
+            tokio::time::sleep(wait).await;
+        }
+        // Its owner may have deleted it, or its session has ended.
+        step(BreakStep::Delete).await?;
+        Ok(())
+    }
 }
 
 pub(super) fn place(place: &LockQueuePlace) -> LockPlace {

@@ -164,6 +164,11 @@ async fn config(
     let is_proved = flag("proved", proved.as_deref(), READ)?;
     let headers = request.headers();
     if stream::is_wanted(headers) {
+        if wait.is_some() || is_proved {
+            let why =
+                "a stream has each change, and none is proved: leave index, wait and proved out";
+            return Err(ProblemResponse::bad_request(why));
+        }
         let permit = app.place()?;
         let watched = app.watched(&name).await?;
         return Ok(stream::stream(app, permit, watched));

@@ -277,14 +277,16 @@ impl GuardedCommand {
                         Some(_) | None => held_since = held_since.or(Some(now)),
                     }
                 }
-                HoldingProgress::NotInTime => return Err(self.not_in_time(is_known).await),
+                HoldingProgress::NotInTime => {
+                    return Err(self.not_in_time(is_known, is_told).await);
+                }
                 HoldingProgress::Over(why) => return Err(self.not_got(&why)),
             }
             tokio::select! {
                 changed = standing.changed() => {
                     changed.map_err(|_| self.not_got("its state can no longer be read"))?;
                 }
-                () = clock.sleep_until(until) => return Err(self.not_in_time(is_known).await),
+                () = clock.sleep_until(until) => return Err(self.not_in_time(is_known, is_told).await),
                 code = signals.next() => return Err(ClientError::Ended(code)),
             }
         }
@@ -297,8 +299,9 @@ impl GuardedCommand {
         }
     }
 
-    /// Says that others have it, where that can be read. `is_known`: whether ZooKeeper has answered this process.
-    async fn not_in_time(&self, is_known: bool) -> ClientError {
+    /// Says that others have it, where that can be read. `is_known`: whether ZooKeeper has answered this process. `is_in_queue`:
+    /// whether the sidecar has said that there is a place in the queue.
+    async fn not_in_time(&self, is_known: bool, is_in_queue: bool) -> ClientError {
         match &self.holder {
             HoldingProcess::Sidecar(sidecar) => {
                 let root = match self.wanted {
@@ -307,9 +310,16 @@ impl GuardedCommand {
                 };
                 let path = format!("{root}/{}", self.name);
                 let asked = sidecar.ask(Method::GET, &path, REASON_TIMEOUT).await;
-                let told = asked.and_then(|answer| answer.body::<serde_json::Value>());
-                if let Err(ClientError::Unread(why) | ClientError::Unanswered(why)) = told {
-                    return self.not_got(&why);
+                match asked.and_then(|answer| answer.body::<serde_json::Value>()) {
+                    Err(ClientError::Unread(why) | ClientError::Unanswered(why)) => {
+                        return self.not_got(&why);
+                    }
+                    Ok(queue) if !is_in_queue && is_empty(&queue) => {
+                        let why =
+                            "ZooKeeper gave it no place in the queue: the sidecar's log says why";
+                        return self.not_got(why);
+                    }
+                    _ => {}
                 }
             }
             HoldingProcess::Itself(_) if !is_known => {
@@ -348,6 +358,13 @@ impl GuardedCommand {
         );
         ClientError::Unrunnable(exec::FAILED, why)
     }
+}
+
+/// Whether no one is in this queue, or at this barrier.
+fn is_empty(queue: &serde_json::Value) -> bool {
+    ["holders", "waiting", "members"]
+        .iter()
+        .all(|part| queue[part].as_array().is_none_or(Vec::is_empty))
 }
 
 /// Names this process to people: its host, and its id there.

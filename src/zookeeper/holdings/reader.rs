@@ -114,7 +114,7 @@ impl QueueReader {
             LookRequest::Queue(name, answer) => {
                 if !self.queues.contains_key(&name) {
                     let path = format!("{locks}/{name}");
-                    let queue = self.read(&locks, async |at| queue(at, &path).await).await;
+                    let queue = self.read(&path, async |at| queue(at, &path).await).await;
                     let queue = Cached::new(queue, self.clock.now(), changes);
                     self.queues.insert(name.clone(), queue);
                 }
@@ -123,7 +123,7 @@ impl QueueReader {
             LookRequest::Barrier(name, answer) => {
                 if !self.barriers.contains_key(&name) {
                     let path = format!("{barriers}/{name}");
-                    let read = self.read(&barriers, async |at| gathered(at, &path).await).await;
+                    let read = self.read(&path, async |at| gathered(at, &path).await).await;
                     let read = Cached::new(read, self.clock.now(), changes);
                     self.barriers.insert(name.clone(), read);
                 }
@@ -132,7 +132,7 @@ impl QueueReader {
             LookRequest::Break(name, ticket, step, answer) => {
                 let path = format!("{locks}/{name}");
                 let found =
-                    self.read(&locks, async |at| break_place(at, &path, ticket, step).await).await;
+                    self.read(&path, async |at| break_place(at, &path, ticket, step).await).await;
                 if found == Ok(true) {
                     let done = match step {
                         BreakStep::Mark => "is marked as broken, for an operator",
@@ -152,7 +152,7 @@ impl QueueReader {
     /// Reads over the session of the locks.
     async fn read<T>(
         &mut self,
-        root: &str,
+        path: &str,
         read: impl AsyncFn(&Connection) -> Result<Result<T, String>, Error>,
     ) -> Result<T, String> {
         let mut attempts = 0;
@@ -166,7 +166,7 @@ impl QueueReader {
                 Ok(read) => return read,
                 Err(error) if is_verdict(&error) => {
                     let acl = self.settings.zookeeper.security.acl;
-                    return Err(refusal(&connection, acl, root, &error).await);
+                    return Err(refusal(&connection, acl, path, &error).await);
                 }
                 Err(error) if attempts == ATTEMPTS => return Err(in_words(&error)),
                 Err(_) => {}

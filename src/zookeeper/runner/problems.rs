@@ -45,6 +45,8 @@ impl Runner {
                 self.member.heartbeat()
             )
         });
+        // That of a session that has ended is no problem of the next.
+        let granted = link.granted.filter(|_| link.session.is_some());
         let session_file = self.kept.file.as_ref().and_then(|file| file.problem());
         [
             (ProblemKind::Paused, paused),
@@ -55,8 +57,8 @@ impl Runner {
             (ProblemKind::EarlierLife, earlier_life),
             (ProblemKind::DuplicateId, duplicate_id),
             (ProblemKind::NewerFormat, self.newer_format_ahead()),
-            (ProblemKind::LongerSession, self.longer_session(link.granted)),
-            (ProblemKind::TickTime, self.longer_ticks(link.granted)),
+            (ProblemKind::LongerSession, self.longer_session(granted)),
+            (ProblemKind::TickTime, self.longer_ticks(granted)),
             (ProblemKind::SlowZookeeper, slow),
             (ProblemKind::SessionFile, session_file),
         ]

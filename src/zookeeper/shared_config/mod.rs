@@ -86,6 +86,8 @@ struct Name {
     known: Arc<watch::Sender<ValueState>>,
     questions: Arc<watch::Sender<u64>>,
     task: AbortHandle,
+    /// Ends when the name may be forgotten.
+    forgetting: AbortHandle,
 }
 
 impl SharedConfig {
@@ -132,7 +134,7 @@ impl SharedConfig {
             biased;
             Some(unused) = self.forgetting.join_next() => {
                 if let Ok(name) = unused {
-                    self.forget(name);
+                    self.forget_if_unused(name);
                 }
             }
             Some(ended) = self.watches.join_next() => {
@@ -174,15 +176,17 @@ impl SharedConfig {
             return Ok(WatchedValue { known: known.subscribe(), questions: questions.clone() });
         }
         if self.names.len() >= NAMES_MAX {
-            return Err(TooMany);
+            let unused = self.names.iter().find(|(_, name)| is_unused(&name.known));
+            let unused = unused.map(|(name, _)| name.clone()).ok_or(TooMany)?;
+            self.forget(&unused);
         }
         let (known, first) = watch::channel(ValueState::default());
         let known = Arc::new(known);
         let questions = Arc::new(watch::Sender::new(0));
         let task = self.keep_true(&name, &known, &questions);
-        self.forget_when_unused(name.clone(), known.clone());
+        let forgetting = self.forget_when_unused(name.clone(), known.clone());
         let watched = WatchedValue { known: first, questions: questions.clone() };
-        self.names.insert(name, Name { known, questions, task });
+        self.names.insert(name, Name { known, questions, task, forgetting });
         self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
         Ok(watched)
     }
@@ -210,7 +214,11 @@ impl SharedConfig {
         }
     }
 
-    fn forget_when_unused(&mut self, name: ConfigName, known: Arc<watch::Sender<ValueState>>) {
+    fn forget_when_unused(
+        &mut self,
+        name: ConfigName,
+        known: Arc<watch::Sender<ValueState>>,
+    ) -> AbortHandle {
         self.forgetting.spawn(async move {
             loop {
                 known.closed().await;
@@ -219,17 +227,25 @@ impl SharedConfig {
                     return name;
                 }
             }
-        });
+        })
     }
 
-    fn forget(&mut self, name: ConfigName) {
-        let Some(Name { known, task, .. }) = self.names.get(&name) else { return };
+    fn forget_if_unused(&mut self, name: ConfigName) {
+        let Some(Name { known, .. }) = self.names.get(&name) else { return };
         // The name may have been requested since.
-        if !is_unused(known) {
-            return self.forget_when_unused(name, known.clone());
+        if is_unused(known) {
+            return self.forget(&name);
         }
+        let forgetting = self.forget_when_unused(name.clone(), known.clone());
+        if let Some(name) = self.names.get_mut(&name) {
+            name.forgetting = forgetting;
+        }
+    }
+
+    fn forget(&mut self, name: &ConfigName) {
+        let Some(Name { task, forgetting, .. }) = self.names.remove(name) else { return };
         task.abort();
-        self.names.remove(&name);
+        forgetting.abort();
         self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
     }
 
