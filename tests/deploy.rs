@@ -335,9 +335,9 @@ fn the_alarm_waits_for_the_longest_hand_over() {
         expected.push(wait);
     }
     assert!(timeouts.contains(&"10s") && timeouts.len() > 5, "{timeouts:?}");
-    let documented = fs::read_to_string("docs/metrics.md").unwrap();
+    let documented = fs::read_to_string("docs/reference/metrics.md").unwrap();
     for row in [format!("| T | {} |", timeouts.join(" | ")), expected.join(" | ")] {
-        assert!(documented.contains(&row), "docs/metrics.md lacks {row}");
+        assert!(documented.contains(&row), "docs/reference/metrics.md lacks {row}");
     }
     let variables = "bellwether.env[0].name=BELLWETHER_HEARTBEAT,bellwether.env[0].value=2s,\
                      bellwether.env[1].name=BELLWETHER_SESSION_TIMEOUT,bellwether.env[1].value=20s";

@@ -25,7 +25,7 @@ fn every_alert_is_seen_to_fire_and_is_documented() {
     assert!(!alerts.is_empty());
     for alert in alerts {
         assert!(tests.contains(&format!("alertname=\"{alert}\"")), "{alert}");
-        assert!(text("docs/metrics.md").contains(&format!("| `{alert}` |")), "{alert}");
+        assert!(text("docs/reference/metrics.md").contains(&format!("| `{alert}` |")), "{alert}");
     }
 }
 
@@ -154,9 +154,9 @@ fn questions() -> Vec<String> {
     found
 }
 
-/// The names in the table of docs/metrics.md.
+/// The names in the table of docs/reference/metrics.md.
 fn documented() -> BTreeSet<String> {
-    let docs = text("docs/metrics.md");
+    let docs = text("docs/reference/metrics.md");
     let rows = docs.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
     let is_metric =
         |kind: &str| ["gauge", "counter", "histogram"].iter().any(|k| kind.starts_with(k));

@@ -9,7 +9,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 const SAMPLE: &str = include_str!("../config/bellwether.toml");
-const DOCUMENT: &str = include_str!("../docs/configuration.md");
+const DOCUMENT: &str = include_str!("../docs/reference/settings.md");
 
 const COMMANDS: [(&str, Scope); 6] = [
     ("run", Scope::Member),

@@ -80,7 +80,7 @@ pub(crate) fn scale(scene: &Scene) -> Section {
         "Members in 20 processes, on one server, each with a session of 20s and its own connection. Times are until one member \
          leads and every member that is left names it. Packets are all requests, answers and notifications, and bytes \
          what the server reads and answers (`mntr`); quorum writes are its transactions (`Zxid` in `srvr`): from the event until \
-         two heartbeats after that time. Beside each is what the formulas of [scale](scale.md) say of that event and of the \
+         two heartbeats after that time. Beside each is what the formulas of [scale](../scale.md) say of that event and of the \
          heartbeats in that time.",
     );
     floor(scene, &mut section);

@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn the_documentation_has_each_question_and_command() {
-        let text = fs::read_to_string("docs/cli.md").expect("tests run in the root of the crate");
+        let text = fs::read_to_string("docs/reference/cli.md")
+            .expect("tests run in the root of the crate");
         let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
         let cells: Vec<_> = rows.filter_map(|row| row.split(" | ").next()).collect();
         for call in QUESTIONS.iter().chain(COMMANDS) {

@@ -162,7 +162,8 @@ mod tests {
     }
 
     fn document() -> String {
-        fs::read_to_string("docs/http-api.md").expect("tests run in the root of the crate")
+        fs::read_to_string("docs/reference/http-api.md")
+            .expect("tests run in the root of the crate")
     }
 
     /// Method and path of each request in the first column of a table. One that is written without its method

@@ -8,7 +8,7 @@ use crate::{
 };
 use serde_json::Value;
 
-/// The fields of a log line, whose names docs/operations.md promises.
+/// The fields of a log line, whose names docs/reference/log-messages.md promises.
 const FIELDS: [&str; 8] =
     ["event", "id", "election", "role", "znode", "session", "leader", "token"];
 

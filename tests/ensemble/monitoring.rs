@@ -209,9 +209,9 @@ impl Prometheus {
     }
 }
 
-/// Returns the rows of the table in docs/metrics.md.
+/// Returns the rows of the table in docs/reference/metrics.md.
 fn documented() -> BTreeSet<(String, String, BTreeSet<String>)> {
-    let docs = fs::read_to_string("docs/metrics.md").unwrap();
+    let docs = fs::read_to_string("docs/reference/metrics.md").unwrap();
     let row = |line: &str| {
         let cells: Vec<&str> = line.split(" | ").collect();
         let name = cells[0].strip_prefix("| `")?.strip_suffix('`')?;

@@ -543,7 +543,7 @@ fn the_picture_in_the_readme() {
 }
 
 /// Draws the page in its states, each on a screen and on a phone, light and dark, into `target/pictures`, and the one
-/// that docs/http-api.md shows: `cargo test --features all-tests --test ensemble pictures -- --ignored`.
+/// that docs/reference/http-api.md shows: `cargo test --features all-tests --test ensemble pictures -- --ignored`.
 #[test]
 #[ignore = "it writes into docs/"]
 fn pictures_of_the_states() {

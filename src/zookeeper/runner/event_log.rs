@@ -1,5 +1,5 @@
 //! The election's lines in the log: one for each event, and one for each change of who leads. The words
-//! are for people; the fields beside them are a promise, made in docs/operations.md.
+//! are for people; the fields beside them are a promise, made in docs/reference/log-messages.md.
 
 use crate::config::Settings;
 use crate::znode_names::ZnodeNames;
