@@ -172,6 +172,11 @@ impl Connection {
         self.version().await.is_none_or(ServerVersion::has_who_am_i)
     }
 
+    /// Returns whether the server may be asked for containers: others than ZooKeeper close the connection.
+    pub(crate) async fn has_containers(&self) -> bool {
+        self.version().await.is_none_or(ServerVersion::is_zookeeper)
+    }
+
     /// Returns the version of the server, where it tells.
     pub(crate) async fn version(&self) -> Option<&ServerVersion> {
         let asking = version(&self.server, &self.presented, self.answer_timeout);

@@ -56,6 +56,10 @@ impl ServerVersion {
         is_old.then(|| format!("ZooKeeper 3.5 or newer is required: {server} runs {}", self.text))
     }
 
+    pub(crate) fn is_zookeeper(&self) -> bool {
+        self.number.is_some()
+    }
+
     pub(crate) fn has_who_am_i(&self) -> bool {
         self.number.is_some_and(|number| number >= WHO_AM_I)
     }
@@ -89,7 +93,7 @@ mod tests {
         let newer = of("Zookeeper version: 3.10.0-SNAPSHOT, built on 2026").unwrap();
         assert!(newer.has_who_am_i() && newer.may_refuse_digest_md5());
         let keeper = of("ClickHouse Keeper version: v25.3.1.1-stable").unwrap();
-        assert!(!keeper.has_who_am_i() && keeper.too_old("").is_none());
+        assert!(!keeper.has_who_am_i() && !keeper.is_zookeeper() && keeper.too_old("").is_none());
         for silent in ["", "srvr is not executed because it is not in the whitelist.", "HTTP/1.1"] {
             assert_eq!(of(silent), None);
         }

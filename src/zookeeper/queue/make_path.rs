@@ -33,9 +33,10 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) -> Res
             Some(ForeignClient::CuratorLatch | ForeignClient::CuratorSelector) => true,
             Some(ForeignClient::Kazoo | ForeignClient::ZookeeperRecipe) => false,
         };
+        let is_container = is_container && connection.has_containers().await;
         let mode = if is_container { &container } else { &persistent };
         let mut made = connection.request(connection.client.create(path, b"", mode)).await;
-        if is_container && matches!(made, Err(Error::Unimplemented)) {
+        if is_container && matches!(made, Err(Error::Unimplemented | Error::BadArguments(_))) {
             made = connection.request(connection.client.create(path, b"", &persistent)).await;
         }
         match made {
