@@ -47,6 +47,13 @@ want_rust() {
     type -P cargo >/dev/null || fail "missing: cargo. Install a Rust toolchain: https://rustup.rs"
 }
 
+# The client library's binding to Kerberos is made of its headers, by clang.
+want_kerberos() {
+    want libkrb5-dev /usr/include/gssapi/gssapi_krb5.h
+    want pkg-config pkg-config
+    compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || want libclang-dev /nowhere
+}
+
 install_wanted() {
     ((${#wanted[@]} > 0)) || return 0
     type -P apt-get >/dev/null ||

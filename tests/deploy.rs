@@ -743,8 +743,10 @@ fn one_version_is_in_everything() {
     let values: Value =
         from_str(&fs::read_to_string(format!("{CHART}/values.yaml")).unwrap()).unwrap();
     assert_eq!(text(&values["bellwether"]["image"]), format!("bellwether:{VERSION}"));
-    let dockerfile = fs::read_to_string("Dockerfile").unwrap();
-    assert!(dockerfile.contains(&format!("image.version=\"{VERSION}\"")));
+    for name in ["Dockerfile", "Dockerfile.kerberos"] {
+        let dockerfile = fs::read_to_string(name).unwrap();
+        assert!(dockerfile.contains(&format!("image.version=\"{VERSION}\"")), "{name}");
+    }
 }
 
 /// What the Dockerfile copies is what its build may see.
@@ -752,7 +754,8 @@ fn one_version_is_in_everything() {
 fn the_build_of_the_image_sees_what_it_copies() {
     let seen = fs::read_to_string(".dockerignore").unwrap();
     let seen: BTreeSet<_> = seen.lines().filter_map(|line| line.strip_prefix('!')).collect();
-    let dockerfile = fs::read_to_string("Dockerfile").unwrap();
+    let dockerfiles = ["Dockerfile", "Dockerfile.kerberos"];
+    let dockerfile = dockerfiles.map(|name| fs::read_to_string(name).unwrap()).concat();
     let copies = dockerfile.lines().filter_map(|line| line.strip_prefix("COPY "));
     let copied: BTreeSet<_> = copies
         .filter(|line| !line.starts_with("--from"))

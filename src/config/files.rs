@@ -1,7 +1,7 @@
 //! Small files that a value names: how a token or a group is read of one, and how they are named in an error.
 
 use super::error::{ConfigError, FoundValue, ValueError};
-use super::security::CredentialsSource;
+use super::security::{CredentialsSource, Kerberos, Login};
 use super::table;
 use crate::files::{self, Size};
 use std::fs;
@@ -31,9 +31,14 @@ const SHORT_TOKEN: usize = 16;
 pub fn weak_secrets(config: &super::Config) -> Vec<String> {
     let token_file = config.token_file.as_deref().map(|file| (table::TOKEN_FILE.key(), file));
     let login = config.settings.zookeeper.security.login.as_ref();
-    let login_file = login.and_then(|login| match &login.credentials {
-        CredentialsSource::In(file) => Some((table::CREDENTIALS_FILE.key(), file.as_path())),
-        CredentialsSource::Given(_) => None,
+    let login_file = login.and_then(|login| match login {
+        Login::Digest(CredentialsSource::In(file)) | Login::Sasl(CredentialsSource::In(file)) => {
+            Some((table::CREDENTIALS_FILE.key(), file.as_path()))
+        }
+        Login::Digest(_) | Login::Sasl(_) => None,
+        Login::Kerberos(Kerberos { keytab, .. }) => {
+            keytab.as_deref().map(|file| (table::KERBEROS_KEYTAB.key(), file))
+        }
     });
     let files = token_file.into_iter().chain(login_file);
     let mut weak: Vec<_> = files

@@ -78,6 +78,29 @@ pub(super) fn file(text: &str) -> Result<PathBuf, ValueError> {
     Ok(text.into())
 }
 
+/// Parses a principal of Kerberos; an empty text means none.
+pub(super) fn principal(text: &str) -> Result<Option<String>, ValueError> {
+    or_none(text, |text| {
+        let is_name = !text.contains(|c: char| c.is_control() || c.is_whitespace());
+        let (name, realm) = text.rsplit_once('@').unwrap_or((text, "default"));
+        if is_name && !name.is_empty() && !realm.is_empty() {
+            return Ok(text.to_owned());
+        }
+        Err(ValueError::new("is not a principal").remedy("write name@REALM or name/instance@REALM"))
+    })
+}
+
+/// Parses the name of a service of Kerberos.
+pub(super) fn service(text: &str) -> Result<String, ValueError> {
+    let is_other = |c: char| c.is_control() || c.is_whitespace() || c == '/' || c == '@';
+    if text.is_empty() || text.contains(is_other) {
+        return Err(ValueError::new("is not the name of a service").remedy(
+            "write the part of the servers' principals before the slash, such as zookeeper",
+        ));
+    }
+    Ok(text.to_owned())
+}
+
 /// Parses with which client's election to be compatible.
 pub(super) fn family(text: &str) -> Result<Option<ForeignClient>, ValueError> {
     one_of(

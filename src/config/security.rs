@@ -36,17 +36,32 @@ pub struct OwnCertificate {
 }
 
 #[derive(Clone, Debug)]
-pub struct Login {
-    pub scheme: Scheme,
-    pub credentials: CredentialsSource,
+pub enum Login {
+    /// ZooKeeper's own: name and password make the identity that owns a znode.
+    Digest(CredentialsSource),
+    /// SASL DIGEST-MD5: the servers know names and passwords themselves.
+    Sasl(CredentialsSource),
+    /// SASL GSSAPI: the KDC knows the member and the servers.
+    Kerberos(Kerberos),
 }
 
+/// The scheme of a login, as `zookeeper.auth` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// ZooKeeper's own: name and password make the identity that owns a znode.
     Digest,
-    /// SASL DIGEST-MD5: the servers know names and passwords themselves.
     Sasl,
+    Kerberos,
+}
+
+/// The tickets that are shown to the servers, and their source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kerberos {
+    /// The member's principal; `None` for that of the default credential cache.
+    pub principal: Option<String>,
+    /// The file with the principal's key; `None` to use the default credential cache, which another program renews.
+    pub keytab: Option<PathBuf>,
+    /// The first part of the servers' principals, before the host.
+    pub service: String,
 }
 
 /// `user:password`.
@@ -118,20 +133,27 @@ impl Tls {
 impl Login {
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let [auth, file] = [table::AUTH.key(), table::CREDENTIALS_FILE.key()];
+        let scheme = values.get(&table::AUTH)?;
+        let kerberos = Kerberos::new(values, scheme)?;
         let credentials = match values.credentials() {
             Some(secret) => Some(CredentialsSource::Given(secret.clone())),
             None => values.written(&table::CREDENTIALS_FILE)?.map(CredentialsSource::In),
         };
-        match (values.get(&table::AUTH)?, credentials) {
-            (None, None) => Ok(None),
-            (Some(scheme), Some(credentials)) => Ok(Some(Self { scheme, credentials })),
-            (Some(_), None) => {
-                Err(ConfigError::new(auth, "needs a user and a password").remedy(format!(
+        match (scheme, credentials, kerberos) {
+            (None, None, _) => Ok(None),
+            (_, None, Some(kerberos)) => Ok(Some(Self::Kerberos(kerberos))),
+            (_, Some(_), Some(_)) => {
+                Err(ConfigError::new(file, format!("is of no use with {auth} = \"kerberos\""))
+                    .remedy("leave one of them out"))
+            }
+            (Some(Scheme::Digest), Some(credentials), _) => Ok(Some(Self::Digest(credentials))),
+            (Some(_), Some(credentials), _) => Ok(Some(Self::Sasl(credentials))),
+            (Some(_), None, _) => Err(ConfigError::new(auth, "needs a user and a password")
+                .remedy(format!(
                     "set {file} to a file with one line, user:password (or \
                      {CREDENTIALS_VARIABLE} in the environment)"
-                )))
-            }
-            (None, Some(credentials)) => {
+                ))),
+            (None, Some(credentials), _) => {
                 let set = match credentials {
                     CredentialsSource::Given(_) => CREDENTIALS_VARIABLE,
                     CredentialsSource::In(_) => file,
@@ -143,8 +165,75 @@ impl Login {
     }
 }
 
+impl Login {
+    pub fn scheme(&self) -> Scheme {
+        match self {
+            Self::Digest(_) => Scheme::Digest,
+            Self::Sasl(_) => Scheme::Sasl,
+            Self::Kerberos(_) => Scheme::Kerberos,
+        }
+    }
+
+    /// Returns where user and password come from, where there are such.
+    pub fn credentials(&self) -> Option<&CredentialsSource> {
+        match self {
+            Self::Digest(credentials) | Self::Sasl(credentials) => Some(credentials),
+            Self::Kerberos(_) => None,
+        }
+    }
+}
+
+impl Kerberos {
+    fn new(values: &Values, scheme: Option<Scheme>) -> Result<Option<Self>, ConfigError> {
+        let auth = table::AUTH.key();
+        let principal = values.written(&table::KERBEROS_PRINCIPAL)?.flatten();
+        let keytab = values.written(&table::KERBEROS_KEYTAB)?;
+        let service = values.get(&table::KERBEROS_SERVICE)?;
+        if scheme != Some(Scheme::Kerberos) {
+            let keys = [
+                (principal.is_some(), table::KERBEROS_PRINCIPAL.key()),
+                (keytab.is_some(), table::KERBEROS_KEYTAB.key()),
+            ];
+            return match keys.into_iter().find(|(is_set, _)| *is_set) {
+                None => Ok(None),
+                Some((_, key)) => {
+                    let problem = format!("is set and {auth} is not \"kerberos\"");
+                    Err(ConfigError::new(key, problem).remedy("set both or none"))
+                }
+            };
+        }
+        if cfg!(not(feature = "kerberos")) {
+            return Err(ConfigError::new(auth, "cannot be used: this build has no Kerberos")
+                .found(Scheme::Kerberos)
+                .remedy(format!(
+                    "use the Debian package or the image {}-kerberos, or build with --features kerberos",
+                    env!("CARGO_PKG_VERSION")
+                )));
+        }
+        if principal.is_none() && keytab.is_some() {
+            let key = table::KERBEROS_PRINCIPAL.key();
+            let problem = format!("is not set, and {} is", table::KERBEROS_KEYTAB.key());
+            return Err(ConfigError::new(key, problem)
+                .remedy("name the principal whose key the file holds, as klist -k shows it"));
+        }
+        Ok(Some(Self { principal, keytab, service }))
+    }
+
+    /// Returns the member's principal, for a message.
+    pub fn who(&self) -> &str {
+        self.principal.as_deref().unwrap_or("the principal of the default credential cache")
+    }
+
+    /// Returns the realm of the member, for a message.
+    pub fn realm(&self) -> &str {
+        let written = self.principal.as_deref().and_then(|name| name.rsplit_once('@'));
+        written.map_or("the default realm", |(_, realm)| realm)
+    }
+}
+
 impl Scheme {
-    const WORDS: [(&'static str, Self); 2] = [("digest", Self::Digest), ("sasl", Self::Sasl)];
+    const WORDS: [(&'static str, Self); 3] =
+        [("digest", Self::Digest), ("sasl", Self::Sasl), ("kerberos", Self::Kerberos)];
 
     pub(super) fn parse(text: &str) -> Result<Option<Self>, ValueError> {
         let scheme = or_none(text, |text| one_of(text, &Self::WORDS));
@@ -182,6 +271,7 @@ impl fmt::Display for Scheme {
         f.write_str(match self {
             Self::Digest => "digest",
             Self::Sasl => "sasl",
+            Self::Kerberos => "kerberos",
         })
     }
 }
@@ -195,6 +285,10 @@ mod tests {
     const CA: (&str, &str) = ("zookeeper.tls.ca", "ca.pem");
     const CERT: (&str, &str) = ("zookeeper.tls.cert", "c.pem");
     const KEY: (&str, &str) = ("zookeeper.tls.key", "k.pem");
+
+    const KERBEROS: (&str, &str) = ("zookeeper.auth", "kerberos");
+    const PRINCIPAL: (&str, &str) = ("zookeeper.kerberos.principal", "app@EXAMPLE.ORG");
+    const KEYTAB: (&str, &str) = ("zookeeper.kerberos.keytab", "app.keytab");
 
     fn security(values: &[(&'static str, &str)]) -> Result<Security, ConfigError> {
         Security::new(&Values::given(values))
@@ -222,11 +316,47 @@ mod tests {
             (vec![FILE], "zookeeper.auth"),
             (vec![("zookeeper.auth", "user:secret"), FILE], "zookeeper.auth"),
             (vec![("zookeeper.acl", "creator")], "zookeeper.auth"),
+            (vec![PRINCIPAL], "zookeeper.auth"),
+            (vec![DIGEST, FILE, ("zookeeper.kerberos.keytab", "k")], "zookeeper.kerberos.keytab"),
+            (
+                vec![("zookeeper.auth", "kerberos"), ("zookeeper.kerberos.principal", "a b")],
+                "principal",
+            ),
             (vec![("zookeeper.acl", "closed")], "zookeeper.acl"),
         ] {
             let error = security(&values).unwrap_err().to_string();
             assert!(error.contains(named), "{values:?}: {error}");
             assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[cfg(not(feature = "kerberos"))]
+    #[test]
+    fn a_build_without_kerberos_says_so() {
+        let refused = security(&[KERBEROS, PRINCIPAL, KEYTAB]).unwrap_err().to_string();
+        for words in ["this build has no Kerberos", "Debian package", "-kerberos", "--features"] {
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
+
+    #[cfg(feature = "kerberos")]
+    #[test]
+    fn kerberos_takes_a_keytab_with_its_principal_or_the_default_cache() {
+        let login = |values: &[_]| match security(values).unwrap().login {
+            Some(Login::Kerberos(kerberos)) => kerberos,
+            other => panic!("{other:?}"),
+        };
+        let by_keytab = login(&[KERBEROS, PRINCIPAL, KEYTAB]);
+        assert_eq!(by_keytab.principal.as_deref(), Some("app@EXAMPLE.ORG"));
+        assert_eq!((by_keytab.service.as_str(), by_keytab.keytab.is_some()), ("zookeeper", true));
+        assert_eq!(security(&[KERBEROS]).unwrap().acl, AclPolicy::CreatorReadable);
+        assert_eq!(login(&[KERBEROS]).who(), "the principal of the default credential cache");
+        for (values, named) in [
+            (vec![KERBEROS, KEYTAB], "zookeeper.kerberos.principal"),
+            (vec![KERBEROS, FILE], "zookeeper.credentials_file"),
+        ] {
+            let error = security(&values).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
         }
     }
 

@@ -7,7 +7,8 @@
 use super::health::{self, Check};
 use super::parse::{
     duration, failures, family, file, group, labels, listen_at, log_format, log_level, mebibytes,
-    member_address, member_id, mode, on_exit, priority, probe_address, shown_labels, wait,
+    member_address, member_id, mode, on_exit, principal, priority, probe_address, service,
+    shown_labels, wait,
 };
 use super::security::{AclPolicy, Scheme};
 use super::servers::{self, Servers};
@@ -54,7 +55,7 @@ table! {
     AUTH: Option<Scheme> = Setting::new("zookeeper.auth", Scheme::parse)
         .flag("auth", "SCHEME").variable("BELLWETHER_AUTH")
         .scope(Scope::Zookeeper).may_be_secret()
-        .help("How to log in with user and password: digest or sasl (DIGEST-MD5)");
+        .help("How to log in: digest or sasl (DIGEST-MD5) with user and password, or kerberos");
 
     CREDENTIALS_FILE: PathBuf = Setting::new("zookeeper.credentials_file", file)
         .flag("credentials-file", "FILE").variable("BELLWETHER_CREDENTIALS_FILE")
@@ -63,6 +64,21 @@ table! {
             "A file with the line user:password, instead of BELLWETHER_CREDENTIALS in the \
              environment",
         );
+
+    KERBEROS_PRINCIPAL: Option<String> = Setting::new("zookeeper.kerberos.principal", principal)
+        .flag("kerberos-principal", "PRINCIPAL").variable("BELLWETHER_KERBEROS_PRINCIPAL")
+        .scope(Scope::Zookeeper)
+        .help("This member's principal, app@EXAMPLE.ORG; without it, that of the default credential cache");
+
+    KERBEROS_KEYTAB: PathBuf = Setting::new("zookeeper.kerberos.keytab", file)
+        .flag("kerberos-keytab", "FILE").variable("BELLWETHER_KERBEROS_KEYTAB")
+        .scope(Scope::Zookeeper)
+        .help("The file with the principal's key; without it, the default credential cache is used");
+
+    KERBEROS_SERVICE: String = Setting::new("zookeeper.kerberos.service", service)
+        .flag("kerberos-service", "NAME").variable("BELLWETHER_KERBEROS_SERVICE")
+        .default("zookeeper").scope(Scope::Zookeeper)
+        .help("The first part of the servers' principals, NAME/host");
 
     ACL: Option<AclPolicy> = Setting::new("zookeeper.acl", AclPolicy::parse)
         .flag("acl", "ACL").variable("BELLWETHER_ACL")

@@ -7,7 +7,7 @@ use super::client::{
 use super::election::{MemberData, contender, decode};
 use super::queue::{claim_path, foreign_name, owner, refusal, sync, token};
 use crate::clock::Clock;
-use crate::config::security::{Login, Scheme};
+use crate::config::security::Login;
 use crate::config::{Settings, Zookeeper};
 use crate::znode_names::ZnodeNames;
 use ::zookeeper::{Error, Stat};
@@ -133,10 +133,10 @@ async fn connect_or_explain(settings: &Zookeeper) -> Result<OpenedConnection, St
         }
     }
     Err(match settings.security.login {
-        Some(Login { scheme: Scheme::Sasl, .. }) => {
+        Some(Login::Sasl(_) | Login::Kerberos(_)) => {
             format!("{unexplained}, though the servers run: perhaps {}", credentials.refused(None))
         }
-        Some(Login { scheme: Scheme::Digest, .. }) | None => unexplained,
+        Some(Login::Digest(_)) | None => unexplained,
     })
 }
 

@@ -27,6 +27,8 @@ mod hostile_server;
 mod http;
 mod identities;
 mod image;
+#[cfg(feature = "kerberos")]
+mod kerberos;
 mod labels;
 mod leaving;
 mod listeners;

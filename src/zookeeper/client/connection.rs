@@ -5,7 +5,7 @@
 //! lost connection is dropped with all that the library still does for it, and the session is
 //! resumed over another.
 
-use super::credentials::{Credentials, PresentedCredentials};
+use super::credentials::{self, Credentials, PresentedCredentials};
 use super::server_version::ServerVersion;
 use crate::clock::Clock;
 use crate::config::Zookeeper;
@@ -88,6 +88,14 @@ pub(crate) enum Failure {
     Unresolved(String),
     /// The reason is known, and no server has to be asked.
     Refused(String),
+}
+
+/// A server to connect to.
+struct Server {
+    /// Its name or address, and its port.
+    at: String,
+    /// Its name, without the port.
+    host: String,
 }
 
 /// How a connection ended.
@@ -211,9 +219,9 @@ impl LeftServers {
         leaving
     }
 
-    fn put_last(&self, servers: &mut [String]) {
+    fn put_last(&self, servers: &mut [Server]) {
         let left_at = self.left_at.lock().expect("no panic while it is held");
-        servers.sort_by_key(|server| left_at.get(server.as_str()).copied());
+        servers.sort_by_key(|server| left_at.get(server.at.as_str()).copied());
     }
 }
 
@@ -292,14 +300,23 @@ async fn open(
     // With TLS it has to be names: the library holds the servers' certificates against them.
     let speaks_tls = presented.tls.is_some();
     let mut servers = match speaks_tls {
-        true => settings.hosts.split(',').map(str::to_owned).collect(),
+        true => settings.hosts.split(',').map(Server::by_name).collect(),
         false => resolve(&settings.hosts, answer_timeout).await?,
     };
     fastrand::shuffle(&mut servers);
     left.put_last(&mut servers);
     let resumed = session.is_some();
     let mut failure = Failure::Unreachable("no server".into());
-    for server in servers {
+    // Another server may grant a login that one refuses: each has a principal of its own.
+    let mut refused_login = None;
+    for Server { at: server, host } in servers {
+        let login = match credentials.begin_login(&host, answer_timeout).await {
+            Ok(login) => login,
+            Err(why) => {
+                refused_login = Some(why);
+                continue;
+            }
+        };
         let connector = Client::connector()
             .with_session_timeout(settings.session_timeout)
             // As long as the library allows: the shorter it is, the more often the library checks
@@ -310,7 +327,10 @@ async fn open(
             Some(session) => connector.with_session(session),
             None => connector,
         };
-        let connector = presented.apply(connector)?;
+        let mut connector = presented.apply(connector)?;
+        if let Some(login) = &login {
+            connector = login.apply(connector);
+        }
         let connecting = async {
             match speaks_tls {
                 true => connector.secure_connect(&server).await,
@@ -335,11 +355,16 @@ async fn open(
         let client = match connected.unwrap_or(Err(Error::Timeout)) {
             Ok(client) => client,
             Err(Error::AuthFailed) => {
+                if let Some(login) = &login {
+                    refused_login = Some(login.refused());
+                    continue;
+                }
                 let version = known.into_inner().flatten();
                 return Err(Failure::Refused(credentials.refused(version.as_ref())));
             }
             Err(Error::SessionExpired) => return Err(Failure::Expired),
             Err(error) => {
+                refused_login = login.and_then(|login| login.failure()).or(refused_login);
                 failure = error.into();
                 continue;
             }
@@ -370,27 +395,37 @@ async fn open(
         }
         return Ok((connection, states, granted));
     }
-    Err(failure)
+    Err(refused_login.map_or(failure, Failure::Refused))
+}
+
+impl Server {
+    fn by_name(server: &str) -> Self {
+        Self { at: server.to_owned(), host: credentials::host(server).to_owned() }
+    }
 }
 
 /// Returns all addresses of all servers: of several behind one name, the library would try only the
 /// first that does not refuse.
-async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<String>, Failure> {
+async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<Server>, Failure> {
     let lookups = hosts.split(',').map(|server| lookup(server, limit));
-    let mut addresses = vec![];
+    let mut servers = vec![];
     let mut problems = vec![];
     for (server, found) in hosts.split(',').zip(join_all(lookups).await) {
         match found {
-            Ok(found) => addresses.extend(found.iter().map(SocketAddr::to_string)),
+            Ok(found) => servers.extend(found.iter().map(|address| Server {
+                at: address.to_string(),
+                host: credentials::host(server).to_owned(),
+            })),
             Err(problem) => problems.push(format!("{server} {problem}")),
         }
     }
-    addresses.sort_unstable();
-    addresses.dedup();
-    if addresses.is_empty() {
+    // Of several names for one address the first is taken.
+    servers.sort_by(|one, other| one.at.cmp(&other.at));
+    servers.dedup_by(|one, other| one.at == other.at);
+    if servers.is_empty() {
         return Err(Failure::Unresolved(problems.join("; ")));
     }
-    Ok(addresses)
+    Ok(servers)
 }
 
 /// Resolves the name of a server, `host:port`.

@@ -1,6 +1,7 @@
 //! The member's credentials, and the CAs that it trusts: read from their files again for each connection, so
 //! that a replaced file takes effect without a signal.
 
+use super::kerberos::{self, BegunLogin, Tickets};
 use super::server_version::ServerVersion;
 use super::tls_errors;
 use crate::config::security::{self, Login, OwnCertificate, Scheme, Security, Tls};
@@ -29,6 +30,7 @@ use tracing::{info, warn};
 pub(crate) struct Credentials {
     settings: Zookeeper,
     read: Mutex<LoadedFiles>,
+    tickets: Option<Tickets>,
 }
 
 #[derive(Default)]
@@ -60,6 +62,7 @@ pub(crate) struct Trust {
 pub fn check(settings: &Settings) -> Result<Vec<String>, ConfigError> {
     let settings = &settings.zookeeper;
     let presented = PresentedCredentials::read(settings)?;
+    kerberos::check(settings)?;
     if presented.tls.is_some() {
         settings.hosts.split(',').try_for_each(|host| server_name(host).map(drop))?;
     }
@@ -68,19 +71,37 @@ pub fn check(settings: &Settings) -> Result<Vec<String>, ConfigError> {
 }
 
 /// Returns the name that the certificate of the server at `host:port` has to have.
-pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, ConfigError> {
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+pub(crate) fn server_name(server: &str) -> Result<ServerName<'static>, ConfigError> {
+    let bare = host(server);
     ServerName::try_from(bare.to_owned()).map_err(|_| {
         let ca = TLS_CA.key();
-        let problem = format!("cannot be used with {ca}, as no certificate can be for {name:?}");
+        let problem = format!("cannot be used with {ca}, as no certificate can be for {bare:?}");
         ConfigError::new(SERVERS.key(), problem).remedy("write a DNS name or an IP address")
     })
 }
 
+/// Returns the name, or the address, of the server at `host:port`.
+pub(super) fn host(server: &str) -> &str {
+    let name = server.rsplit_once(':').map_or(server, |(name, _)| name);
+    name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name)
+}
+
 impl Credentials {
     pub(crate) fn of(settings: &Zookeeper) -> Arc<Self> {
-        Arc::new(Self { settings: settings.clone(), read: Mutex::default() })
+        let tickets = Tickets::of(settings);
+        Arc::new(Self { settings: settings.clone(), read: Mutex::default(), tickets })
+    }
+
+    /// Begins a login by Kerberos at the server of this name, where that is how to log in.
+    pub(super) async fn begin_login(
+        &self,
+        host: &str,
+        limit: Duration,
+    ) -> Result<Option<BegunLogin>, String> {
+        match &self.tickets {
+            Some(tickets) => tickets.begin(host, limit).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Reads the files. If something is wrong with them, or they cannot be read in time, returns what was read before.
@@ -133,10 +154,20 @@ impl Credentials {
 
     /// Says why servers, of this version if it is known, may refuse the login, and what to do about it.
     pub(crate) fn refused(&self, version: Option<&ServerVersion>) -> String {
-        let Some(Login { scheme, credentials }) = &self.settings.security.login else {
-            return "the servers demand a login and none is configured: set zookeeper.auth and \
-                    zookeeper.credentials_file"
+        let Some(login) = &self.settings.security.login else {
+            return "the servers demand a login and none is configured: set zookeeper.auth, and \
+                    zookeeper.credentials_file or zookeeper.kerberos.keytab"
                 .into();
+        };
+        let scheme = login.scheme();
+        let credentials = match login {
+            Login::Digest(credentials) | Login::Sasl(credentials) => credentials,
+            Login::Kerberos(kerberos) => {
+                return format!(
+                    "the servers refuse the login of {} (zookeeper.auth = \"{scheme}\"): their logs have the reason",
+                    kerberos.who()
+                );
+            }
         };
         let presented = self.last();
         let user = presented.as_ref().and_then(|presented| presented.user()).unwrap_or_default();
@@ -145,7 +176,7 @@ impl Credentials {
             "the servers refuse the login of {user:?} (zookeeper.auth = \"{scheme}\"): is the \
              password in {place} right, and do the servers know this user?"
         );
-        if *scheme == Scheme::Sasl && version.is_none_or(ServerVersion::may_refuse_digest_md5) {
+        if scheme == Scheme::Sasl && version.is_none_or(ServerVersion::may_refuse_digest_md5) {
             why += " Servers of 3.9.6 and newer refuse every such login in FIPS mode, which is their default: use \
                     zookeeper.auth = \"digest\" over TLS or a client certificate, or set zookeeper.fips-mode=false on all servers";
         }
@@ -160,9 +191,12 @@ impl Credentials {
 impl PresentedCredentials {
     fn read(settings: &Zookeeper) -> Result<Self, ConfigError> {
         let tls = settings.security.tls.as_ref().map(Trust::read).transpose()?;
-        let login = settings.security.login.as_ref();
-        let login = login.map(|login| Ok::<_, ConfigError>((login.scheme, credentials(login)?)));
-        Ok(Self { tls, login: login.transpose()? })
+        let login = match &settings.security.login {
+            Some(Login::Digest(source)) => Some((Scheme::Digest, credentials(source)?)),
+            Some(Login::Sasl(source)) => Some((Scheme::Sasl, credentials(source)?)),
+            Some(Login::Kerberos(_)) | None => None,
+        };
+        Ok(Self { tls, login })
     }
 
     /// Hands the credentials to the library, which keeps copies for as long as the connection lasts.
@@ -185,7 +219,7 @@ impl PresentedCredentials {
                 let (user, password) = secret.expose_secret().split_once(':').unwrap_or_default();
                 connector.with_sasl(SaslOptions::digest_md5(user.to_owned(), password.to_owned()))
             }
-            None => connector,
+            Some((Scheme::Kerberos, _)) | None => connector,
         })
     }
 
@@ -302,9 +336,9 @@ fn no_pem(key: &str, file: &Path, error: &PemError) -> ConfigError {
 }
 
 /// Reads `user:password`.
-fn credentials(login: &Login) -> Result<SecretString, ConfigError> {
+fn credentials(source: &security::CredentialsSource) -> Result<SecretString, ConfigError> {
     let key = CREDENTIALS_FILE.key();
-    let secret = match &login.credentials {
+    let secret = match source {
         security::CredentialsSource::Given(secret) => secret.clone(),
         security::CredentialsSource::In(file) => text(key, file)?.trim_end().into(),
     };
@@ -316,7 +350,7 @@ fn credentials(login: &Login) -> Result<SecretString, ConfigError> {
         return Ok(secret);
     }
     let flaw = ValueError::new("does not hold one line, user:password");
-    Err(match &login.credentials {
+    Err(match source {
         security::CredentialsSource::Given(_) => flaw.of(security::CREDENTIALS_VARIABLE),
         security::CredentialsSource::In(file) => flaw.in_file(key, file),
     })

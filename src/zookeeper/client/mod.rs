@@ -8,6 +8,11 @@ mod connection;
 mod credentials;
 mod diagnosis;
 mod failure_reporter;
+#[cfg(feature = "kerberos")]
+mod kerberos;
+#[cfg(not(feature = "kerberos"))]
+#[path = "no_kerberos.rs"]
+mod kerberos;
 mod server_version;
 mod session;
 mod session_file;

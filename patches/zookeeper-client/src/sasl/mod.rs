@@ -39,17 +39,6 @@ enum SaslInnerOptions {
 }
 
 impl SaslOptions {
-    /// Constructs a default [GssapiSaslOptions] for further customization.
-    ///
-    /// Make sure localhost is granted by Kerberos KDC, unlike Java counterpart this library
-    /// provides no mean to grant ticket from KDC but simply utilizes whatever the ticket cache
-    /// have.
-    #[cfg(feature = "sasl-gssapi")]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "sasl", feature = "sasl-gssapi"))))]
-    pub fn gssapi() -> GssapiSaslOptions {
-        GssapiSaslOptions::new()
-    }
-
     /// Construct a [DigestMd5SaslOptions] for further customization.
     #[cfg(feature = "sasl-digest-md5")]
     #[cfg_attr(docsrs, doc(cfg(any(feature = "sasl", feature = "sasl-digest-md5"))))]
@@ -74,21 +63,35 @@ impl SaslInitiator for SaslOptions {
 
 pub struct SaslSession {
     output: Vec<u8>,
-    session: Session,
+    session: Exchange,
     finished: bool,
 }
 
+/// Bellwether: GSSAPI is not rsasl's.
+enum Exchange {
+    #[cfg_attr(not(feature = "sasl-digest-md5"), allow(dead_code))]
+    Rsasl(Session),
+    #[cfg(feature = "sasl-gssapi")]
+    Gssapi(gssapi::GssapiExchange),
+}
+
 impl SaslSession {
+    #[cfg_attr(not(feature = "sasl-digest-md5"), allow(dead_code))]
     fn new(session: Session) -> Result<Self> {
-        let mut session = Self { session, output: Default::default(), finished: false };
-        if session.session.are_we_first() {
+        let is_first = session.are_we_first();
+        let mut session = Self { session: Exchange::Rsasl(session), output: Default::default(), finished: false };
+        if is_first {
             session.step(Default::default())?;
         }
         Ok(session)
     }
 
     pub fn name(&self) -> &str {
-        self.session.get_mechname().as_str()
+        match &self.session {
+            Exchange::Rsasl(session) => session.get_mechname().as_str(),
+            #[cfg(feature = "sasl-gssapi")]
+            Exchange::Gssapi(_) => "GSSAPI",
+        }
     }
 
     pub fn initial(&self) -> &[u8] {
@@ -100,7 +103,16 @@ impl SaslSession {
             return Err(Error::UnexpectedError(format!("SASL {} session already finished", self.name())));
         }
         self.output.clear();
-        match self.session.step(Some(challenge), &mut self.output).map_err(Error::other)? {
+        let session = match &mut self.session {
+            Exchange::Rsasl(session) => session,
+            #[cfg(feature = "sasl-gssapi")]
+            Exchange::Gssapi(exchange) => {
+                self.output = exchange.step(challenge)?;
+                self.finished = exchange.is_finished();
+                return Ok(Some(&self.output));
+            },
+        };
+        match session.step(Some(challenge), &mut self.output).map_err(Error::other)? {
             State::Running => Ok(Some(&self.output)),
             State::Finished(MessageSent::Yes) => {
                 self.finished = true;

@@ -1,0 +1,494 @@
+//! Logins by Kerberos, with a KDC of Debian's and servers that know nobody else.
+
+use crate::{
+    certificates::{Authority, put},
+    group::{agreed, agreed_after, has_role, ready, started_in_order},
+    identities::all_of,
+    member::{Member, Setup},
+    ports::free_ports,
+    process::{Process, tied_to_this_thread},
+    servers::{Servers, Settings},
+    wait::{eventually, throughout, within},
+};
+use std::{
+    fs,
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+use tempfile::TempDir;
+
+const REALM: &str = "TEST.BELLWETHER";
+
+/// The lifetime of a ticket.
+const LIFETIME: Duration = Duration::from_secs(60);
+
+/// A KDC of the test's own, and the files of those who ask it.
+struct Kdc {
+    home: TempDir,
+    port: u16,
+    process: Option<Process>,
+}
+
+impl Kdc {
+    /// It knows the servers, `zookeeper/localhost`, and a member, `app`, each by its keytab.
+    fn start() -> Self {
+        let home = TempDir::with_prefix("bellwether-kerberos-").expect("a temporary directory");
+        let [port] = free_ports();
+        let place = home.path().display();
+        put(
+            home.path(),
+            "krb5.conf",
+            &format!(
+                "[libdefaults]\n\
+                 default_realm = {REALM}\n\
+                 dns_lookup_kdc = false\n\
+                 dns_canonicalize_hostname = false\n\
+                 forwardable = true\n\
+                 [realms]\n\
+                 {REALM} = {{\n kdc = 127.0.0.1:{port}\n }}\n"
+            ),
+        );
+        put(
+            home.path(),
+            "kdc.conf",
+            &format!(
+                "[kdcdefaults]\n\
+                 kdc_listen = 127.0.0.1:{port}\n\
+                 kdc_tcp_listen = 127.0.0.1:{port}\n\
+                 [realms]\n\
+                 {REALM} = {{\n\
+                 database_name = {place}/principal\n\
+                 key_stash_file = {place}/stash\n\
+                 max_life = {}s\n\
+                 }}\n\
+                 [logging]\n\
+                 kdc = FILE:{place}/kdc.log\n",
+                LIFETIME.as_secs()
+            ),
+        );
+        let mut kdc = Self { home, port, process: None };
+        kdc.does("kdb5_util", &["create", "-s", "-P", "of no use", "-r", REALM]);
+        kdc.add("zookeeper/localhost");
+        kdc.add("app");
+        kdc.resume();
+        kdc
+    }
+
+    /// Adds a principal, and returns its keytab.
+    fn add(&self, principal: &str) -> PathBuf {
+        self.admin(&format!("addprinc -randkey {principal}"));
+        self.export(principal)
+    }
+
+    /// Gives a principal another key, and returns a keytab with it.
+    fn export(&self, principal: &str) -> PathBuf {
+        let keytab = self.keytab(principal);
+        self.admin(&format!("ktadd -k {} {principal}", keytab.display()));
+        keytab
+    }
+
+    fn keytab(&self, principal: &str) -> PathBuf {
+        self.file(&format!("{}.keytab", principal.replace('/', "-")))
+    }
+
+    fn admin(&self, query: &str) {
+        self.does("kadmin.local", &["-r", REALM, "-q", query]);
+    }
+
+    fn does(&self, program: &str, arguments: &[&str]) {
+        let told = all_of(self.surround(&mut command(program)).args(arguments));
+        // They exit with 0 whatever happens.
+        assert!(!told.contains("while") && !told.contains("Error"), "{arguments:?}: {told}");
+    }
+
+    /// Has this command use this KDC and its files.
+    fn surround<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .env("KRB5_CONFIG", self.file("krb5.conf"))
+            .env("KRB5_KDC_PROFILE", self.file("kdc.conf"))
+            .env("KRB5CCNAME", self.file("default-cache"))
+    }
+
+    /// Starts it, for the first time or again, and returns when it answers.
+    fn resume(&mut self) {
+        let mut command = tied_to_this_thread("krb5kdc");
+        command.env("PATH", path()).args(["-n", "-r", REALM]);
+        self.process = Some(Process::start(self.surround(&mut command)));
+        eventually("the KDC listens", || {
+            TcpStream::connect(("127.0.0.1", self.port)).map_err(|error| error.to_string())
+        });
+    }
+
+    fn stop(&mut self) {
+        self.process.take().expect("it runs").kill();
+    }
+
+    /// Answers nothing any longer, as behind a firewall.
+    fn freeze(&self) {
+        self.process.as_ref().expect("it runs").signal("STOP");
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// How often it has given out tickets for this service.
+    fn tickets_for(&self, service: &str) -> usize {
+        let log = fs::read_to_string(self.file("kdc.log")).unwrap_or_default();
+        let issued =
+            |line: &&str| line.contains("ISSUE") && line.contains(&format!("for {service}"));
+        log.lines().filter(issued).count()
+    }
+
+    /// A server that takes clients only with a ticket.
+    fn server(&self, keytab: &Path) -> Servers {
+        self.server_with(keytab, "")
+    }
+
+    fn server_with(&self, keytab: &Path, more: &str) -> Servers {
+        let jaas = put(
+            self.home.path(),
+            &format!("{}.jaas", keytab.file_name().expect("a file").display()),
+            &format!(
+                "Server {{ com.sun.security.auth.module.Krb5LoginModule required \
+                 useKeyTab=true keyTab=\"{}\" storeKey=true useTicketCache=false isInitiator=false \
+                 principal=\"zookeeper/localhost@{REALM}\"; }};\n",
+                keytab.display()
+            ),
+        );
+        let mut servers = Servers::prepared(&Settings {
+            more: format!(
+                "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
+                 sessionRequireClientSASLAuth=true\n\
+                 {more}"
+            ),
+            properties: vec![
+                format!("java.security.auth.login.config={}", jaas.display()),
+                format!("java.security.krb5.conf={}", self.file("krb5.conf").display()),
+            ],
+            ..Settings::default()
+        });
+        servers.start();
+        servers
+    }
+
+    /// A member of this principal, by its keytab.
+    fn setup(&self, servers: &Servers, principal: &str) -> Setup {
+        let keytab = self.keytab(principal);
+        self.setup_at(&by_name(servers))
+            .option("--kerberos-principal", &format!("{principal}@{REALM}"))
+            .option("--kerberos-keytab", &keytab.display().to_string())
+    }
+
+    /// A member of the default credential cache.
+    fn setup_at(&self, servers: &str) -> Setup {
+        Setup::at(servers.to_owned())
+            .option("--auth", "kerberos")
+            .environment("KRB5_CONFIG", &self.file("krb5.conf").display().to_string())
+            .environment("KRB5CCNAME", &self.file("default-cache").display().to_string())
+    }
+}
+
+/// Debian has a KDC's programs where only root looks for any.
+fn path() -> String {
+    format!("/usr/sbin:{}", std::env::var("PATH").expect("there is a path"))
+}
+
+fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("PATH", path());
+    command
+}
+
+/// The servers by the name in their principal.
+fn by_name(servers: &Servers) -> String {
+    servers.connect_string().replace("127.0.0.1", "localhost")
+}
+
+fn has_connection(member: &Member, connected: bool) -> Result<(), String> {
+    let status = member.status();
+    if status["session"]["connected"] == connected {
+        Ok(())
+    } else {
+        Err(format!("{status}\n{}", member.log()))
+    }
+}
+
+fn problem(member: &Member) -> String {
+    member.status()["session"]["problem"].as_str().unwrap_or_default().to_owned()
+}
+
+#[track_caller]
+fn says(member: &Member, words: &[&str]) {
+    let said = within(Duration::from_secs(60), || {
+        let problem = problem(member);
+        match words.iter().all(|word| problem.contains(word)) {
+            true => Ok(problem),
+            false => Err(format!("{problem}\n{}", member.log())),
+        }
+    });
+    match said {
+        Ok(problem) => eprintln!("| {problem} |"),
+        Err(seen) => panic!("{words:?}: {seen}"),
+    }
+}
+
+#[test]
+fn members_log_in_with_a_keytab_and_outlive_their_tickets() {
+    let kdc = Kdc::start();
+    let mut servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
+    let setup = kdc.setup(&servers, "app");
+    let [mut first, second] = started_in_order(&setup, ["a", "b"]);
+    let leader = agreed([&first, &second]);
+
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+    inspect.args(["inspect", "--zookeeper", &by_name(&servers), "--auth", "kerberos"]);
+    inspect.args(["--kerberos-principal", &format!("app@{REALM}"), "--kerberos-keytab"]);
+    let seen = all_of(kdc.surround(inspect.arg(kdc.keytab("app"))));
+    assert!(seen.contains("a leads, named by all 2"), "{seen}");
+
+    // Another principal may read, and is not let in.
+    kdc.add("other");
+    let third = kdc.setup(&servers, "other").start("c");
+    says(
+        &third,
+        &[
+            &format!("we are sasl:other@{REALM}"),
+            &format!("it is for sasl:app@{REALM} (ALL), world:anyone (READ)"),
+        ],
+    );
+    drop(third);
+
+    // The tickets of the start have ended when they were renewed for the third time.
+    let renewed = within(3 * LIFETIME, || {
+        let log = first.log();
+        if log.matches("renewed the Kerberos tickets").count() >= 3 { Ok(()) } else { Err(log) }
+    });
+    renewed.unwrap();
+    servers.first().kill();
+    [&first, &second].into_iter().for_each(|member| {
+        eventually("the member notices", || has_connection(member, false));
+    });
+    servers.first().start();
+    for member in [&first, &second] {
+        eventually("the member is back", || has_connection(member, true));
+    }
+    assert_eq!(agreed([&first, &second]), leader, "the sessions were resumed");
+    first.kill();
+    assert_eq!(agreed_after(&leader, [&second]).id, "b");
+}
+
+#[test]
+fn a_kdc_that_is_away_costs_nothing_while_the_session_lives() {
+    let mut kdc = Kdc::start();
+    let mut servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
+    let setup = kdc.setup(&servers, "app");
+    let [first, second] = started_in_order(&setup, ["a", "b"]);
+    let leader = agreed([&first, &second]);
+    let comes_back = |servers: &mut Servers| {
+        servers.first().kill();
+        [&first, &second].into_iter().for_each(|member| {
+            eventually("the member notices", || has_connection(member, false));
+        });
+        servers.first().start();
+        for member in [&first, &second] {
+            eventually("the member is back", || has_connection(member, true));
+        }
+        assert_eq!(agreed([&first, &second]), leader, "the sessions were resumed");
+    };
+
+    // It is gone, and then does not answer: tickets are there all the same.
+    kdc.stop();
+    comes_back(&mut servers);
+    kdc.resume();
+    kdc.freeze();
+    comes_back(&mut servers);
+
+    // Until they have ended, and longer, the session goes on.
+    let warned = within(2 * LIFETIME, || {
+        let log = first.log();
+        let warned =
+            log.contains(&format!("the Kerberos tickets of app@{REALM} are not renewed: "));
+        if warned { Ok(()) } else { Err(log) }
+    });
+    warned.unwrap();
+    throughout("it leads", LIFETIME, || {
+        let named = agreed([&first, &second]);
+        if named == leader { Ok(()) } else { Err(format!("{named:?}")) }
+    });
+
+    // One that starts now says what it waits for.
+    let third = setup.start("c");
+    says(
+        &third,
+        &[
+            &format!("no Kerberos ticket for zookeeper/localhost as app@{REALM}"),
+            &format!("the KDC of {REALM} does not answer"),
+        ],
+    );
+    kdc.stop();
+    says(&third, &["Cannot contact any KDC", REALM]);
+    kdc.resume();
+    eventually("it joins", || ready(&third));
+    let again = within(LIFETIME, || {
+        let log = first.log();
+        if log.contains("are renewed again") { Ok(()) } else { Err(log) }
+    });
+    again.unwrap();
+    comes_back(&mut servers);
+}
+
+#[test]
+fn each_wrong_ticket_is_named_in_one_line() {
+    let kdc = Kdc::start();
+    let servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
+    let server = by_name(&servers);
+    let app = kdc.keytab("app");
+    let app = app.to_str().unwrap();
+    let named = |name: &str| kdc.setup_at(&server).option("--kerberos-principal", name);
+
+    let old = kdc.file("old.keytab");
+    let old_server = kdc.file("old-server.keytab");
+    fs::copy(kdc.keytab("app"), &old).unwrap();
+    kdc.export("app");
+    fs::copy(kdc.keytab("zookeeper/localhost"), &old_server).unwrap();
+
+    let app_principal = format!("app@{REALM}");
+    let member = |setup: Setup| setup.short_sessions().start("a");
+    let who = &*app_principal;
+    let old_key = member(named(who).option("--kerberos-keytab", old.to_str().unwrap()));
+    let not_in_it = member(named(&format!("nobody@{REALM}")).option("--kerberos-keytab", app));
+    let by_address = member(
+        kdc.setup_at(&servers.connect_string())
+            .option("--kerberos-principal", who)
+            .option("--kerberos-keytab", app),
+    );
+    let service =
+        member(named(who).option("--kerberos-keytab", app).option("--kerberos-service", "keeper"));
+    let no_cache = member(kdc.setup_at(&server));
+    let no_realm = member(named("app@NOWHERE.BELLWETHER").option("--kerberos-keytab", app));
+    says(
+        &old_key,
+        &["for zookeeper/localhost as", who, "old.keytab, is not the one that the KDC has"],
+    );
+    says(&not_in_it, &["nobody@", "zookeeper/localhost", "app.keytab, has no key of"]);
+    says(
+        &by_address,
+        &["zookeeper/127.0.0.1", "not found in Kerberos database", "zookeeper.servers"],
+    );
+    says(&service, &["keeper/localhost", "not found in Kerberos database"]);
+    says(&no_cache, &["default credential cache", "kinit"]);
+    says(&no_realm, &["NOWHERE.BELLWETHER", "zookeeper/localhost"]);
+    for member in [&old_key, &not_in_it, &by_address, &service, &no_cache, &no_realm] {
+        has_role(member, "absent").unwrap();
+        let log = member.log();
+        assert!(!log.contains("panicked"), "{log}");
+    }
+
+    // The servers' keytab is not the one that the KDC has: only they can tell.
+    let lagging = kdc.server(&old_server);
+    kdc.export("zookeeper/localhost");
+    fs::copy(&old_server, kdc.keytab("zookeeper/localhost")).unwrap();
+    let refused = member(kdc.setup(&lagging, "app"));
+    says(&refused, &["refuse the login", who, "zookeeper/localhost", "keytab"]);
+
+    // What is no keytab is refused before anything is begun.
+    let no_keytab = put(kdc.home.path(), "no.keytab", "app:hush\n");
+    for (file, line) in [(no_keytab, "is not a keytab"), (kdc.file("missing"), "cannot be read")] {
+        let mut check = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+        check.args(["check-config", "--auth", "kerberos", "--kerberos-principal", who]);
+        let told = all_of(check.arg("--kerberos-keytab").arg(file));
+        assert!(told.contains("zookeeper.kerberos.keytab") && told.contains(line), "{told}");
+        assert!(!told.contains("hush"), "{told}");
+    }
+}
+
+#[test]
+fn the_default_credential_cache_is_anothers_to_renew() {
+    let kdc = Kdc::start();
+    let mut servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
+    let app = kdc.keytab("app");
+    let log_in = || kdc.does("kinit", &["-k", "-t", app.to_str().unwrap(), "app"]);
+    let waiting = kdc.setup_at(&by_name(&servers)).start("a");
+    says(&waiting, &["default credential cache", "kinit"]);
+    log_in();
+    eventually("it joins", || ready(&waiting));
+    let leader = agreed([&waiting]);
+
+    let given = kdc.tickets_for("zookeeper/localhost");
+    log_in();
+    let fetched = within(LIFETIME, || match kdc.tickets_for("zookeeper/localhost") {
+        now if now > given => Ok(()),
+        now => Err(format!("{given}, {now}")),
+    });
+    fetched.unwrap();
+    servers.first().kill();
+    eventually("the member notices", || has_connection(&waiting, false));
+    servers.first().start();
+    eventually("the member is back", || has_connection(&waiting, true));
+    assert_eq!(agreed([&waiting]), leader);
+}
+
+#[test]
+fn members_log_in_over_tls() {
+    let kdc = Kdc::start();
+    let authority = Authority::new("ours");
+    put(kdc.home.path(), "server.pem", &authority.issue("zk", &["localhost"]).both());
+    let ca = put(kdc.home.path(), "ca.pem", &authority.pem());
+    let [port] = free_ports();
+    let place = kdc.home.path().display();
+    let more = format!(
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+         secureClientPort={port}\n\
+         secureClientPortAddress=127.0.0.1\n\
+         ssl.keyStore.location={place}/server.pem\n\
+         ssl.keyStore.type=PEM\n\
+         ssl.trustStore.location={place}/ca.pem\n\
+         ssl.trustStore.type=PEM\n\
+         ssl.clientAuth=none\n\
+         ssl.enabledProtocols=TLSv1.2\n"
+    );
+    let _servers = kdc.server_with(&kdc.keytab("zookeeper/localhost"), &more);
+    let setup = kdc
+        .setup_at(&format!("localhost:{port}"))
+        .option("--tls-ca", &ca.display().to_string())
+        .option("--kerberos-principal", &format!("app@{REALM}"))
+        .option("--kerberos-keytab", &kdc.keytab("app").display().to_string());
+    let [first, second] = started_in_order(&setup, ["a", "b"]);
+    agreed([&first, &second]);
+}
+
+/// The next connection may be to another server, when the KDC is away.
+#[test]
+fn tickets_for_all_servers_are_there_ahead_of_time() {
+    let kdc = Kdc::start();
+    kdc.add("zookeeper/127.0.0.1");
+    let servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
+    let both = format!("{},{}", by_name(&servers), servers.connect_string());
+    let setup = kdc.setup_at(&both).option("--kerberos-principal", &format!("app@{REALM}"));
+    let keytab = kdc.keytab("app").display().to_string();
+    // Both are one server, which it is connected to by the first name.
+    let member = setup.option("--kerberos-keytab", &keytab).start("a");
+    eventually("it joins", || ready(&member));
+    eventually("it has a ticket for the other", || match kdc.tickets_for("zookeeper/127.0.0.1") {
+        0 => Err(member.log()),
+        _ => Ok(()),
+    });
+}
+
+/// A server gets what proves who we are, and not our tickets: these are forwardable, and it could log in as us.
+#[test]
+fn tickets_are_not_handed_to_the_servers() {
+    let kdc = Kdc::start();
+    let servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
+    let [member] = started_in_order(&kdc.setup(&servers, "app"), ["a"]);
+    agreed([&member]);
+    assert!(kdc.tickets_for("zookeeper/localhost") > 0);
+    // The first ones come from the keytab; to hand one on, another is asked for with it.
+    let log = fs::read_to_string(kdc.file("kdc.log")).unwrap();
+    let forwarded =
+        log.lines().filter(|line| line.contains("TGS_REQ") && line.contains("for krbtgt/"));
+    assert_eq!(forwarded.count(), 0, "{log}");
+}
