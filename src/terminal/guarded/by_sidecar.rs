@@ -53,7 +53,7 @@ impl SidecarStream {
         let asked = format!("{}{path}", sidecar.name());
         let opened = timeout(ANSWER_TIMEOUT, sidecar.begin(&path)).await;
         let (response, hold) =
-            opened.unwrap_or_else(|_| Err(ClientError::nonsense(&asked, "no answer in time")))?;
+            opened.unwrap_or_else(|_| Err(ClientError::unanswered(&asked, "no answer in time")))?;
         let kind = response.headers().get(CONTENT_TYPE);
         if response.status() == StatusCode::OK
             && kind.is_some_and(|kind| kind == "text/event-stream")

@@ -27,12 +27,15 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
 
 /// The exit code where the lock is not got, or the barrier not entered, in time, as `timeout` has it where something takes too long.
 const NOT_IN_TIME: u8 = 124;
 
 /// For the answer of a sidecar why nothing was got: it says within two seconds that ZooKeeper does not answer it.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
+/// A sidecar that hangs is waited for at least this long, however soon the lock is wanted.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
 /// A lease that was passed on may be too short for this long: more frequent heartbeats make it longer.
 const SHORT_LEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -121,8 +124,14 @@ impl GuardedCommand {
     pub(super) async fn run(&self, clock: Clock) -> Result<(), ClientError> {
         match &self.holder {
             HoldingProcess::Sidecar(sidecar) => {
-                let opened =
-                    SidecarStream::open(sidecar, &self.name, self.wanted, self.patience).await;
+                let opening = SidecarStream::open(sidecar, &self.name, self.wanted, self.patience);
+                let opened = match self.patience {
+                    Patience::AtMost(limit) => timeout(limit.max(FIRST_ANSWER), opening).await,
+                    Patience::Endless | Patience::Try => Ok(opening.await),
+                };
+                let opened = opened.map_err(|_| {
+                    self.not_got("neither the sidecar nor ZooKeeper has answered in time")
+                })?;
                 let (stream, hold) = opened.map_err(failed)?;
                 let (publisher, standing) = watch::channel(HoldingProgress::Asked);
                 let leave = Leave::BySidecar(sidecar, &self.name, stream.id.clone());

@@ -235,26 +235,28 @@ impl SessionFile {
             .encoded(session.clone())
             .expect("a session is shorter than the longest that was tried");
         state.session = session;
-        match self.file.write_all_at(&bytes, 0) {
-            Ok(()) => {
-                // A file that was removed can still be written, but the next process would not find it.
-                if state.problem.take_if(|_| self.is_in_place()).is_some() {
-                    info!("{} is written again", self.path.display());
+        let path = self.path.display();
+        let problem = match self.file.write_all_at(&bytes, 0) {
+            Ok(()) if self.is_in_place() => {
+                if state.problem.take().is_some() {
+                    info!("{path} is written again");
                 }
+                return;
             }
+            // A file that was removed can still be written, but the next process would not find it.
+            Ok(()) => format!("{path} was removed or replaced: the next start makes another"),
             Err(error) => {
                 // The old content may be wrong by now.
                 if self.file.set_len(0).is_err() {
                     let _or_gone = fs::remove_file(&self.path);
                 }
-                let path = self.path.display();
-                let problem =
-                    format!("a restart will cost the session: {path} cannot be written: {error}");
-                if state.problem.is_none() {
-                    warn!("{problem}");
-                }
-                state.problem = Some(problem);
+                format!("{path} cannot be written: {error}")
             }
+        };
+        if state.problem.is_none() {
+            let problem = format!("a restart will cost the session: {problem}");
+            warn!("{problem}");
+            state.problem = Some(problem);
         }
     }
 
@@ -499,6 +501,19 @@ mod tests {
         keep(&opened(&path).file, 7);
         opened(&path).file.closing();
         assert!(opened(&path).former.expect("it may live").is_closing);
+    }
+
+    #[test]
+    fn a_file_that_is_removed_under_its_process_is_a_problem() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("session");
+        let file = opened(&path).file;
+        keep(&file, 7);
+        assert_eq!(file.problem(), None);
+        fs::remove_file(&path).unwrap();
+        keep(&file, 7);
+        let problem = file.problem().unwrap();
+        assert!(problem.contains("was removed or replaced"), "{problem}");
     }
 
     #[test]
