@@ -54,6 +54,9 @@ pub type Requests = mpsc::Receiver<MemberRequest>;
 /// The process that started this one may pass on a signal that this one also got itself. Within this time the second
 /// signal counts as the same, not as a demand to hurry.
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
+
+/// The time between two looks for the foreground, while the program is stopped for want of the terminal.
+const FOREGROUND_CHECK: Duration = Duration::from_millis(250);
 /// How long the guards have to finish what they have begun before the supervisor does it.
 const GUARDS_HAVE: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
 /// The exit code, by the shell's convention, of a program that SIGINT ended.
@@ -210,6 +213,8 @@ struct Run {
     terminal: Option<ControllingTerminal>,
     /// The moment at which the command is killed unless it is continued, if it is stopped.
     kill_at: Option<Moment>,
+    /// Whether it is stopped for want of the terminal, so that it goes on once this process is in the foreground.
+    wants_terminal: bool,
     /// Whether this killed it, as it was stopped for too long.
     was_stopped_too_long: bool,
     /// The guards have not done their work in time.
@@ -321,6 +326,7 @@ impl Supervisor {
             program: None,
             terminal,
             kill_at: None,
+            wants_terminal: false,
             was_stopped_too_long: false,
             is_ours_to_kill: false,
             outer_guard_kills: false,
@@ -363,6 +369,7 @@ impl Supervisor {
                 run.kill_at =
                     run.kill_at.or_else(|| Some(self.clock.now().after(self.plan.stopped_for)));
                 run.take_terminal_back();
+                run.wants_terminal = matches!(signal, Some(Signal::TTIN | Signal::TTOU));
                 let limit = humantime::format_duration(self.plan.stopped_for);
                 let why = match signal {
                     Some(Signal::TTIN) => ", as it reads from the terminal in the background",
@@ -377,6 +384,7 @@ impl Supervisor {
             }
             JobChange::Continued => {
                 run.kill_at = None;
+                run.wants_terminal = false;
                 info!("the program goes on");
                 run.give_terminal();
             }
@@ -391,6 +399,11 @@ impl Supervisor {
             run.kill_at = None;
             run.was_stopped_too_long = true;
             run.kill(now);
+        }
+        // A shell that puts a running job into the foreground sends it no signal.
+        if run.wants_terminal && run.give_terminal() {
+            run.wants_terminal = false;
+            run.send(ToGuard::Signal(Signal::CONT));
         }
         let step;
         (run.countdown, step) = run.countdown.at(now);
@@ -580,7 +593,8 @@ impl Run {
         } else {
             self.countdown.look_at()
         };
-        self.kill_at.map_or(look_at, |kill_at| kill_at.min(look_at))
+        let look_at = self.kill_at.map_or(look_at, |kill_at| kill_at.min(look_at));
+        if self.wants_terminal { look_at.min(now.after(FOREGROUND_CHECK)) } else { look_at }
     }
 
     /// Has the guards kill it, or does so itself if they do not in time.
@@ -706,6 +720,7 @@ mod tests {
             program: None,
             terminal: None,
             kill_at: None,
+            wants_terminal: false,
             was_stopped_too_long: false,
             is_ours_to_kill: false,
             outer_guard_kills: false,

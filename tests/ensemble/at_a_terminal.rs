@@ -124,6 +124,22 @@ fn a_program_in_the_background_that_reads_from_the_terminal_is_told_of() {
     assert_eq!(terminal.ends(), 0);
 }
 
+#[test]
+fn a_program_that_waits_for_the_terminal_goes_on_in_the_foreground() {
+    let servers = Servers::standalone();
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
+    let command = format!("{PROGRAM} lock m --url {}", url(&member));
+    let line = format!(
+        "set -m; {command} -- sh -c 'read -r name </dev/tty; echo \"got $name\"' & read -r go </dev/tty; fg"
+    );
+    let mut terminal = Pseudoterminal::running(&line);
+    terminal.shows("reads from the terminal in the background");
+    terminal.types("go\n");
+    terminal.types("it\n");
+    terminal.shows("got it");
+    assert_eq!(terminal.ends(), 0);
+}
+
 #[track_caller]
 fn is_released(member: &Member) {
     eventually("the lock is released", || {

@@ -129,9 +129,7 @@ impl GuardedCommand {
                     Patience::AtMost(limit) => timeout(limit.max(FIRST_ANSWER), opening).await,
                     Patience::Endless | Patience::Try => Ok(opening.await),
                 };
-                let opened = opened.map_err(|_| {
-                    self.not_got("neither the sidecar nor ZooKeeper has answered in time")
-                })?;
+                let Ok(opened) = opened else { return Err(self.not_in_time(false, false).await) };
                 let (stream, hold) = opened.map_err(failed)?;
                 let (publisher, standing) = watch::channel(HoldingProgress::Asked);
                 let leave = Leave::BySidecar(sidecar, &self.name, stream.id.clone());

@@ -178,7 +178,7 @@ impl Credentials {
         );
         if scheme == Scheme::Sasl && version.is_none_or(ServerVersion::may_refuse_digest_md5) {
             why += " Servers of 3.9.6 and newer refuse every such login in FIPS mode, which is their default: use \
-                    zookeeper.auth = \"digest\" over TLS or a client certificate, or set zookeeper.fips-mode=false on all servers";
+                    zookeeper.auth = \"digest\" over TLS, a client certificate or Kerberos, or set zookeeper.fips-mode=false on all servers";
         }
         why
     }
