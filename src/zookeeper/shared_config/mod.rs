@@ -27,13 +27,16 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::error;
 
 /// A name is watched for this long after the last request for it: clients come again.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
+
+/// The number of values that are read at the same time, each of up to a megabyte.
+const READS_MAX: usize = 4;
 
 /// How long a connection may take to come.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
@@ -69,6 +72,8 @@ struct ConfigContext {
     sessions: CurrentSession,
     clock: Clock,
     budget: ByteBudget,
+    /// For turns to read: before it is read, nobody knows how much memory a value takes.
+    reads: Arc<Semaphore>,
     meter: Arc<ConfigMeter>,
     changes: ChangeCounter,
     listed: Arc<Mutex<Option<Cached<ValueNames>>>>,
@@ -98,6 +103,7 @@ impl SharedConfig {
             sessions: CurrentSession(of_the_moment),
             clock,
             budget: requests.budget.clone(),
+            reads: Arc::new(Semaphore::new(READS_MAX)),
             meter: requests.meter.clone(),
             changes: ChangeCounter::default(),
             listed: Arc::default(),

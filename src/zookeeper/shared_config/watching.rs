@@ -61,8 +61,13 @@ impl Watching {
     async fn watch_over(&mut self, connection: &Connection) {
         loop {
             let number = *self.questions.borrow_and_update();
-            match self.read(connection).await {
-                Ok((reading, watcher)) => match self.held(reading) {
+            // Until its memory is accounted for. Never closed, and if it were, there would be no limit.
+            let turn = self.shared.reads.clone().acquire_owned().await;
+            let read =
+                self.read(connection).await.map(|(reading, watcher)| (self.held(reading), watcher));
+            drop(turn);
+            match read {
+                Ok((reading, watcher)) => match reading {
                     Some(reading) => {
                         self.publish(reading, number, connection);
                         self.until_fired(connection, watcher).await;
