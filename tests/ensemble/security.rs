@@ -53,7 +53,11 @@ impl Fort {
                  authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider\n\
                  {more}"
             ),
-            properties: vec![format!("java.security.auth.login.config={}", jaas.display())],
+            properties: vec![
+                format!("java.security.auth.login.config={}", jaas.display()),
+                // Newer servers refuse DIGEST-MD5 otherwise.
+                "zookeeper.fips-mode=false".into(),
+            ],
             ..Settings::default()
         };
         let mut servers = Servers::prepared(&settings);
