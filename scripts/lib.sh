@@ -54,6 +54,18 @@ want_kerberos() {
     compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || want libclang-dev /nowhere
 }
 
+# hide_paths: adds to the caller's c_flags and rust_flags what keeps the paths of this machine out of the binary.
+hide_paths() {
+    local remap
+    # Of several that fit, both compilers take the last.
+    for remap in "$(realpath -m "${CARGO_HOME:-${HOME:-}/.cargo}")=/cargo" "$PWD=/bellwether" \
+        "$(realpath -m "${CARGO_TARGET_DIR:-target}")=/bellwether/target" \
+        "$(rustc --print sysroot)/lib/rustlib/src/rust=/rustc/$(rustc -vV | sed -n 's/^commit-hash: //p')"; do
+        c_flags+=" -ffile-prefix-map=$remap"
+        rust_flags+=" --remap-path-prefix=$remap"
+    done
+}
+
 install_wanted() {
     ((${#wanted[@]} > 0)) || return 0
     type -P apt-get >/dev/null ||

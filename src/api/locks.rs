@@ -114,7 +114,7 @@ pub struct OwnLock {
 pub enum LockState {
     Held,
     Waiting,
-    /// A later version's, unknown to this one.
+    /// A state that only a later version knows.
     #[serde(other, skip_serializing)]
     Unknown,
 }

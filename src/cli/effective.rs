@@ -35,7 +35,7 @@ impl Effective {
         )
     }
 
-    /// Returns it as JSON, in one line, with what was warned of, and what came of trying the servers, if they were tried.
+    /// Returns it as one line of JSON, with the warnings, and with the outcome at each server if they were tried.
     pub fn json(&self, warnings: &[String], servers: Option<&[impl Serialize]>) -> String {
         let settings: Map<_, _> = self
             .values

@@ -163,22 +163,12 @@ impl Login {
             }
         }
     }
-}
 
-impl Login {
     pub fn scheme(&self) -> Scheme {
         match self {
             Self::Digest(_) => Scheme::Digest,
             Self::Sasl(_) => Scheme::Sasl,
             Self::Kerberos(_) => Scheme::Kerberos,
-        }
-    }
-
-    /// Returns where user and password come from, where there are such.
-    pub fn credentials(&self) -> Option<&CredentialsSource> {
-        match self {
-            Self::Digest(credentials) | Self::Sasl(credentials) => Some(credentials),
-            Self::Kerberos(_) => None,
         }
     }
 }

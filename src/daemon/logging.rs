@@ -3,7 +3,7 @@
 use super::log_line::InWords;
 use crate::config::LogFormat;
 use crate::process;
-use std::io::{self, IsTerminal};
+use std::io;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -26,8 +26,7 @@ pub(super) fn start(format: LogFormat, level: &str) -> Result<Level, String> {
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     match format {
         LogFormat::Text => {
-            let colours = io::stderr().is_terminal() && process::wants_colours();
-            registry.with(lines.fmt_fields(InWords).with_ansi(colours)).init();
+            registry.with(lines.fmt_fields(InWords).with_ansi(process::log_has_colours())).init();
         }
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
     }

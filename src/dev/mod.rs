@@ -19,7 +19,7 @@ use self::signals::DevSignals;
 use crate::{process, runtime};
 use anyhow::anyhow;
 use dev_server::{DevServer, ServerSettings};
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tracing::{Level, warn};
@@ -76,9 +76,7 @@ async fn live(options: &Options) -> anyhow::Result<()> {
 /// Runs the server alone.
 async fn serve(listen: SocketAddr, signals: &mut DevSignals) -> anyhow::Result<()> {
     let log = tracing_subscriber::fmt().with_writer(io::stderr);
-    log.with_max_level(Level::INFO)
-        .with_ansi(io::stderr().is_terminal() && process::wants_colours())
-        .init();
+    log.with_max_level(Level::INFO).with_ansi(process::log_has_colours()).init();
     let server = start_server(listen).await?;
     if let Some(warning) = warning(server.address()) {
         warn!("{warning}");

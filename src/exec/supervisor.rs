@@ -54,8 +54,8 @@ pub type Requests = mpsc::Receiver<MemberRequest>;
 /// The process that started this one may pass on a signal that this one also got itself. Within this time the second
 /// signal counts as the same, not as a demand to hurry.
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
-
-/// The time between two looks for the foreground, while the program is stopped for want of the terminal.
+/// The interval for checking whether this process is in the foreground, while the program is stopped for using the terminal
+/// in the background.
 const FOREGROUND_CHECK: Duration = Duration::from_millis(250);
 /// How long the guards have to finish what they have begun before the supervisor does it.
 const GUARDS_HAVE: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
@@ -213,7 +213,7 @@ struct Run {
     terminal: Option<ControllingTerminal>,
     /// The moment at which the command is killed unless it is continued, if it is stopped.
     kill_at: Option<Moment>,
-    /// Whether it is stopped for want of the terminal, so that it goes on once this process is in the foreground.
+    /// Whether it is stopped for using the terminal in the background, so that it goes on in the foreground.
     wants_terminal: bool,
     /// Whether this killed it, as it was stopped for too long.
     was_stopped_too_long: bool,

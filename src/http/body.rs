@@ -2,6 +2,7 @@
 
 use super::problem::ProblemResponse;
 use axum::Json;
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::StatusCode;
 use serde::de::value::MapAccessDeserializer;
@@ -53,7 +54,15 @@ pub(super) async fn object<T: DeserializeOwned>(
     })? {
         Ok(Json(Object(object))) => Ok(object),
         Err(error) => {
-            let why = in_words_of_json(&error.body_text());
+            let why = match &error {
+                JsonRejection::BytesRejection(_) => {
+                    format!("the body is longer than {MAX_BYTES} bytes")
+                }
+                JsonRejection::MissingJsonContentType(_) => {
+                    "the body is not said to be JSON: send content-type: application/json".into()
+                }
+                error => in_words_of_json(&error.body_text()),
+            };
             Err(ProblemResponse::bad_body(error.status(), format!("{why}: write {example}")))
         }
     }
@@ -68,12 +77,6 @@ fn in_words_of_json(error: &str) -> String {
             let why = error.strip_prefix("Failed to parse the request body as JSON: ")?;
             Some(format!("it is not JSON: {why}"))
         });
-    if error.starts_with("Failed to buffer the request body") {
-        return format!("the body is longer than {MAX_BYTES} bytes");
-    }
-    if error.starts_with("Expected request with") {
-        return "the body is not said to be JSON: send content-type: application/json".into();
-    }
     let words = [
         // Only a priority is one.
         ("expected u8", "expected a whole number from 0 to 100"),

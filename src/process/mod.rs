@@ -12,14 +12,16 @@ mod controlling_terminal;
 mod offspring;
 mod procfs;
 
-/// Tells whether the user wants colours at a terminal: see <https://no-color.org>.
-pub fn wants_colours() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|no_color| no_color.is_empty())
-}
-
 pub use children::{
     Child, is_alive, kill_with_all_left_to_us, left_to_us, reap, spare_those_left_to_us, spawn,
 };
 pub use command::{become_command, ourselves, started_by_us};
 pub use controlling_terminal::{ControllingTerminal, keep_writing_in_background};
 pub use offspring::{JobChange, Offspring, Reaped, is_all_gone, kill_children};
+use std::io::IsTerminal;
+
+/// Tells whether the log, on standard error, is to have colours: at a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
+pub fn log_has_colours() -> bool {
+    std::io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|no_color| no_color.is_empty())
+}

@@ -27,7 +27,7 @@ impl BreakLock {
             true => (format!("{path}?now=1"), COMMAND_TIMEOUT),
             false => {
                 remark(
-                    "until the lease of its holder is surely over, twice the session timeout; this goes on if it is interrupted",
+                    "waiting for twice the session timeout, until the lease of its holder is surely over; the sidecar goes on with it if this is interrupted",
                 );
                 (path, LONGEST_WAIT)
             }

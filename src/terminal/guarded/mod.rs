@@ -306,8 +306,8 @@ impl GuardedCommand {
         }
     }
 
-    /// Says that others have it, where that can be read. `is_known`: whether ZooKeeper has answered this process. `is_in_queue`:
-    /// whether the sidecar has said that there is a place in the queue.
+    /// Says that others have it, where that can be read. `is_known`: whether ZooKeeper has answered this process, for a command
+    /// without a sidecar. `is_in_queue`: whether the sidecar has said that there is a place in the queue.
     async fn not_in_time(&self, is_known: bool, is_in_queue: bool) -> ClientError {
         match &self.holder {
             HoldingProcess::Sidecar(sidecar) => {

@@ -45,7 +45,7 @@ impl Runner {
                 self.member.heartbeat()
             )
         });
-        // That of a session that has ended is no problem of the next.
+        // The timeout of a session that has ended says nothing of the next.
         let granted = link.granted.filter(|_| link.session.is_some());
         let session_file = self.kept.file.as_ref().and_then(|file| file.problem());
         [

@@ -35,7 +35,7 @@ use tracing::error;
 /// A name is watched for this long after the last request for it: clients come again.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
 
-/// The number of values that are read at the same time, each of up to a megabyte.
+/// How many values are read at the same time, each of up to a megabyte.
 const READS_MAX: usize = 4;
 
 /// How long a connection may take to come.
@@ -72,7 +72,7 @@ struct ConfigContext {
     sessions: CurrentSession,
     clock: Clock,
     budget: ByteBudget,
-    /// For turns to read: before it is read, nobody knows how much memory a value takes.
+    /// Limits the values that are read at the same time: how much memory one takes is known only afterwards.
     reads: Arc<Semaphore>,
     meter: Arc<ConfigMeter>,
     changes: ChangeCounter,

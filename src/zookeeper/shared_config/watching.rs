@@ -61,8 +61,8 @@ impl Watching {
     async fn watch_over(&mut self, connection: &Connection) {
         loop {
             let number = *self.questions.borrow_and_update();
-            // Until its memory is accounted for. Never closed, and if it were, there would be no limit.
-            let turn = self.shared.reads.clone().acquire_owned().await;
+            // Kept until the memory of what was read is accounted for.
+            let turn = self.shared.reads.acquire().await;
             let read =
                 self.read(connection).await.map(|(reading, watcher)| (self.held(reading), watcher));
             drop(turn);
