@@ -80,6 +80,21 @@ impl Issued {
 }
 
 /// Writes the text under another name and renames the file, so that no reader finds half of it.
+/// Returns the lines of `zoo.cfg` for a port with TLS, by `server.pem` and the CA in `server-ca.pem`.
+pub(crate) fn secure_client_port(directory: &Path, port: u16, client_auth: &str) -> String {
+    let place = directory.display();
+    format!(
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+         secureClientPort={port}\n\
+         secureClientPortAddress=127.0.0.1\n\
+         ssl.keyStore.location={place}/server.pem\n\
+         ssl.keyStore.type=PEM\n\
+         ssl.trustStore.location={place}/server-ca.pem\n\
+         ssl.trustStore.type=PEM\n\
+         ssl.clientAuth={client_auth}\n"
+    )
+}
+
 pub(crate) fn put(directory: &Path, name: &str, text: &str) -> PathBuf {
     let (path, new) = (directory.join(name), directory.join(format!("{name}.new")));
     fs::write(&new, text).expect("a file in a temporary directory");

@@ -1,6 +1,7 @@
 //! A server that lies: whatever it answers, no member ends, spins, grows or leads for longer than it asked for.
 
 use crate::{
+    frames::read_frame,
     group::{has_role, started_in_order},
     http::ok,
     member::{Member, SHORT_SESSION, Setup},
@@ -11,7 +12,7 @@ use crate::{
 use std::{
     collections::BTreeMap,
     fs,
-    io::{self, Read, Write},
+    io::{self, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
@@ -290,18 +291,13 @@ fn request(client: &mut TcpStream) -> io::Result<(i32, i32)> {
     Ok((number_at(&frame, 4), number_at(&frame, 8)))
 }
 
-/// Reads a frame, its length included. Who asks for the version instead is answered at great length.
+/// Reads a frame, its length included. A client that asks for the version instead is answered at great length.
 fn whole(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length)?;
-    if length == *b"srvr" {
+    let read = read_frame(stream);
+    if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidData) {
         stream.write_all("Zookeeper version: 99999999999.9.9".repeat(1_000_000).as_bytes())?;
-        return Err(io::ErrorKind::InvalidData.into());
     }
-    let mut frame = length.to_vec();
-    frame.resize(4 + u32::from_be_bytes(length) as usize, 0);
-    stream.read_exact(&mut frame[4..])?;
-    Ok(frame)
+    read
 }
 
 fn number_at(frame: &[u8], at: usize) -> i32 {

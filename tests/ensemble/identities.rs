@@ -20,6 +20,15 @@ use zookeeper::{Acl, Acls, AuthId, CreateMode, Error, Permission};
 pub(crate) const PASSWORD: &str = "correct-horse-battery";
 pub(crate) const WRONG_PASSWORD: &str = "staple-horse-battery";
 
+/// Writes the JAAS file of servers that know `app` by its password, and returns the property that names it.
+pub(crate) fn jaas(directory: &Path) -> String {
+    let text = format!(
+        "Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required \
+         user_app=\"{PASSWORD}\"; }};\n"
+    );
+    format!("java.security.auth.login.config={}", put(directory, "jaas.conf", &text).display())
+}
+
 #[test]
 fn a_client_of_another_identity_can_read_and_nothing_else() {
     let servers = Servers::standalone();

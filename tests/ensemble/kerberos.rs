@@ -1,7 +1,7 @@
 //! Logins by Kerberos, with a KDC of Debian's and servers that know nobody else.
 
 use crate::{
-    certificates::{Authority, put},
+    certificates::{Authority, put, secure_client_port},
     group::{agreed, agreed_after, has_role, ready, started_in_order},
     identities::all_of,
     member::{Member, Setup},
@@ -216,6 +216,18 @@ fn has_connection(member: &Member, connected: bool) -> Result<(), String> {
     }
 }
 
+/// Returns when all of these members have lost their connection, and have another.
+fn the_server_restarts(servers: &mut Servers, members: &[&Member]) {
+    servers.first().kill();
+    for member in members {
+        eventually("the member notices", || has_connection(member, false));
+    }
+    servers.first().start();
+    for member in members {
+        eventually("the member is back", || has_connection(member, true));
+    }
+}
+
 fn problem(member: &Member) -> String {
     member.status()["session"]["problem"].as_str().unwrap_or_default().to_owned()
 }
@@ -267,14 +279,7 @@ fn members_log_in_with_a_keytab_and_outlive_their_tickets() {
         if log.matches("renewed the Kerberos tickets").count() >= 3 { Ok(()) } else { Err(log) }
     });
     renewed.unwrap();
-    servers.first().kill();
-    [&first, &second].into_iter().for_each(|member| {
-        eventually("the member notices", || has_connection(member, false));
-    });
-    servers.first().start();
-    for member in [&first, &second] {
-        eventually("the member is back", || has_connection(member, true));
-    }
+    the_server_restarts(&mut servers, &[&first, &second]);
     assert_eq!(agreed([&first, &second]), leader, "the sessions were resumed");
     first.kill();
     assert_eq!(agreed_after(&leader, [&second]).id, "b");
@@ -288,14 +293,7 @@ fn a_kdc_that_is_away_costs_nothing_while_the_session_lives() {
     let [first, second] = started_in_order(&setup, ["a", "b"]);
     let leader = agreed([&first, &second]);
     let comes_back = |servers: &mut Servers| {
-        servers.first().kill();
-        [&first, &second].into_iter().for_each(|member| {
-            eventually("the member notices", || has_connection(member, false));
-        });
-        servers.first().start();
-        for member in [&first, &second] {
-            eventually("the member is back", || has_connection(member, true));
-        }
+        the_server_restarts(servers, &[&first, &second]);
         assert_eq!(agreed([&first, &second]), leader, "the sessions were resumed");
     };
 
@@ -424,10 +422,7 @@ fn the_default_credential_cache_is_anothers_to_renew() {
         now => Err(format!("{given}, {now}")),
     });
     fetched.unwrap();
-    servers.first().kill();
-    eventually("the member notices", || has_connection(&waiting, false));
-    servers.first().start();
-    eventually("the member is back", || has_connection(&waiting, true));
+    the_server_restarts(&mut servers, &[&waiting]);
     assert_eq!(agreed([&waiting]), leader);
 }
 
@@ -436,19 +431,11 @@ fn members_log_in_over_tls() {
     let kdc = Kdc::start();
     let authority = Authority::new("ours");
     put(kdc.home.path(), "server.pem", &authority.issue("zk", &["localhost"]).both());
-    let ca = put(kdc.home.path(), "ca.pem", &authority.pem());
+    let ca = put(kdc.home.path(), "server-ca.pem", &authority.pem());
     let [port] = free_ports();
-    let place = kdc.home.path().display();
     let more = format!(
-        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
-         secureClientPort={port}\n\
-         secureClientPortAddress=127.0.0.1\n\
-         ssl.keyStore.location={place}/server.pem\n\
-         ssl.keyStore.type=PEM\n\
-         ssl.trustStore.location={place}/ca.pem\n\
-         ssl.trustStore.type=PEM\n\
-         ssl.clientAuth=none\n\
-         ssl.enabledProtocols=TLSv1.2\n"
+        "{}ssl.enabledProtocols=TLSv1.2\n",
+        secure_client_port(kdc.home.path(), port, "none")
     );
     let _servers = kdc.server_with(&kdc.keytab("zookeeper/localhost"), &more);
     let setup = kdc

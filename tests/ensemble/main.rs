@@ -77,6 +77,7 @@ mod cgroup;
 mod contender;
 mod described;
 mod expire;
+mod frames;
 mod group;
 mod host;
 mod member;

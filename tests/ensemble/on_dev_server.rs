@@ -45,6 +45,7 @@ mod wakeups;
 // What they are made of.
 mod certificates;
 mod described;
+mod frames;
 mod group;
 mod host;
 mod member;

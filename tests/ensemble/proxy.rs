@@ -2,9 +2,9 @@
 //!
 //! ZooKeeper's protocol is frames behind their length; the first each way is the handshake.
 
-use crate::servers::Server;
+use crate::{frames::read_frame, servers::Server};
 use std::{
-    io::{self, Read, Write},
+    io::{self, Write},
     net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream},
     sync::{
         Arc, Condvar, Mutex, MutexGuard,
@@ -197,21 +197,6 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, judge: impl Fn(usize, &[u8]) 
     }
     // What one end does to the connection is done to the other.
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
-}
-
-/// The longest frame that is passed on, in bytes.
-const LONGEST: usize = 16 * 1024 * 1024;
-
-/// Reads a frame with its length before it.
-fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let mut frame = vec![0; 4];
-    stream.read_exact(&mut frame)?;
-    let length = number(&frame, 0).and_then(|length| usize::try_from(length).ok());
-    // Four-letter words are not passed on.
-    let length = length.filter(|length| *length <= LONGEST).ok_or(io::ErrorKind::InvalidData)?;
-    frame.resize(4 + length, 0);
-    stream.read_exact(&mut frame[4..])?;
-    Ok(frame)
 }
 
 /// Returns whether a request creates a ticket. It is its number, the operation's, and here the path after its length.

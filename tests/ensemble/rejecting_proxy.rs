@@ -1,9 +1,10 @@
 //! A proxy between a member and its server, which forwards all but the first request of each
 //! kind with an error: the server never sees it.
 
+use crate::frames::read_frame;
 use std::{
     collections::BTreeSet,
-    io::{self, Read, Write},
+    io::{self, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Condvar, Mutex},
     thread,
@@ -82,9 +83,9 @@ fn pass_requests(
     error: i32,
 ) -> io::Result<()> {
     // The first frame asks for a session, and has no header.
-    server.write_all(&frame(&mut client)?)?;
+    server.write_all(&read_frame(&mut client)?)?;
     loop {
-        let request = frame(&mut client)?;
+        let request = read_frame(&mut client)?;
         let kind = i32::from_be_bytes(four(&request, 8)?);
         let refused = left.lock().expect("no thread panics while holding it").remove(&kind);
         let mut pending = talk.pending.lock().expect("no thread panics while holding it");
@@ -107,9 +108,9 @@ fn pass_requests(
 fn pass_replies(mut server: TcpStream, mut client: TcpStream, talk: &Talk) -> io::Result<()> {
     const NOTIFICATION: i32 = -1;
     let _over = Over(talk);
-    client.write_all(&frame(&mut server)?)?;
+    client.write_all(&read_frame(&mut server)?)?;
     loop {
-        let reply = frame(&mut server)?;
+        let reply = read_frame(&mut server)?;
         let is_answer = i32::from_be_bytes(four(&reply, 4)?) != NOTIFICATION;
         // Under the lock, so that nothing is put between this reply and the next.
         let mut pending = talk.pending.lock().expect("no thread panics while holding it");
@@ -129,21 +130,6 @@ impl Drop for Over<'_> {
         }
         self.0.fewer.notify_all();
     }
-}
-
-/// One frame with its length in front.
-fn frame(stream: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length)?;
-    // Four-letter words are not passed on.
-    if length == *b"srvr" {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let size = usize::try_from(i32::from_be_bytes(length)).map_err(io::Error::other)?;
-    let mut frame = length.to_vec();
-    frame.resize(4 + size, 0);
-    stream.read_exact(&mut frame[4..])?;
-    Ok(frame)
 }
 
 fn four(frame: &[u8], at: usize) -> io::Result<[u8; 4]> {

@@ -1,10 +1,10 @@
 //! TLS, logins and what is left of secrets: right settings work everywhere, and wrong ones are named.
 
 use crate::{
-    certificates::{Authority, Issued, put},
+    certificates::{Authority, Issued, put, secure_client_port},
     described::questions,
     group::{agreed, agreed_after, has_role, ready, settled, started_in_order},
-    identities::{PASSWORD, WRONG_PASSWORD, all_of, with_digest},
+    identities::{PASSWORD, WRONG_PASSWORD, all_of, jaas, with_digest},
     member::{Member, Setup},
     observer::{Observer, Znode},
     program::Program,
@@ -33,28 +33,16 @@ impl Fort {
         let [secure_port] = free_ports();
         put(home.path(), "server.pem", &server.both());
         put(home.path(), "server-ca.pem", &authority.pem());
-        let jaas = format!(
-            "Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required \
-             user_app=\"{PASSWORD}\"; }};\n"
-        );
-        let jaas = put(home.path(), "jaas.conf", &jaas);
-        let place = home.path().display();
         let settings = Settings {
             more: format!(
-                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
-                 secureClientPort={secure_port}\n\
-                 secureClientPortAddress=127.0.0.1\n\
-                 ssl.keyStore.location={place}/server.pem\n\
-                 ssl.keyStore.type=PEM\n\
-                 ssl.trustStore.location={place}/server-ca.pem\n\
-                 ssl.trustStore.type=PEM\n\
-                 ssl.clientAuth={client_auth}\n\
+                "{}\
                  authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
                  authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider\n\
-                 {more}"
+                 {more}",
+                secure_client_port(home.path(), secure_port, client_auth)
             ),
             properties: vec![
-                format!("java.security.auth.login.config={}", jaas.display()),
+                jaas(home.path()),
                 // Newer servers refuse DIGEST-MD5 otherwise.
                 "zookeeper.fips-mode=false".into(),
             ],

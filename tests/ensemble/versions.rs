@@ -2,7 +2,7 @@
 
 use crate::{
     certificates::put,
-    identities::PASSWORD,
+    identities::{PASSWORD, jaas},
     member::Setup,
     servers::{Servers, Settings},
     wait::eventually,
@@ -53,10 +53,7 @@ fn a_server_that_is_too_old_is_named_once() {
 #[test]
 fn a_server_in_fips_mode_is_named_as_the_cause_of_a_refused_login() {
     let home = TempDir::with_prefix("bellwether-versions-").expect("a temporary directory");
-    let jaas = format!(
-        "Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required user_app=\"{PASSWORD}\"; }};\n"
-    );
-    let jaas = put(home.path(), "jaas.conf", &jaas);
+    let jaas = jaas(home.path());
     let login = put(home.path(), "login", &format!("app:{PASSWORD}\n")).display().to_string();
     let start = |fips: bool| {
         one_of(Settings {
@@ -64,10 +61,7 @@ fn a_server_in_fips_mode_is_named_as_the_cause_of_a_refused_login() {
             more: "sessionRequireClientSASLAuth=true\n\
                    authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n"
                 .into(),
-            properties: vec![
-                format!("java.security.auth.login.config={}", jaas.display()),
-                format!("zookeeper.fips-mode={fips}"),
-            ],
+            properties: vec![jaas.clone(), format!("zookeeper.fips-mode={fips}")],
             ..Settings::default()
         })
     };
