@@ -3,6 +3,7 @@
 //! They keep nothing: a test whose server comes back with its data needs a real one, and cannot be written here.
 
 use crate::ports;
+pub(crate) use dev_server::Keeper;
 use dev_server::{DevServer, Knobs};
 use std::{
     io,
@@ -21,7 +22,7 @@ pub(crate) use crate::ports::free_ports;
 /// That of the real servers.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
 
-/// How a server is to be set up, by default as a real one of the tests.
+/// How a server is to be set up, by default as a real one of the tests, or like ClickHouse Keeper where `TEST_KEEPER` is set.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) tick: Duration,
@@ -29,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) max_session_timeout: Duration,
     /// How often a server looks for containers that are empty.
     pub(crate) container_check: Duration,
+    /// Behave like ClickHouse Keeper.
+    pub(crate) keeper: Option<Keeper>,
 }
 
 impl Default for Settings {
@@ -38,6 +41,7 @@ impl Default for Settings {
             min_session_timeout: 2 * TICK,
             max_session_timeout: Duration::from_secs(20),
             container_check: Duration::from_secs(60),
+            keeper: std::env::var_os("TEST_KEEPER").map(|_| Keeper::default()),
         }
     }
 }
@@ -135,6 +139,7 @@ impl Server {
             max_connections_per_address: 0,
             extended_types: false,
             container_check_interval: self.settings.container_check,
+            keeper: self.settings.keeper,
             ..dev_server::ServerSettings::default()
         };
         let (stop, stopped) = oneshot::channel::<()>();

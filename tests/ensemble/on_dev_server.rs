@@ -19,6 +19,7 @@ mod hostile;
 mod hostile_server;
 mod http;
 mod identities;
+mod keeper;
 mod labels;
 mod leaving;
 mod listeners;

@@ -11,6 +11,9 @@ use std::net::{IpAddr, SocketAddr};
 /// The version that is answered, which tools hold against what they need.
 const VERSION: &str = "3.8.0-bellwether-dev-server, built on an unknown day";
 
+/// The version that is answered in the manner of ClickHouse Keeper.
+const KEEPER_VERSION: &str = "v25.3.1.1-bellwether-dev-server";
+
 /// A four-letter word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdminCommand {
@@ -63,6 +66,9 @@ pub(crate) fn answer(
     now: Now,
     server: &ServerHandle,
 ) -> String {
+    if state.limits.keeper.is_some_and(|keeper| keeper.refuses_words) {
+        return String::new();
+    }
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _written = match word {
@@ -103,7 +109,10 @@ fn conf(text: &mut String, state: &ServerState, server: &ServerHandle) -> std::f
 }
 
 fn srvr(text: &mut String, state: &ServerState, with_clients: bool) -> std::fmt::Result {
-    writeln!(text, "Zookeeper version: {VERSION}")?;
+    match state.limits.keeper {
+        None => writeln!(text, "Zookeeper version: {VERSION}")?,
+        Some(_) => writeln!(text, "ClickHouse Keeper version: {KEEPER_VERSION}")?,
+    }
     if with_clients {
         writeln!(text, "Clients:")?;
         for connection in state.connections.values() {

@@ -16,6 +16,7 @@ pub fn feed(bytes: &[u8]) {
         min_timeout_ms: 4000,
         max_timeout_ms: 40_000,
         extended_types: true,
+        keeper: None,
     };
     let mut state = ServerState::new(limits, [7; 16], 1);
     let mut rest = bytes;

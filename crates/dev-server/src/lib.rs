@@ -26,6 +26,9 @@
 //! - The four-letter words conf, cons, dump, envi, isro, mntr, ruok, srvr, stat, wchc, wchp and wchs.
 //! - [`Knobs`] with which tests inject faults.
 //!
+//! With [`ServerSettings::keeper`] it behaves like ClickHouse Keeper instead, in what matters to clients that hold leases.
+//! That mode follows Keeper's source, and was never compared with a running Keeper.
+//!
 //! # How it differs from a real server
 //!
 //! - Nothing is stored on disk. After a restart it begins with zxid 1, and refuses clients that have seen later ones, as a
@@ -94,4 +97,4 @@ mod wire;
 pub use fuzz::feed;
 pub use knobs::Knobs;
 pub use server::DevServer;
-pub use settings::ServerSettings;
+pub use settings::{Keeper, ServerSettings};

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_rustls::rustls::ServerConfig;
 
+/// `min_session_timeout_ms` of Keeper.
+const KEEPER_MIN_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The settings of a server, by default those of ZooKeeper 3.8 on a free port of this machine.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
@@ -27,6 +30,19 @@ pub struct ServerSettings {
     pub container_check_interval: Duration,
     /// `secureClientPort`: with this, connections are TLS, and no others are taken.
     pub tls: Option<Arc<ServerConfig>>,
+    /// Behave like ClickHouse Keeper instead of ZooKeeper, where that differs.
+    pub keeper: Option<Keeper>,
+}
+
+/// How a server behaves like ClickHouse Keeper, by Keeper's source: a session that loses its connection is never restored (the
+/// client is given a new one and not told), operations that it does not know close the connection, and sessions last at
+/// least 10 s unless [`ServerSettings::min_session_timeout`] says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keeper {
+    /// Close the connection at a createContainer, as older versions do. Newer ones answer BadArguments.
+    pub closes_at_containers: bool,
+    /// Answer no four-letter word, as where none is on the whitelist.
+    pub refuses_words: bool,
 }
 
 impl Default for ServerSettings {
@@ -41,6 +57,7 @@ impl Default for ServerSettings {
             extended_types: true,
             container_check_interval: Duration::from_secs(60),
             tls: None,
+            keeper: None,
         }
     }
 }
@@ -48,13 +65,15 @@ impl Default for ServerSettings {
 impl ServerSettings {
     pub(crate) fn limits(&self) -> ServerLimits {
         let tick = self.tick.clamp(Duration::from_millis(1), Duration::from_secs(24 * 3600));
-        let min = self.min_session_timeout.unwrap_or(tick * 2);
-        let max = self.max_session_timeout.unwrap_or(tick * 20);
+        let usual_min = if self.keeper.is_some() { KEEPER_MIN_TIMEOUT } else { tick * 2 };
+        let min = self.min_session_timeout.unwrap_or(usual_min);
+        let max = self.max_session_timeout.unwrap_or(tick * 20).max(min);
         ServerLimits {
             tick_ms: u64::try_from(tick.as_millis()).unwrap_or(1),
             min_timeout_ms: timeout_ms(min),
             max_timeout_ms: timeout_ms(max),
             extended_types: self.extended_types,
+            keeper: self.keeper,
         }
     }
 }

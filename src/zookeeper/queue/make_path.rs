@@ -5,6 +5,7 @@ use super::context::{Context, RETRY_DELAY};
 use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::{CreateMode, Error};
 use recipes::ForeignClient;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tracing::info;
 
@@ -33,7 +34,10 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) -> Res
             Some(ForeignClient::CuratorLatch | ForeignClient::CuratorSelector) => true,
             Some(ForeignClient::Kazoo | ForeignClient::ZookeeperRecipe) => false,
         };
-        let is_container = is_container && connection.has_containers().await;
+        let unanswered = &context.reports.container_unanswered;
+        let is_container = is_container
+            && !unanswered.load(Ordering::Relaxed)
+            && connection.has_containers().await;
         let mode = if is_container { &container } else { &persistent };
         let mut made = connection.request(connection.client.create(path, b"", mode)).await;
         if is_container && matches!(made, Err(Error::Unimplemented | Error::BadArguments(_))) {
@@ -47,6 +51,7 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) -> Res
                 return Err(DELAY);
             }
             Err(error) => {
+                unanswered.fetch_or(is_container, Ordering::Relaxed);
                 context.set_problem(format!("cannot create {path}: {error}"));
                 return Err(DELAY);
             }

@@ -43,6 +43,7 @@ use crate::znode_names::ZnodeNames;
 use ::zookeeper::Error;
 use recipes::{FencingToken, Moment, Sequence, Ticket};
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -75,6 +76,9 @@ pub(crate) struct Reports {
     pub(crate) meter: Arc<Meter>,
     /// The last warning about the path's ACL, in whichever session.
     pub(crate) acl_warning: Arc<Mutex<Option<String>>>,
+    /// Whether a connection was lost while a container was being created, in whichever session. Servers other than ZooKeeper
+    /// may close it at a request that they do not know.
+    pub(crate) container_unanswered: Arc<AtomicBool>,
 }
 
 /// Events of a queue, and of the own place in it.

@@ -116,7 +116,12 @@ impl Runner {
         Self {
             credentials: Credentials::of(&settings.zookeeper),
             link,
-            reports: Reports { link: link_in, meter: publisher.meter.clone(), acl_warning },
+            reports: Reports {
+                link: link_in,
+                meter: publisher.meter.clone(),
+                acl_warning,
+                container_unanswered: Arc::default(),
+            },
             session: None,
             unclosed: None,
             kept,

@@ -56,7 +56,8 @@ impl ServerState {
         let Some(connection) = self.connections.get_mut(&from) else { return Ok(()) };
         connection.traffic.received += 1;
         connection.timeout_ms = timeout_ms;
-        let session = if request.session == 0 {
+        // Keeper restores no session. The one before lives until its timeout.
+        let session = if request.session == 0 || self.limits.keeper.is_some() {
             self.zxid = self.next_zxid();
             Some(self.sessions.create(milliseconds(timeout_ms), now.elapsed_ms))
         } else {

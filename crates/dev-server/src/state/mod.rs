@@ -16,6 +16,7 @@ pub(crate) use connect::ConnectRefusal;
 use crate::acl::{self, AclEntry, Id};
 use crate::error::ErrorCode;
 use crate::sessions::Sessions;
+use crate::settings::Keeper;
 use crate::tree::Tree;
 use crate::watches::{ConnectionId, EventKind, Watches};
 use crate::wire::reply::{self, Reply};
@@ -38,6 +39,7 @@ pub(crate) struct ServerLimits {
     pub(crate) min_timeout_ms: i32,
     pub(crate) max_timeout_ms: i32,
     pub(crate) extended_types: bool,
+    pub(crate) keeper: Option<Keeper>,
 }
 
 /// Something to do to a connection.

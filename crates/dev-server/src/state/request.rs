@@ -7,7 +7,7 @@ use crate::error::ErrorCode;
 use crate::watches::ConnectionId;
 use crate::wire::opcode;
 use crate::wire::reply::{self, Reply};
-use crate::wire::request::{AuthPacket, Header, Request};
+use crate::wire::request::{AuthPacket, Create, CreateKind, Header, Request, WriteRequest};
 use crate::wire::{Malformed, Reader};
 
 /// The xid of each ping's answer, whatever the ping's own was.
@@ -34,6 +34,10 @@ impl ServerState {
         let header = Header::decode(&mut reader)?;
         match header.kind {
             opcode::AUTH => return self.authenticate(from, header, &mut reader),
+            kind if self.closes_at(kind) => {
+                self.close(from);
+                return Ok(());
+            }
             opcode::SASL => {
                 // A real server without SASL also accepts the token without looking at it.
                 self.send(from, reply::answer(header.xid, 0, &Ok(Reply::NoToken)));
@@ -69,6 +73,20 @@ impl ServerState {
         Ok(())
     }
 
+    /// Returns whether Keeper closes the connection at an operation of this kind, without an answer.
+    fn closes_at(&self, kind: i32) -> bool {
+        let Some(keeper) = self.limits.keeper else { return false };
+        match kind {
+            opcode::CREATE_CONTAINER => keeper.closes_at_containers,
+            opcode::SASL
+            | opcode::WHO_AM_I
+            | opcode::GET_EPHEMERALS
+            | opcode::GET_ALL_CHILDREN_NUMBER
+            | opcode::CREATE_TTL => true,
+            _ => false,
+        }
+    }
+
     fn handle(
         &mut self,
         now: Now,
@@ -95,6 +113,9 @@ impl ServerState {
                 self.zxid = self.next_zxid();
                 Err(ErrorCode::ReconfigDisabled)
             }
+            Request::Write(WriteRequest::Create(Create {
+                kind: CreateKind::Container, ..
+            })) if self.limits.keeper.is_some() => Err(ErrorCode::BadArguments),
             Request::Write(write) => self.write(now, from, write),
             Request::Multi(parts) => self.multi(now, from, parts),
             Request::Read(read) => self.read(from, read),

@@ -45,6 +45,7 @@ impl Bench {
             min_timeout_ms: 4000,
             max_timeout_ms: 40_000,
             extended_types: true,
+            keeper: None,
         };
         let now = Now { wall_ms: 1_000_000, elapsed_ms: 0 };
         Self { state: ServerState::new(limits, [7; 16], now.wall_ms), now, connections: 0 }
