@@ -33,7 +33,7 @@ pub use self::hook::{
 };
 pub use self::kept::{SyncedFileConfig, SyncedFileKeys};
 pub use self::parse::{host_and_port, labels_as_text, listen, on_this_machine, span};
-pub use self::pod::{PodEnvironment, PodLabel, is_namespace};
+pub use self::pod::{KubernetesHook, KubernetesTarget, PodEnvironment, is_namespace};
 pub use self::profile::fits;
 pub use self::servers::Servers;
 pub use self::setting::{DefaultValue, Flag, Row, Scope, Setting, ValueKind};
@@ -219,7 +219,8 @@ impl Config {
             || self.hooks.iter().any(|hook| {
                 matches!(
                     &hook.action,
-                    HookAction::Post(Webhook { secret_file: Some(_), .. }) | HookAction::Label(_)
+                    HookAction::Post(Webhook { secret_file: Some(_), .. })
+                        | HookAction::Kubernetes(_)
                 )
             })
             || self.kept.iter().any(|kept| {

@@ -27,10 +27,11 @@ fn bellwether(args: &[&str]) -> Command {
 }
 
 /// What Kubernetes and the downward API say.
-const POD: [(&str, &str); 3] = [
+const POD: [(&str, &str); 4] = [
     ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
     ("KUBERNETES_SERVICE_PORT", "443"),
     ("POD_NAME", "shop-0"),
+    ("POD_IP", "10.0.0.7"),
 ];
 
 fn ran(command: &mut Command) -> (i32, String) {
@@ -193,6 +194,7 @@ fn what_is_commented_out_in_the_sample_parses_too() {
         "mode",
         "unknown",
         "pod_label",
+        "endpoint_slice",
         "service_account",
         "name",
         "then",
@@ -209,7 +211,7 @@ fn what_is_commented_out_in_the_sample_parses_too() {
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains("version=1.4,zone=a"), "{printed}");
     let hooks: Vec<_> = printed.lines().filter(|line| line.starts_with("hook[")).collect();
-    assert_eq!(hooks.len(), 5, "{printed}");
+    assert_eq!(hooks.len(), 6, "{printed}");
     assert!(printed.contains("limits.json as file /run/app/limits.json"), "{printed}");
     // What is written there is the default.
     let (on, path) = ("on = [\"leader-lost\"]\n", "url = \"http://127.0.0.1:8080/leadership\"\n");

@@ -178,7 +178,8 @@ fn pod() -> PodEnvironment {
         std::env::var(name).unwrap_or_default()
     }
     let host = variable("KUBERNETES_SERVICE_HOST");
-    PodEnvironment { host, port: variable("KUBERNETES_SERVICE_PORT"), name: host_name() }
+    let port = variable("KUBERNETES_SERVICE_PORT");
+    PodEnvironment { host, port, name: host_name(), ip: variable("POD_IP") }
 }
 
 fn host_name() -> String {

@@ -9,7 +9,7 @@ mod keys;
 pub use self::files::{can_use_files, no_directory, replaceable, secret};
 pub use self::keys::HookKeys;
 pub(super) use self::keys::{absolute, place};
-use super::pod::PodLabel;
+use super::pod::{KubernetesHook, KubernetesTarget};
 use recipes::election::ChangeKind;
 use std::fmt;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub enum HookAction {
     Post(Webhook),
     Signal { signal: Signal, pid_file: PathBuf },
     Keep { file: PathBuf, mode: u32, unknown: WhenUnknown },
-    Label(PodLabel),
+    Kubernetes(KubernetesHook),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,10 @@ impl HookAction {
             Self::Post(_) => "url",
             Self::Signal { .. } => "signal",
             Self::Keep { .. } => "file",
-            Self::Label(_) => "pod_label",
+            Self::Kubernetes(hook) => match hook.target {
+                KubernetesTarget::PodLabel { .. } => "pod_label",
+                KubernetesTarget::EndpointSlice { .. } => "endpoint_slice",
+            },
         }
     }
 }
@@ -138,7 +141,10 @@ impl fmt::Display for HookAction {
                 write!(f, "{} to {}", signal.name(), pid_file.display())
             }
             Self::Keep { file, .. } => write!(f, "file {}", file.display()),
-            Self::Label(PodLabel { key, .. }) => write!(f, "pod label {key}"),
+            Self::Kubernetes(hook) => match &hook.target {
+                KubernetesTarget::PodLabel { key, .. } => write!(f, "pod label {key}"),
+                KubernetesTarget::EndpointSlice { name, .. } => write!(f, "EndpointSlice {name}"),
+            },
         }
     }
 }
@@ -169,8 +175,14 @@ impl fmt::Display for HookConfig {
                     f.write_str(", removed when no leader is known")?;
                 }
             }
-            HookAction::Label(PodLabel { pod, account, timeout, .. }) => {
-                write!(f, " of {pod}, timeout {timeout:?}, with {}", account.display())?;
+            HookAction::Kubernetes(KubernetesHook { target, account, timeout, .. }) => {
+                match target {
+                    KubernetesTarget::PodLabel { pod, .. } => write!(f, " of {pod}")?,
+                    KubernetesTarget::EndpointSlice { address, .. } => {
+                        write!(f, " with {address}")?
+                    }
+                }
+                write!(f, ", timeout {timeout:?}, with {}", account.display())?;
             }
         }
         let on: Vec<_> = self.on().map(ChangeKind::name).collect();

@@ -83,7 +83,7 @@ mod tests {
 
     fn parsed(text: &str) -> Result<Vec<String>, String> {
         let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-        let pod = PodEnvironment { host: String::new(), port: String::new(), name: String::new() };
+        let pod = PodEnvironment::default();
         let kept = SyncedFileConfig::all(&file.config, &pod)?;
         Ok(kept.iter().map(ToString::to_string).collect())
     }

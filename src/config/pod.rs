@@ -1,6 +1,7 @@
-//! The label that shows whether a pod leads, and how Kubernetes' API is reached from there.
+//! What a hook changes through Kubernetes' API, and how the API is reached from a pod.
 
 use super::error::ValueError;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,12 +15,13 @@ pub struct PodEnvironment {
     pub port: String,
     /// The pod's name.
     pub name: String,
+    /// The pod's address.
+    pub ip: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodLabel {
-    pub key: String,
-    pub pod: String,
+pub struct KubernetesHook {
+    pub target: KubernetesTarget,
     /// As in an URL: an address of version 6 is in brackets.
     pub host: String,
     pub port: u16,
@@ -28,44 +30,86 @@ pub struct PodLabel {
     pub timeout: Duration,
 }
 
-impl PodLabel {
-    pub(super) fn new(
+/// The object that a hook changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KubernetesTarget {
+    /// The label with this key of the own pod.
+    PodLabel { key: String, pod: String },
+    /// The one endpoint of an EndpointSlice: this address of the own pod while it leads.
+    EndpointSlice { name: String, address: IpAddr },
+}
+
+impl KubernetesHook {
+    /// Returns a hook that sets the label with this key.
+    pub(super) fn pod_label(
         key: &str,
         written: &PodEnvironment,
         account: PathBuf,
         timeout: Duration,
     ) -> Result<Self, ValueError> {
         check_key(key)?;
-        // If something is missing here, the pod is at fault and not the key.
-        Self::of_pod(key, written, account, timeout).map_err(ValueError::hiding_value)
+        let target = || {
+            let pod = &written.name;
+            if !is_subdomain(pod) {
+                return Err(ValueError::new(format!("needs the pod's name, and {pod:?} is none"))
+                    .remedy("set POD_NAME by the downward API (metadata.name)"));
+            }
+            Ok(KubernetesTarget::PodLabel { key: key.into(), pod: pod.clone() })
+        };
+        Self::new(target, written, account, timeout)
     }
 
-    fn of_pod(
-        key: &str,
+    /// Returns a hook that writes this pod's address into the EndpointSlice of this name.
+    pub(super) fn endpoint_slice(
+        name: &str,
         written: &PodEnvironment,
         account: PathBuf,
         timeout: Duration,
     ) -> Result<Self, ValueError> {
-        if written.host.is_empty() || written.port.is_empty() {
-            return Err(ValueError::new(
-                "is only for a pod in Kubernetes, which sets KUBERNETES_SERVICE_HOST and \
-                 KUBERNETES_SERVICE_PORT",
-            )
-            .remedy("leave it out elsewhere"));
+        if !is_subdomain(name) {
+            return Err(ValueError::new("must be the name of an EndpointSlice")
+                .remedy("write such as \"example-leader\""));
         }
-        let Some(port) = written.port.parse().ok().filter(|port| *port != 0) else {
-            return Err(ValueError::new("needs a port")
-                .remedy(format!("KUBERNETES_SERVICE_PORT is {:?}", written.port)));
+        let target = || {
+            let ip = &written.ip;
+            let address = ip.parse().map_err(|_| {
+                ValueError::new(format!("needs the pod's address, and {ip:?} is none"))
+                    .remedy("set POD_IP by the downward API (status.podIP)")
+            })?;
+            Ok(KubernetesTarget::EndpointSlice { name: name.into(), address })
         };
-        let pod = &written.name;
-        if !is_subdomain(pod) {
-            return Err(ValueError::new(format!("needs the pod's name, and {pod:?} is none"))
-                .remedy("set POD_NAME by the downward API (metadata.name)"));
-        }
-        let bare = written.host.trim_start_matches('[').trim_end_matches(']');
-        let host = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
-        Ok(Self { key: key.into(), pod: pod.clone(), host, port, account, timeout })
+        Self::new(target, written, account, timeout)
     }
+
+    /// If something is missing here, the pod is at fault and not the value of the key.
+    fn new(
+        target: impl FnOnce() -> Result<KubernetesTarget, ValueError>,
+        written: &PodEnvironment,
+        account: PathBuf,
+        timeout: Duration,
+    ) -> Result<Self, ValueError> {
+        let (host, port) = api_server(written).map_err(ValueError::hiding_value)?;
+        let target = target().map_err(ValueError::hiding_value)?;
+        Ok(Self { target, host, port, account, timeout })
+    }
+}
+
+/// Returns the address of the API server.
+fn api_server(written: &PodEnvironment) -> Result<(String, u16), ValueError> {
+    if written.host.is_empty() || written.port.is_empty() {
+        return Err(ValueError::new(
+            "is only for a pod in Kubernetes, which sets KUBERNETES_SERVICE_HOST and \
+             KUBERNETES_SERVICE_PORT",
+        )
+        .remedy("leave it out elsewhere"));
+    }
+    let Some(port) = written.port.parse().ok().filter(|port| *port != 0) else {
+        return Err(ValueError::new("needs a port")
+            .remedy(format!("KUBERNETES_SERVICE_PORT is {:?}", written.port)));
+    };
+    let bare = written.host.trim_start_matches('[').trim_end_matches(']');
+    let host = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
+    Ok((host, port))
 }
 
 /// Checks a label's key as Kubernetes does.
@@ -114,10 +158,35 @@ pub fn is_namespace(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn label(key: &str, host: &str, port: &str, name: &str) -> Result<PodLabel, String> {
-        let written = PodEnvironment { host: host.into(), port: port.into(), name: name.into() };
-        let label = PodLabel::new(key, &written, ACCOUNT.into(), Duration::from_secs(5));
+    fn pod(host: &str, port: &str, name: &str) -> PodEnvironment {
+        let ip = "10.0.0.7".into();
+        PodEnvironment { host: host.into(), port: port.into(), name: name.into(), ip }
+    }
+
+    fn label(key: &str, host: &str, port: &str, name: &str) -> Result<KubernetesHook, String> {
+        let written = pod(host, port, name);
+        let timeout = Duration::from_secs(5);
+        let label = KubernetesHook::pod_label(key, &written, ACCOUNT.into(), timeout);
         label.map_err(|flaw| flaw.at("pod_label", key).to_string())
+    }
+
+    #[test]
+    fn a_slice_has_a_name_and_the_pod_an_address() {
+        let slice = |name: &str, ip: &str| {
+            let written = PodEnvironment { ip: ip.into(), ..pod("10.0.0.1", "443", "app-0") };
+            let timeout = Duration::from_secs(5);
+            KubernetesHook::endpoint_slice(name, &written, ACCOUNT.into(), timeout)
+                .map_err(|flaw| flaw.at("endpoint_slice", name).to_string())
+        };
+        slice("example-leader", "10.0.0.7").unwrap();
+        slice("example-leader", "fd00::7").unwrap();
+        for name in ["", "Example", "a/b", "a?b"] {
+            let error = slice(name, "10.0.0.7").unwrap_err();
+            assert!(error.starts_with(&format!("endpoint_slice = {name:?} must")), "{error}");
+        }
+        for ip in ["", "10.0.0.7:80"] {
+            assert!(slice("a", ip).unwrap_err().contains("set POD_IP"));
+        }
     }
 
     #[test]

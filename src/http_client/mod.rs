@@ -27,8 +27,8 @@ pub async fn ask(host: &str, port: u16, request: Request<Full<Bytes>>) -> Result
     if status.is_success() { Ok(()) } else { Err(format!("the answer is {status}")) }
 }
 
-/// The same by TLS, with a server whose certificate an authority in this file has signed. Returns
-/// also what the answer says if it is not 2xx, or nothing if it says too much.
+/// The same by TLS, with a server whose certificate an authority in this file has signed. Returns the status and the body,
+/// which is empty if it is too long.
 ///
 /// # Errors
 /// The reason for a missing answer, for people; contains nothing of the request.
@@ -41,10 +41,10 @@ pub async fn ask_securely(
     let tls = TlsClient::trusting(ca, host)?;
     let stream = connect(host, port).await.map_err(unconnected)?;
     let connection = HttpConnection(Box::new(tls.over(stream).await?));
-    connection.exchange(request, LONGEST_COMPLAINT).await
+    connection.exchange(request, LONGEST_BODY).await
 }
 
-const LONGEST_COMPLAINT: usize = 64 * 1024;
+const LONGEST_BODY: usize = 64 * 1024;
 
 /// A connection for one request, by TLS or without: behind a pointer, so that HTTP is in the binary once.
 pub struct HttpConnection(Box<dyn ByteStream>);
@@ -107,7 +107,7 @@ impl HttpConnection {
         sender.send_request(request).await
     }
 
-    /// Sends the request, and reads at most `most` bytes of the body of a refusal. Dropping the future stops sending.
+    /// Sends the request, and reads the body if it has at most `most` bytes. Dropping the future stops sending.
     async fn exchange(
         self,
         request: Request<Full<Bytes>>,
@@ -118,7 +118,7 @@ impl HttpConnection {
         let answer = async {
             let answer = sender.send_request(request).await.map_err(no_answer)?;
             let status = answer.status();
-            if status.is_success() || most == 0 {
+            if most == 0 {
                 return Ok((status, Bytes::new()));
             }
             let said = Limited::new(answer.into_body(), most).collect().await;

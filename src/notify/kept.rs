@@ -207,7 +207,7 @@ impl FileSync {
                 process::send(*signal, pid_file).map_err(HookError::Failed)
             }
             HookAction::Post(post) => self.post(post, index, version).await,
-            HookAction::Keep { .. } | HookAction::Label(_) => {
+            HookAction::Keep { .. } | HookAction::Kubernetes(_) => {
                 unreachable!("the configuration has none of these here")
             }
         }

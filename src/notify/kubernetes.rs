@@ -1,80 +1,236 @@
-//! Keeps a label of this pod that says whether it leads, through Kubernetes' API.
+//! Keeps a label of this pod, or an EndpointSlice, up to date with who leads, through Kubernetes' API.
 
-use crate::config::{PodLabel, is_namespace, token_in};
+use crate::config::{KubernetesHook, KubernetesTarget, is_namespace, token_in};
 use crate::files::{self, Size};
 use crate::http_client;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use recipes::election::View;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// The label is set again after this long, whatever was answered: an earlier request that was given up may have
-/// reached the server all the same, and later than the next one; and other clients may write labels too.
+/// The object is looked at again after this long, whatever was answered: an earlier request that was given up may have
+/// reached the server all the same, and later than the next one; and other clients may write it too.
 pub(super) const REFRESH: Duration = Duration::from_secs(30);
 
 const LEADER: &str = "leader";
 const FOLLOWER: &str = "follower";
 
-/// Tells whether a Service may send clients to this pod.
-pub(super) fn tells_leader(view: &View) -> bool {
-    matches!(view, View::This(_))
+/// The annotation of an EndpointSlice with the fencing token of the leader that wrote it last.
+const TOKEN_ANNOTATION: &str = "bellwether.io/fencing-token";
+
+/// How often an EndpointSlice is read again that another client changes at the same time.
+const CONFLICTS_MAX: u32 = 3;
+
+/// Whether the object needs to be written again when `written` becomes `now`.
+pub(super) fn has_changed(hook: &KubernetesHook, written: &View, now: &View) -> bool {
+    match hook.target {
+        KubernetesTarget::PodLabel { .. } => {
+            written.own_term().is_some() != now.own_term().is_some()
+        }
+        KubernetesTarget::EndpointSlice { .. } => written.own_term() != now.own_term(),
+    }
 }
 
-/// Sets it, or says in one line why not and how to mend that.
-pub(super) async fn set(label: &PodLabel, leads: bool) -> Result<(), String> {
-    let PodLabel { key, pod, host, port, account, .. } = label;
-    // All three are read each time, as Kubernetes replaces them while the process runs.
-    let token = in_account(account, "token", |text| token_in(text).map(<[u8]>::to_vec))?;
-    let namespace = in_account(account, "namespace", |text| {
-        let name = str::from_utf8(text).ok()?.trim_ascii();
-        is_namespace(name).then(|| name.to_owned())
-    })?;
-    let value = if leads { LEADER } else { FOLLOWER };
-    let body = json!({ "metadata": { "labels": { (key): value } } }).to_string();
+/// Brings the object up to date, or returns in one line why it could not, and how to mend that.
+pub(super) async fn set(hook: &KubernetesHook, view: &View) -> Result<(), String> {
+    match &hook.target {
+        KubernetesTarget::PodLabel { key, pod } => {
+            let value = if view.own_term().is_some() { LEADER } else { FOLLOWER };
+            set_label(&Api::read(hook)?, key, pod, value).await
+        }
+        KubernetesTarget::EndpointSlice { name, address } => match view.own_term() {
+            Some(token) => set_endpoint(&Api::read(hook)?, name, *address, token.0).await,
+            // The next leader writes its own address there.
+            None => Ok(()),
+        },
+    }
+}
+
+async fn set_label(api: &Api<'_>, key: &str, pod: &str, value: &str) -> Result<(), String> {
+    let namespace = &api.namespace;
     let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}?fieldManager=bellwether");
-    let mut shown = HeaderValue::from_bytes(&[b"Bearer ", &token[..]].concat())
-        .map_err(|_| format!("{}/token holds no token", account.display()))?;
-    shown.set_sensitive(true);
-    let request = Request::patch(path)
-        .header(HOST, format!("{host}:{port}"))
-        .header(AUTHORIZATION, shown)
-        .header(ACCEPT, "application/json")
-        .header(CONTENT_TYPE, "application/merge-patch+json")
-        .header(USER_AGENT, concat!("bellwether/", env!("CARGO_PKG_VERSION")))
-        .body(Full::new(Bytes::from(body)))
-        .map_err(|error| error.to_string())?;
-    let answer = http_client::ask_securely(host, *port, &account.join("ca.crt"), request).await;
-    let (status, body) = answer.map_err(|why| format!("the API server at {host}:{port}: {why}"))?;
+    let body = json!({ "metadata": { "labels": { (key): value } } });
+    let (status, answer) = api.request(Method::PATCH, &path, Some(&body)).await?;
     if status.is_success() {
         return Ok(());
     }
-    let why = complaint(&body, &token).map_or_else(String::new, |why| format!(" ({why})"));
     let place = format!("pod {pod} in the namespace {namespace}");
-    Err(match status {
-        StatusCode::UNAUTHORIZED => format!(
-            "the API server does not accept the token in {}/token{why}: is it of this cluster, and \
-             is it renewed?",
-            account.display()
-        ),
-        StatusCode::FORBIDDEN => format!(
-            "the API server forbids it{why}: give this pod's service account a Role with \
-             apiGroups: [\"\"], resources: [pods], verbs: [patch] in the namespace {namespace}"
-        ),
-        StatusCode::NOT_FOUND => format!(
-            "the API server knows no {place}{why}: set POD_NAME by the downward API (metadata.name)"
-        ),
-        other => format!("the API server answers {other} for {place}{why}"),
-    })
+    let right = "apiGroups: [\"\"], resources: [pods], verbs: [patch]";
+    let remedy = "set POD_NAME by the downward API (metadata.name)";
+    Err(api.refusal(status, &answer, &place, right, remedy))
+}
+
+/// Writes the address into the EndpointSlice, unless a later leader has written there.
+///
+/// The patch is for the version that was read: so it fails where another leader has written since, and no old leader writes
+/// after a newer one, however late its request arrives.
+async fn set_endpoint(
+    api: &Api<'_>,
+    name: &str,
+    address: IpAddr,
+    token: u64,
+) -> Result<(), String> {
+    let namespace = &api.namespace;
+    let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{name}");
+    let patch_path = format!("{path}?fieldManager=bellwether");
+    let place = format!("EndpointSlice {name} in the namespace {namespace}");
+    let right = format!(
+        "apiGroups: [discovery.k8s.io], resources: [endpointslices], resourceNames: [{name}], verbs: [get, patch]"
+    );
+    let remedy = "create it, with the label kubernetes.io/service-name: SERVICE";
+    for _ in 0..CONFLICTS_MAX {
+        let (status, answer) = api.request(Method::GET, &path, None).await?;
+        if !status.is_success() {
+            return Err(api.refusal(status, &answer, &place, &right, remedy));
+        }
+        let slice: EndpointSlice = serde_json::from_slice(&answer)
+            .map_err(|error| format!("the API server's answer for {place}: {error}"))?;
+        let written = slice.token();
+        if written.is_some_and(|written| written > token) {
+            return Err(format!(
+                "{place} was written by a later leader, or for another election: its annotation {TOKEN_ANNOTATION} is \
+                 {}, and this leader's token {token}. Delete the annotation if ZooKeeper's data are new",
+                written.unwrap_or_default()
+            ));
+        }
+        let address = address.to_string();
+        if written == Some(token) && slice.addresses().eq([&address]) {
+            return Ok(());
+        }
+        let body = json!({
+            "metadata": {
+                "resourceVersion": slice.metadata.resource_version,
+                "annotations": { (TOKEN_ANNOTATION): token.to_string() },
+            },
+            "endpoints": [{ "addresses": [address], "conditions": { "ready": true } }],
+        });
+        let (status, answer) = api.request(Method::PATCH, &patch_path, Some(&body)).await?;
+        match status {
+            StatusCode::CONFLICT => {}
+            status if status.is_success() => return Ok(()),
+            status => return Err(api.refusal(status, &answer, &place, &right, remedy)),
+        }
+    }
+    Err(format!("{place} is changed by others all the time"))
+}
+
+/// The parts of an EndpointSlice that are looked at.
+#[derive(Deserialize)]
+struct EndpointSlice {
+    metadata: Metadata,
+    #[serde(default)]
+    endpoints: Option<Vec<Endpoint>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    resource_version: String,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Endpoint {
+    addresses: Vec<String>,
+}
+
+impl EndpointSlice {
+    fn token(&self) -> Option<u64> {
+        self.metadata.annotations.get(TOKEN_ANNOTATION)?.parse().ok()
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = &String> {
+        self.endpoints.iter().flatten().flat_map(|endpoint| &endpoint.addresses)
+    }
+}
+
+/// Kubernetes' API, with what the service account says now: Kubernetes replaces its files while the process runs.
+struct Api<'a> {
+    hook: &'a KubernetesHook,
+    namespace: String,
+    token: Vec<u8>,
+}
+
+impl<'a> Api<'a> {
+    fn read(hook: &'a KubernetesHook) -> Result<Self, String> {
+        let account = &hook.account;
+        let token = in_account(account, "token", |text| token_in(text).map(<[u8]>::to_vec))?;
+        let namespace = in_account(account, "namespace", |text| {
+            let name = str::from_utf8(text).ok()?.trim_ascii();
+            is_namespace(name).then(|| name.to_owned())
+        })?;
+        Ok(Self { hook, namespace, token })
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        patch: Option<&Value>,
+    ) -> Result<(StatusCode, Bytes), String> {
+        let KubernetesHook { host, port, account, .. } = self.hook;
+        let mut shown = HeaderValue::from_bytes(&[b"Bearer ", &self.token[..]].concat())
+            .map_err(|_| format!("{}/token holds no token", account.display()))?;
+        shown.set_sensitive(true);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, format!("{host}:{port}"))
+            .header(AUTHORIZATION, shown)
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, concat!("bellwether/", env!("CARGO_PKG_VERSION")));
+        if patch.is_some() {
+            request = request.header(CONTENT_TYPE, "application/merge-patch+json");
+        }
+        let body = patch.map(Value::to_string).unwrap_or_default();
+        let request =
+            request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())?;
+        let answer = http_client::ask_securely(host, *port, &account.join("ca.crt"), request).await;
+        answer.map_err(|why| format!("the API server at {host}:{port}: {why}"))
+    }
+
+    /// Says what the API server refused, why, and how to mend it: which right is needed, or what to do where there is no such
+    /// object.
+    fn refusal(
+        &self,
+        status: StatusCode,
+        answer: &[u8],
+        place: &str,
+        right: &str,
+        if_missing: &str,
+    ) -> String {
+        let why =
+            complaint(answer, &self.token).map_or_else(String::new, |why| format!(" ({why})"));
+        match status {
+            StatusCode::UNAUTHORIZED => format!(
+                "the API server does not accept the token in {}/token{why}: is it of this cluster, and \
+                 is it renewed?",
+                self.hook.account.display()
+            ),
+            StatusCode::FORBIDDEN => format!(
+                "the API server forbids it{why}: give this pod's service account a Role with {right} in \
+                 the namespace {}",
+                self.namespace
+            ),
+            StatusCode::NOT_FOUND => {
+                format!("the API server knows no {place}{why}: {if_missing}")
+            }
+            other => format!("the API server answers {other} for {place}{why}"),
+        }
+    }
 }
 
 /// Says why there may have been no answer within this time.
-pub(super) fn unanswered(label: &PodLabel, limit: Duration) -> String {
-    let PodLabel { host, port, .. } = label;
+pub(super) fn unanswered(hook: &KubernetesHook, limit: Duration) -> String {
+    let KubernetesHook { host, port, .. } = hook;
     format!(
         "no answer of the API server at {host}:{port} within {limit:?}: may this pod reach it \
          (NetworkPolicy)?"

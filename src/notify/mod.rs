@@ -8,7 +8,7 @@
 mod command;
 mod file;
 mod kept;
-mod label;
+mod kubernetes;
 mod message;
 mod post;
 mod process;

@@ -2,7 +2,7 @@
 
 use super::file::{self, WriteLock};
 use super::message::{self, HookNames, Message};
-use super::{HookError, StopReason, command, label, post, process};
+use super::{HookError, StopReason, command, kubernetes, post, process};
 use crate::clock::{Alarm, Clock, KernelTime};
 use crate::config::{HookAction, HookConfig, Webhook, WhenUnknown};
 use crate::process::reap;
@@ -193,7 +193,7 @@ impl HookRunner {
             HookAction::Signal { signal, pid_file } => {
                 process::send(signal, &pid_file).map_err(HookError::Failed)
             }
-            action @ (HookAction::Keep { .. } | HookAction::Label(_)) => {
+            action @ (HookAction::Keep { .. } | HookAction::Kubernetes(_)) => {
                 self.write(n, action, &message.view, message.index).await
             }
         };
@@ -272,8 +272,8 @@ impl HookRunner {
         let state = &mut self.hook_states[n];
         let now = self.watch.clock.now();
         (state.written, state.again) = match (&done, &action) {
-            (Ok(()), HookAction::Label(_)) => {
-                (Some(view), Some((now.after(label::REFRESH), Duration::ZERO)))
+            (Ok(()), HookAction::Kubernetes(_)) => {
+                (Some(view), Some((now.after(kubernetes::REFRESH), Duration::ZERO)))
             }
             (Ok(()), _) => (Some(view), None),
             (Err(_), _) => {
@@ -308,16 +308,16 @@ impl HookRunner {
                     .await
                     .map_err(HookError::Failed)
             }
-            HookAction::Label(label) => {
-                let leads = label::tells_leader(view);
-                let reason =
-                    self.watch.stopped_or_outdated(view.own_term(), label.timeout, |now| {
-                        label::tells_leader(now) != leads
-                    });
+            HookAction::Kubernetes(hook) => {
+                let reason = self.watch.stopped_or_outdated(view.own_term(), hook.timeout, |now| {
+                    kubernetes::has_changed(&hook, view, now)
+                });
                 tokio::select! {
-                    done = label::set(&label, leads) => done.map_err(HookError::Failed),
+                    done = kubernetes::set(&hook, view) => done.map_err(HookError::Failed),
                     reason = reason => Err(match reason {
-                        StopReason::TimedOut(limit) => HookError::Failed(label::unanswered(&label, limit)),
+                        StopReason::TimedOut(limit) => {
+                            HookError::Failed(kubernetes::unanswered(&hook, limit))
+                        }
                         StopReason::LostLeadership | StopReason::Overtaken | StopReason::Leaving => reason.into(),
                     }),
                 }
@@ -399,7 +399,7 @@ impl HookState {
 /// Returns whether a file or label written for the one view is right for the other.
 fn has_same_content(action: &HookAction, written: &View, now: &View) -> bool {
     match action {
-        HookAction::Label(_) => label::tells_leader(written) == label::tells_leader(now),
+        HookAction::Kubernetes(hook) => !kubernetes::has_changed(hook, written, now),
         HookAction::Keep { .. }
         | HookAction::Run { .. }
         | HookAction::Post(_)

@@ -1,8 +1,9 @@
-//! The label of a pod, as a Service selects by it: set through a fake API server that checks each call.
+//! The label of a pod, as a Service selects by it, and an EndpointSlice with the leader's address: both written through a fake
+//! API server that checks each call.
 
 use crate::{
     certificates::{Authority, Issued, put},
-    group::{agreed, has_role, leader_of, started_in_order},
+    group::{agreed, agreed_after, has_role, leader_of, started_in_order},
     member::{Member, Setup},
     servers::Servers,
     wait::{LIMIT, eventually, within},
@@ -24,6 +25,7 @@ use tokio_rustls::rustls::{
 };
 
 const KEY: &str = "bellwether.io/role";
+const TOKEN_ANNOTATION: &str = "bellwether.io/fencing-token";
 const TOKEN: &str = "header.payload-one.signature";
 const NEXT_TOKEN: &str = "header.payload-two.signature";
 
@@ -42,10 +44,21 @@ struct State {
     mood: Mood,
     /// The labels of each pod.
     pods: BTreeMap<String, BTreeMap<String, String>>,
+    /// The EndpointSlice `leader`, and how often it has been written.
+    slice: Slice,
     /// All calls, also those that were refused.
     asked: Vec<(String, Value)>,
     /// The calls that no member should have made.
     wrong: Vec<String>,
+}
+
+#[derive(Clone, Default)]
+struct Slice {
+    version: u64,
+    token: Option<String>,
+    endpoints: Value,
+    /// Another client writes it between the next reading and the write that follows.
+    interferes: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -71,6 +84,7 @@ impl ApiServer {
             token: TOKEN.to_owned(),
             mood: Mood::Serves,
             pods: pods.iter().map(|&pod| (pod.to_owned(), BTreeMap::new())).collect(),
+            slice: Slice { version: 7, ..Slice::default() },
             asked: vec![],
             wrong: vec![],
         };
@@ -170,6 +184,21 @@ fn serve(config: Arc<ServerConfig>, visitor: TcpStream, state: &Mutex<State>) {
     let mut state = state.lock().expect("no thread panics while holding it");
     let mood = state.mood;
     state.asked.push((first.clone(), body.clone()));
+    if mood == Mood::Serves
+        && first.contains(" /apis/discovery.k8s.io/v1/namespaces/shop/endpointslices/")
+    {
+        let authorized = header("authorization") == format!("Bearer {}", state.token);
+        let (status, answer) = if authorized {
+            state.slice.answer(&first, header("content-type"), &body)
+        } else {
+            (401, json!({ "message": "Unauthorized" }))
+        };
+        if status == 400 {
+            state.wrong.push(format!("{first} {body}"));
+        }
+        drop(state);
+        return respond(&mut reader, status, &answer);
+    }
     let pod = first
         .strip_prefix("PATCH /api/v1/namespaces/shop/pods/")
         .and_then(|rest| rest.strip_suffix("?fieldManager=bellwether HTTP/1.1"));
@@ -215,12 +244,55 @@ fn serve(config: Arc<ServerConfig>, visitor: TcpStream, state: &Mutex<State>) {
     };
     drop(state);
     let said = json!({ "kind": "Status", "apiVersion": "v1", "code": status, "message": message });
-    let said = said.to_string();
-    let answer = format!("HTTP/1.1 {status} So\r\ncontent-length: {}\r\n\r\n{said}", said.len());
+    respond(&mut reader, status, &said);
+}
+
+fn respond(
+    reader: &mut BufReader<StreamOwned<ServerConnection, TcpStream>>,
+    status: u16,
+    body: &Value,
+) {
+    let body = body.to_string();
+    let answer = format!("HTTP/1.1 {status} So\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let _hung_up = reader.get_mut().write_all(answer.as_bytes());
     let _hung_up = reader.get_mut().flush();
     // Waits until the client has read the answer.
     let _ = reader.read(&mut [0]);
+}
+
+impl Slice {
+    /// Answers as Kubernetes does: a patch of another version than the present one is a conflict.
+    fn answer(&mut self, request: &str, content_type: &str, body: &Value) -> (u16, Value) {
+        let path = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices/leader";
+        let annotations: BTreeMap<&str, &String> =
+            self.token.iter().map(|token| (TOKEN_ANNOTATION, token)).collect();
+        if request == format!("GET {path} HTTP/1.1") {
+            let answer = json!({
+                "kind": "EndpointSlice",
+                "metadata": { "resourceVersion": self.version.to_string(), "annotations": annotations },
+                "addressType": "IPv4",
+                "endpoints": self.endpoints,
+            });
+            if std::mem::take(&mut self.interferes) {
+                self.version += 1;
+            }
+            return (200, answer);
+        }
+        if request != format!("PATCH {path}?fieldManager=bellwether HTTP/1.1")
+            || content_type != "application/merge-patch+json"
+        {
+            let status = if request.contains("/leader") { 400 } else { 404 };
+            return (status, json!({ "message": "endpointslices \"other\" not found" }));
+        }
+        let metadata = &body["metadata"];
+        if metadata["resourceVersion"] != self.version.to_string() {
+            return (409, json!({ "message": "the object has been modified" }));
+        }
+        self.version += 1;
+        self.token = metadata["annotations"][TOKEN_ANNOTATION].as_str().map(str::to_owned);
+        self.endpoints = body["endpoints"].clone();
+        (200, json!({}))
+    }
 }
 
 /// Returns how a hook's last run failed.
@@ -413,4 +485,56 @@ fn a_label_that_others_have_changed_is_set_again() {
     });
     assert_eq!(said(&member), before, "and not worth a line: {}", member.log());
     api.is_content(&[&member]);
+}
+
+/// A member whose pod has this address, and the hook for the slice `leader`.
+fn with_slice(api: &ApiServer, servers: &Servers, pod: &str, ip: &str) -> Member {
+    let account = api.home.path().join("account");
+    let hook = format!("[[hook]]\nendpoint_slice = \"leader\"\nservice_account = {account:?}\n");
+    let setup = api.setup(Setup::of(servers), pod, &[hook]).environment("POD_IP", ip);
+    let [member] = started_in_order(&setup, [pod]);
+    member
+}
+
+#[track_caller]
+fn slice_has(api: &ApiServer, address: &str, token: u64) {
+    eventually("the slice has the leader's address", || {
+        let slice = api.state().slice.clone();
+        let endpoints = json!([{ "addresses": [address], "conditions": { "ready": true } }]);
+        let is_right = slice.endpoints == endpoints && slice.token == Some(token.to_string());
+        if is_right { Ok(()) } else { Err(format!("{:?} {}", slice.token, slice.endpoints)) }
+    });
+}
+
+#[test]
+fn an_endpoint_slice_has_the_address_of_the_leader_and_its_token() {
+    let servers = Servers::standalone();
+    let api = ApiServer::start(&[]);
+    api.state().slice.interferes = true;
+    let a = with_slice(&api, &servers, "app-0", "10.0.0.7");
+    let b = with_slice(&api, &servers, "app-1", "10.0.0.8");
+    let first = agreed([&a, &b]);
+    slice_has(&api, "10.0.0.7", first.token);
+
+    assert_eq!(a.post("/resign").status, 202);
+    let second = agreed_after(&first, [&a, &b]);
+    slice_has(&api, "10.0.0.8", second.token);
+    api.is_content(&[&a, &b]);
+}
+
+#[test]
+fn an_endpoint_slice_that_a_later_leader_wrote_is_left_alone_and_that_is_reported() {
+    let servers = Servers::standalone();
+    let api = ApiServer::start(&[]);
+    let later = u64::MAX.to_string();
+    api.state().slice.token = Some(later.clone());
+    let a = with_slice(&api, &servers, "app-0", "10.0.0.7");
+    let said = failure(&a, 0);
+    assert!(said.contains("was written by a later leader"), "{said}");
+    assert!(said.contains(&later), "{said}");
+    assert_eq!(api.state().slice.token, Some(later));
+
+    // As an operator does it after ZooKeeper's data were lost.
+    api.state().slice.token = None;
+    slice_has(&api, "10.0.0.7", agreed([&a]).token);
 }

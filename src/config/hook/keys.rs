@@ -3,7 +3,7 @@
 use super::{HookAction, HookConfig, Signal, Webhook, WhenUnknown};
 use crate::config::error::{ConfigError, ValueError};
 use crate::config::parse::{duration, host_and_port, mode, one_of};
-use crate::config::pod::{self, PodLabel};
+use crate::config::pod::{self, KubernetesHook};
 use recipes::election::ChangeKind;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,7 @@ pub struct HookKeys {
     pub signal: Option<String>,
     pub file: Option<String>,
     pub pod_label: Option<String>,
+    pub endpoint_slice: Option<String>,
     pub timeout: Option<String>,
     pub retries: Option<u32>,
     pub secret_file: Option<String>,
@@ -56,9 +57,9 @@ impl HookConfig {
             {
                 return Err(ConfigError::new("on", "is missing").remedy(CHANGES));
             }
-            // A label that is set at some changes only would be wrong after the others.
-            HookAction::Label(_) if on.is_some() => {
-                let problem = "is not for a pod_label, which is kept true";
+            // What is set at some changes only would be wrong after the others.
+            HookAction::Kubernetes(_) if on.is_some() => {
+                let problem = format!("is not for {}, which is kept up to date", action.key());
                 return Err(ConfigError::new("on", problem).remedy("leave it out"));
             }
             _ => {}
@@ -78,6 +79,7 @@ impl HookKeys {
         }
         if self.file.is_none()
             && self.pod_label.is_none()
+            && self.endpoint_slice.is_none()
             && [self.command.is_some(), self.url.is_some(), self.signal.is_some()]
                 .iter()
                 .filter(|is_written| **is_written)
@@ -91,13 +93,24 @@ impl HookKeys {
     }
 
     fn action(&self, pod: &pod::PodEnvironment) -> Result<HookAction, ConfigError> {
-        let action = match (&self.command, &self.url, &self.signal, &self.file, &self.pod_label) {
-            (Some(command), None, None, None, None) => {
+        let kinds = [
+            self.command.is_some(),
+            self.url.is_some(),
+            self.signal.is_some(),
+            self.file.is_some(),
+            self.pod_label.is_some(),
+            self.endpoint_slice.is_some(),
+        ];
+        if kinds.iter().filter(|is_written| **is_written).count() > 1 {
+            return Err(not_one_kind());
+        }
+        let action = match (&self.command, &self.url, &self.signal, &self.file) {
+            (Some(command), ..) => {
                 check_command(command).map_err(|flaw| flaw.of("command"))?;
                 HookAction::Run { command: command.clone(), timeout: self.timeout()? }
             }
-            (None, Some(url), None, None, None) => HookAction::Post(self.post(url)?),
-            (None, None, Some(signal), None, None) => {
+            (_, Some(url), ..) => HookAction::Post(self.post(url)?),
+            (_, _, Some(signal), _) => {
                 let signal = Signal::named(signal).map_err(|flaw| flaw.at("signal", signal))?;
                 let Some(pid_file) = &self.pid_file else {
                     let remedy =
@@ -106,36 +119,40 @@ impl HookKeys {
                 };
                 HookAction::Signal { signal, pid_file: absolute("pid_file", pid_file)? }
             }
-            (None, None, None, Some(file), None) => HookAction::Keep {
+            (_, _, _, Some(file)) => HookAction::Keep {
                 file: absolute("file", file)?,
                 mode: self.mode()?,
                 unknown: self.unknown()?,
             },
-            (None, None, None, None, Some(key)) => {
-                let account = self.service_account.as_deref().unwrap_or(pod::ACCOUNT);
-                let account = absolute("service_account", account)?;
-                let label = PodLabel::new(key, pod, account, self.timeout()?);
-                HookAction::Label(label.map_err(|flaw| flaw.at("pod_label", key))?)
-            }
-            _ => {
-                let problem = "must have exactly one of command, url, signal, file and pod_label";
-                return Err(ConfigError::new("", problem).remedy("write a [[hook]] for each"));
-            }
+            _ => HookAction::Kubernetes(self.kubernetes(pod)?),
         };
         self.check_kind(action.key())?;
         Ok(action)
     }
 
+    fn kubernetes(&self, pod: &pod::PodEnvironment) -> Result<KubernetesHook, ConfigError> {
+        let account = self.service_account.as_deref().unwrap_or(pod::ACCOUNT);
+        let account = absolute("service_account", account)?;
+        let timeout = self.timeout()?;
+        match (&self.pod_label, &self.endpoint_slice) {
+            (Some(key), _) => KubernetesHook::pod_label(key, pod, account, timeout)
+                .map_err(|flaw| flaw.at("pod_label", key)),
+            (_, Some(name)) => KubernetesHook::endpoint_slice(name, pod, account, timeout)
+                .map_err(|flaw| flaw.at("endpoint_slice", name)),
+            (None, None) => Err(not_one_kind()),
+        }
+    }
+
     /// Checks that no key is written that is for another kind of hook.
     fn check_kind(&self, kind: &str) -> Result<(), ConfigError> {
         let written: [(&str, bool, &[&str]); 7] = [
-            ("timeout", self.timeout.is_some(), &["command", "url", "pod_label"]),
+            ("timeout", self.timeout.is_some(), &["command", "url", "pod_label", "endpoint_slice"]),
             ("retries", self.retries.is_some(), &["url"]),
             ("secret_file", self.secret_file.is_some(), &["url"]),
             ("pid_file", self.pid_file.is_some(), &["signal"]),
             ("mode", self.mode.is_some(), &["file"]),
             ("unknown", self.unknown.is_some(), &["file"]),
-            ("service_account", self.service_account.is_some(), &["pod_label"]),
+            ("service_account", self.service_account.is_some(), &["pod_label", "endpoint_slice"]),
         ];
         for (key, is_written, kinds) in written {
             if is_written && !kinds.contains(&kind) {
@@ -263,6 +280,12 @@ impl Signal {
     }
 }
 
+fn not_one_kind() -> ConfigError {
+    let problem =
+        "must have exactly one of command, url, signal, file, pod_label and endpoint_slice";
+    ConfigError::new("", problem).remedy("write a [[hook]] for each")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,6 +297,7 @@ mod tests {
             host: "fd00::1".into(),
             port: "443".into(),
             name: "app-0".into(),
+            ip: "10.0.0.7".into(),
         };
         Ok(HookConfig::all(&file.hook, &pod)?)
     }
@@ -347,7 +371,7 @@ mod tests {
             ("file = \"/a\"\nurls = 1", "unknown field"),
             ("pod_label = \"a b\"", "hook[1].pod_label = \"a b\" must"),
             ("pod_label = \"a\"\nfile = \"/a\"", "hook[1] must have exactly one"),
-            ("pod_label = \"a\"\non = [\"leader-lost\"]", "hook[1].on is not for a pod_label"),
+            ("pod_label = \"a\"\non = [\"leader-lost\"]", "hook[1].on is not for pod_label"),
             ("pod_label = \"a\"\nservice_account = \"x\"", "hook[1].service_account = "),
             ("file = \"/a\"\nservice_account = \"/x\"", "hook[1].service_account is only for"),
         ] {
