@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Works only while the sidecar beside it leads. Needs curl and jq. BELLWETHER is the sidecar's URL.
-url=${BELLWETHER:-http://127.0.0.1:4040}
+# Works only while the sidecar beside it leads. Needs curl and jq. BELLWETHER_URL is the sidecar's.
+url=${BELLWETHER_URL:-http://127.0.0.1:4040}
 work() { echo "working with token $1"; sleep 1; }
 
 # Without a leader the answer is 503, which has the index too.

@@ -1,4 +1,5 @@
-//! Counts what makes code harder to read, and allows no more of it than there is. Lower a limit whenever the count falls.
+//! Counts what makes code harder to read, and allows no more of it than there is; lower a limit whenever the count falls. And the
+//! documents: each is in the summary, and their links lead somewhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -129,4 +130,109 @@ fn sources() -> Vec<PathBuf> {
     }
     assert!(files.len() > 100, "the sources were not found");
     files
+}
+
+/// Pages in the summary, by which `scripts/site` makes the site; and the links between them, which GitHub follows too.
+#[test]
+fn every_page_is_in_the_summary_and_every_link_leads_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = pages(root);
+    let docs = root.join("docs");
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).expect("the summary is readable");
+    let listed: Vec<PathBuf> =
+        links(&summary).iter().map(|link| normal(&docs.join(link))).collect();
+    let mut flaws = vec![];
+    for page in &pages {
+        let times = listed.iter().filter(|listed| *listed == page).count();
+        if times != 1 && !page.ends_with("docs/SUMMARY.md") {
+            flaws.push(format!("{} is {times} times in docs/SUMMARY.md", page.display()));
+        }
+        let text = fs::read_to_string(page).expect("a page is readable");
+        for link in links(&text) {
+            if link.contains("://") {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let directory = page.parent().expect("a page is in a directory");
+            let target = if path.is_empty() { page.clone() } else { normal(&directory.join(path)) };
+            let has_anchor = || {
+                let text = fs::read_to_string(&target).unwrap_or_default();
+                anchors(&text).iter().any(|found| found == anchor)
+            };
+            if !target.exists() || (!anchor.is_empty() && !has_anchor()) {
+                flaws.push(format!("{}: {link} leads nowhere", page.display()));
+            }
+        }
+    }
+    assert!(flaws.is_empty(), "{}", flaws.join("\n"));
+}
+
+/// Returns all documents of the project, in the directories that may have any.
+fn pages(root: &Path) -> Vec<PathBuf> {
+    let directories = [
+        "",
+        "docs",
+        "docs/reference",
+        "examples",
+        "deploy",
+        "fuzz",
+        "benches",
+        "patches/zookeeper-client",
+    ];
+    let files = directories.iter().flat_map(|directory| {
+        fs::read_dir(root.join(directory)).expect("a directory of documents is readable")
+    });
+    let paths = files.map(|entry| normal(&entry.expect("an entry is readable").path()));
+    let pages: Vec<_> =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
+    assert!(pages.len() > 20, "the documents were not found");
+    pages
+}
+
+/// Returns the targets of a page's links: of `[text](target)`, outside of code.
+fn links(text: &str) -> Vec<String> {
+    let mut found = vec![];
+    for prose in prose(text) {
+        // Of what is between backticks every second piece is code, which has no links.
+        let without_code: String = prose.split('`').step_by(2).collect();
+        let targets = without_code.split("](").skip(1);
+        found.extend(targets.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())));
+    }
+    found
+}
+
+/// Returns the anchors that GitHub and mdbook make of a page's headings.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = prose(text).into_iter().filter(|line| line.starts_with('#'));
+    headings
+        .map(|line| {
+            let title = line.trim_start_matches('#').trim().to_lowercase();
+            let kept = title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+            kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+        })
+        .collect()
+}
+
+/// Returns the lines that are in no block of code.
+fn prose(text: &str) -> Vec<&str> {
+    let mut is_code = false;
+    text.lines()
+        .filter(|line| {
+            let is_fence = line.trim_start().starts_with("```");
+            is_code ^= is_fence;
+            !is_code && !is_fence
+        })
+        .collect()
+}
+
+/// Returns a path without `..` in it.
+fn normal(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut path, part| {
+        if part.as_os_str() == ".." {
+            path.pop();
+        } else {
+            path.push(part);
+        }
+        path
+    })
 }

@@ -136,19 +136,30 @@ fn the_shell_example_works_only_while_its_member_leads() {
 
 #[test]
 fn the_python_example_works_only_while_its_member_leads() {
-    follow(|_| vec!["python3".to_owned(), example("worker.py")]);
+    follow(|_| vec!["python3".to_owned(), example("bellwether.py")]);
 }
 
 #[test]
 fn the_node_example_works_only_while_its_member_leads() {
-    follow(|_| vec!["node".to_owned(), example("worker.mjs")]);
+    follow(|_| vec!["node".to_owned(), example("bellwether.mjs")]);
+}
+
+#[test]
+fn the_java_example_works_only_while_its_member_leads() {
+    follow(|home| {
+        let classes = home.display().to_string();
+        let compiled =
+            Command::new("javac").args(["-d", &classes, &example("Bellwether.java")]).status();
+        assert!(compiled.is_ok_and(|status| status.success()), "javac compiles the example");
+        vec!["java".to_owned(), "-cp".to_owned(), classes, "Bellwether".to_owned()]
+    });
 }
 
 #[test]
 fn the_go_example_works_only_while_its_member_leads() {
     follow(|home| {
         let program = home.join("worker").display().to_string();
-        let source = example("worker.go");
+        let source = example("bellwether.go");
         let compiled = Command::new("gccgo").args(["-Wall", "-o", &program, &source]).status();
         assert!(compiled.is_ok_and(|status| status.success()), "gccgo compiles the example");
         vec![program]
@@ -166,7 +177,7 @@ fn follow(prepare: impl FnOnce(&Path) -> Vec<String>) {
     let mut members = started_in_order(&setup, IDS);
     let mut programs = members.each_ref().map(|member| {
         let url = format!("http://127.0.0.1:{}", member.port());
-        Program::start(&member.id, command.iter().map(|word| &**word), &[("BELLWETHER", &url)])
+        Program::start(&member.id, command.iter().map(|word| &**word), &[("BELLWETHER_URL", &url)])
     });
 
     let first = agreed(&members);

@@ -1,5 +1,5 @@
 //! Races known from other elections on ZooKeeper, as far as only real servers can show them.
-//! `docs/races.md` lists all of them.
+//! `docs/reference/races.md` lists all of them.
 
 use crate::{
     expire::expire,

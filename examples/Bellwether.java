@@ -1,0 +1,371 @@
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.LongConsumer;
+
+/**
+ * A client of the sidecar in one file, to copy: Java 17 or newer on Linux, without a dependency.
+ *
+ * <pre>{@code
+ * var sidecar = new Bellwether();                  // http://127.0.0.1:4040, or BELLWETHER_URL
+ * sidecar.leader();                                // who leads, as {id=..., address=...}, or null
+ * sidecar.follow(token -> start(), () -> stop());  // called when this member begins and ceases to lead
+ * sidecar.isLeader();                              // right before each side effect
+ * sidecar.token();                                 // the fencing token; 0 while this member does not lead
+ * try (var lock = sidecar.lock("migrate", Duration.ofSeconds(5))) {
+ *     lock.isHeld();                               // right before each side effect; lock.token()
+ * }
+ * }</pre>
+ *
+ * Run it to see it at work: {@code java Bellwether.java} works while its member leads, {@code java Bellwether.java lock NAME}
+ * while it holds a lock.
+ */
+public final class Bellwether {
+    private static final System.Logger LOG = System.getLogger("bellwether");
+
+    private final HttpClient http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
+    private final String url;
+    private final String[] commandHeader;
+    private volatile Lease lease;
+
+    public Bellwether() {
+        this(System.getenv().getOrDefault("BELLWETHER_URL", "http://127.0.0.1:4040"), null);
+    }
+
+    /** Where the sidecar has a token file, its {@code commandToken} is needed for locks. */
+    public Bellwether(String url, String commandToken) {
+        this.url = url;
+        commandHeader = commandToken == null
+                ? new String[] {"X-Bellwether", "1"}
+                : new String[] {"Authorization", "Bearer " + commandToken};
+    }
+
+    /** Returns the id, address, labels and token of the member that leads; null while none is known. */
+    @SuppressWarnings("unchecked")
+    public Map<String, Object> leader() throws IOException, InterruptedException {
+        return (Map<String, Object>) get("/leader", Duration.ofSeconds(2)).get("leader");
+    }
+
+    /** Follows until the process ends. The callbacks must return soon: nothing is renewed meanwhile. */
+    public void follow(LongConsumer onElected, Runnable onLost) {
+        var thread = new Thread(() -> {
+            try {
+                followUntilInterrupted(onElected, onLost);
+            } catch (InterruptedException e) {
+                lease = null;
+            }
+        }, "bellwether");
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    public boolean isLeader() {
+        return token() != 0;
+    }
+
+    public long token() {
+        var current = lease;
+        return current != null && current.left() > 0 ? current.token : 0;
+    }
+
+    /** Waits for the lock, without a limit if {@code wait} is null. */
+    public Lock lock(String name, Duration wait) throws IOException, InterruptedException, TimeoutException {
+        return new Lock(name, wait);
+    }
+
+    private void followUntilInterrupted(LongConsumer onElected, Runnable onLost) throws InterruptedException {
+        long led = 0;
+        long index = 0;
+        while (true) {
+            // While it leads, the deadline is renewed in good time, and a silent sidecar is waited for no longer than that.
+            long left = lease == null ? 0 : lease.left();
+            long wait = left > 0 ? left / 2 : TimeUnit.SECONDS.toNanos(60);
+            long timeout = left > 0 ? left : TimeUnit.SECONDS.toNanos(65);
+            boolean failed = false;
+            if (lease != null && left <= 0) {
+                lease = null; // Ask again at once: the next lease need not be a change.
+                index = 0;
+            } else {
+                try {
+                    long ahead = wallAhead();
+                    var answer = get("/leader?index=" + index + "&wait=" + wait / 1_000_000 + "ms", Duration.ofNanos(timeout));
+                    boolean isSelf = answer.get("is_self") == Boolean.TRUE;
+                    lease = isSelf ? new Lease((Map<?, ?>) answer.get("leader"), answer, ahead) : null;
+                    index = (Long) answer.get("index");
+                } catch (IOException | RuntimeException e) {
+                    // The lease of the last answer still counts.
+                    LOG.log(System.Logger.Level.WARNING, "no answer from the sidecar at " + url + ": " + e);
+                    index = 0;
+                    failed = true;
+                }
+            }
+            long token = token();
+            if (token != led) {
+                if (led != 0) {
+                    onLost.run();
+                }
+                if (token != 0) {
+                    onElected.accept(token);
+                }
+                led = token;
+            }
+            if (failed) {
+                long second = TimeUnit.SECONDS.toNanos(1);
+                TimeUnit.NANOSECONDS.sleep(lease == null ? second : Math.min(second, lease.left()));
+            }
+        }
+    }
+
+    private Map<?, ?> get(String path, Duration timeout) throws IOException, InterruptedException {
+        var request = HttpRequest.newBuilder(URI.create(url + path)).timeout(timeout).build();
+        // A 503 has a body too: no leader is known.
+        return (Map<?, ?>) new Json(http.send(request, BodyHandlers.ofString()).body()).value();
+    }
+
+    /**
+     * Returns how far the wall clock is ahead of {@code System.nanoTime()}. On Linux that is CLOCK_MONOTONIC (HotSpot, OpenJ9 and
+     * GraalVM), on which the sidecar reports its deadlines too; it stands still while the machine is suspended, and the wall clock
+     * does not. A wall clock that is set forward costs one more question, one that is set back costs nothing.
+     */
+    private static long wallAhead() {
+        return TimeUnit.MILLISECONDS.toNanos(System.currentTimeMillis()) - System.nanoTime();
+    }
+
+    /** A token, and until when it counts. */
+    private static final class Lease {
+        final long token;
+        private final long until;
+        private final long ahead;
+
+        /** {@code ahead} is of before the answer can have been written. */
+        Lease(Map<?, ?> holder, Map<?, ?> answer, long ahead) {
+            token = (Long) holder.get("token");
+            until = (Long) answer.get("valid_until_monotonic_ns");
+            this.ahead = ahead;
+            if (until - System.nanoTime() > TimeUnit.MILLISECONDS.toNanos((Long) answer.get("valid_for_ms") + 1)) {
+                throw new IllegalStateException("the sidecar has another clock than this JVM: it must run on this machine");
+            }
+        }
+
+        long left() {
+            long suspended = Math.max(0, wallAhead() - ahead);
+            return until - System.nanoTime() - suspended;
+        }
+    }
+
+    /** A lock that is held until it is closed, or until the lease ends. */
+    public final class Lock implements AutoCloseable {
+        private final InputStream stream;
+        private final CompletableFuture<Long> token = new CompletableFuture<>();
+        private volatile Lease held;
+        private volatile boolean isOver;
+
+        private Lock(String name, Duration wait) throws IOException, InterruptedException, TimeoutException {
+            var query = wait == null ? "" : "?wait=" + wait.toMillis() + "ms";
+            var request = HttpRequest.newBuilder(URI.create(url + "/locks/" + name + query))
+                    .POST(HttpRequest.BodyPublishers.noBody()).headers(commandHeader);
+            var limit = wait == null ? null : wait.plusSeconds(5);
+            if (limit != null) {
+                request.timeout(limit);
+            }
+            var response = http.send(request.build(), BodyHandlers.ofInputStream());
+            stream = response.body();
+            var thread = new Thread(() -> read(response), "bellwether-lock");
+            thread.setDaemon(true);
+            thread.start();
+            try {
+                token.get(limit == null ? Long.MAX_VALUE : limit.toMillis(), TimeUnit.MILLISECONDS);
+            } catch (ExecutionException e) {
+                close();
+                throw new TimeoutException(e.getCause().getMessage());
+            } catch (InterruptedException | TimeoutException e) {
+                close();
+                throw e;
+            }
+        }
+
+        public boolean isHeld() {
+            var current = held;
+            return !isOver && current != null && current.left() > 0;
+        }
+
+        public long token() {
+            return token.join();
+        }
+
+        /** Gives the lock back: it ends with the connection. */
+        @Override
+        public void close() {
+            isOver = true;
+            try {
+                stream.close();
+            } catch (IOException e) {
+                LOG.log(System.Logger.Level.DEBUG, "the sidecar closed the connection first", e);
+            }
+        }
+
+        private void read(HttpResponse<InputStream> response) {
+            String failure = "the sidecar answers " + response.statusCode();
+            // Not closed here, since that would wait for a reader: `close` closes the stream below it.
+            var lines = new BufferedReader(new InputStreamReader(stream));
+            try {
+                String event = "";
+                long ahead = wallAhead();
+                for (String line; (line = lines.readLine()) != null; ahead = wallAhead()) {
+                    if (line.startsWith("event: ")) {
+                        event = line.substring(7);
+                    } else if (line.startsWith("data: ") && !event.equals("waiting")) {
+                        var data = (Map<?, ?>) new Json(line.substring(6)).value();
+                        if (!event.equals("held") && !event.equals("renewed")) {
+                            failure = (String) data.get("why");
+                            break;
+                        }
+                        held = new Lease(data, data, ahead);
+                        token.complete(held.token);
+                    }
+                }
+            } catch (IOException | RuntimeException e) {
+                failure = e.toString();
+            }
+            isOver = true; // Without the connection it is not held.
+            token.completeExceptionally(new IOException(failure));
+        }
+    }
+
+    /** Reads a sidecar's JSON, in which numbers are whole. */
+    private static final class Json {
+        private final String text;
+        private int at;
+
+        Json(String text) {
+            this.text = text;
+        }
+
+        Object value() {
+            char first = next();
+            if (first == '{') {
+                at++;
+                var map = new LinkedHashMap<String, Object>();
+                while (next() != '}') {
+                    skip(",");
+                    var key = string();
+                    next();
+                    skip(":");
+                    map.put(key, value());
+                }
+                at++;
+                return map;
+            }
+            if (first == '[') {
+                at++;
+                var list = new ArrayList<>();
+                while (next() != ']') {
+                    skip(",");
+                    list.add(value());
+                }
+                at++;
+                return list;
+            }
+            if (first == '"') {
+                return string();
+            }
+            int start = at;
+            while (at < text.length() && ",]} \n".indexOf(text.charAt(at)) < 0) {
+                at++;
+            }
+            var word = text.substring(start, at);
+            return switch (word) {
+                case "null" -> null;
+                case "true", "false" -> Boolean.valueOf(word);
+                default -> Long.valueOf(word);
+            };
+        }
+
+        private char next() {
+            while (Character.isWhitespace(text.charAt(at))) {
+                at++;
+            }
+            return text.charAt(at);
+        }
+
+        private void skip(String separator) {
+            if (text.startsWith(separator, at)) {
+                at++;
+            }
+            next();
+        }
+
+        private String string() {
+            if (next() != '"') {
+                throw new IllegalArgumentException("not JSON: " + text);
+            }
+            var string = new StringBuilder();
+            for (at++; text.charAt(at) != '"'; at++) {
+                char c = text.charAt(at);
+                if (c == '\\') {
+                    c = text.charAt(++at);
+                    if (c == 'u') {
+                        c = (char) Integer.parseInt(text.substring(at + 1, at + 5), 16);
+                        at += 4;
+                    } else if ("bfnrt".indexOf(c) >= 0) {
+                        c = "\b\f\n\r\t".charAt("bfnrt".indexOf(c));
+                    }
+                }
+                string.append(c);
+            }
+            at++;
+            return string.toString();
+        }
+    }
+
+    private static void work(long token) throws InterruptedException {
+        System.out.println("working with token " + token);
+        Thread.sleep(250);
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        var sidecar = new Bellwether();
+        if (arguments.length == 2 && arguments[0].equals("lock")) {
+            try (var lock = sidecar.lock(arguments[1], null)) {
+                var thread = new Thread(() -> {
+                    try {
+                        System.in.readAllBytes();
+                    } catch (IOException e) {
+                        LOG.log(System.Logger.Level.DEBUG, "no standard input", e);
+                    }
+                    lock.close();
+                });
+                thread.setDaemon(true);
+                thread.start();
+                while (lock.isHeld()) {
+                    work(lock.token());
+                }
+            }
+            System.out.println("no longer held");
+            return;
+        }
+        var elected = new Semaphore(0);
+        sidecar.follow(token -> elected.release(), () -> System.err.println("no longer leading"));
+        while (true) {
+            elected.acquire();
+            for (long token; (token = sidecar.token()) != 0;) {
+                work(token);
+            }
+        }
+    }
+}
