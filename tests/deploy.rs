@@ -589,6 +589,29 @@ fn who_installs_the_chart_is_told_how_to_see_the_leader() {
     }
 }
 
+#[test]
+fn the_published_chart_has_the_published_image_and_links() {
+    let place = tempfile::tempdir().unwrap();
+    let documents = "https://example.org/blob/v1/";
+    let mut release = Command::new("scripts/release-chart");
+    runs(release.args(["registry.example/bellwether", documents]).arg(place.path()));
+    let package = place.path().join(format!("bellwether-{}.tgz", env!("CARGO_PKG_VERSION")));
+    let mut helm = Command::new("helm");
+    helm.args(["template", "x", "--set", "monitoring.enabled=true"]).arg(package);
+    let rendered = rendered(&mut helm);
+    let image = format!("registry.example/bellwether:{}", env!("CARGO_PKG_VERSION"));
+    let parsed = parsed(&rendered);
+    let [sidecar] = &containers(named(&parsed, "Deployment", "x"), "bellwether")[..] else {
+        panic!("{rendered}")
+    };
+    assert_eq!(text(&sidecar["image"]), image);
+    let link = format!("runbook_url: {documents}docs/operations.md#bellwethernoleader");
+    assert!(rendered.contains(&link), "{rendered}");
+    for (name, has) in [("alerts.yaml", link), ("inject.yaml", format!("image: {image:?}"))] {
+        assert!(fs::read_to_string(place.path().join(name)).unwrap().contains(&has), "{name}");
+    }
+}
+
 /// docs/reference/supported-servers.md says why: others can lose what they have acknowledged.
 #[test]
 fn the_servers_of_the_examples_are_recommended() {
@@ -608,6 +631,18 @@ fn the_servers_of_the_examples_are_recommended() {
         }
     }
     assert_eq!(seen, 2);
+}
+
+/// Actions by commit and images by digest, no more rights than are used, and nothing of others in a shell.
+#[test]
+fn nothing_is_wrong_with_the_workflows() {
+    runs(Command::new("zizmor").args(["--offline", "--quiet", ".github/workflows"]));
+    // A tag is enough for it.
+    for entry in fs::read_dir(".github/workflows").unwrap() {
+        let workflow = fs::read_to_string(entry.unwrap().path()).unwrap();
+        let mut images = workflow.lines().filter(|line| line.trim().starts_with("image: "));
+        assert!(images.all(|line| line.contains("@sha256:")), "{workflow}");
+    }
 }
 
 #[test]
@@ -963,10 +998,15 @@ fn one_version_is_in_everything() {
     assert_eq!(text(&values["bellwether"]["image"]), format!("bellwether:{VERSION}"));
     let images = text(&chart["annotations"]["artifacthub.io/images"]);
     assert!(images.contains(&format!("image: bellwether:{VERSION}\n")), "{images}");
+    let mut bases = BTreeSet::new();
     for name in ["Dockerfile", "Dockerfile.kerberos"] {
         let dockerfile = fs::read_to_string(name).unwrap();
         assert!(dockerfile.contains(&format!("image.version=\"{VERSION}\"")), "{name}");
+        let base = dockerfile.lines().find_map(|line| line.strip_prefix("ARG RUST=")).unwrap();
+        assert!(base.contains("@sha256:"), "{name}: {base}");
+        bases.insert(base.to_owned());
     }
+    assert_eq!(bases.len(), 1, "{bases:?}");
 }
 
 /// What the Dockerfile copies is what its build may see.

@@ -243,12 +243,12 @@ def confined(name):
 def dockerfile(binary, root):
     """Builds the Dockerfile as it is, with the toolchain and the certificates of this machine."""
     sources = root / "source"
-    base = re.search(r"^FROM .*?(rust:\S+)", (sources / "Dockerfile").read_text(), re.MULTILINE)[1]
     certificates = "/etc/ssl/certs/ca-certificates.crt"
     from_here = ["--network=host", f"--volume={certificates}:{certificates}:ro"]
-    podman("build", *from_here, f"--tag=docker.io/library/{base}", str(HERE / "rust"), limit=300)
+    podman("build", *from_here, "--tag=localhost/rust", str(HERE / "rust"), limit=300)
     toolchain = f"--volume={run('rustc', '--print', 'sysroot')}:/usr/local/rust:ro"
-    podman("build", "--format=docker", *from_here, toolchain, "--tag=localhost/bellwether", str(sources), limit=3400)
+    base = "--build-arg=RUST=localhost/rust"
+    podman("build", "--format=docker", *from_here, toolchain, base, "--tag=localhost/bellwether", str(sources), limit=3400)
     one_file_and_nothing_else("localhost/bellwether", binary)
 
 
