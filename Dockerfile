@@ -4,7 +4,9 @@
 #     podman build --format docker -t bellwether .      # its own format has no health check
 # BuildKit (the default since Docker 23) says what to build on and for; --build-arg TARGETARCH=arm64 says it by hand.
 
-FROM --platform=$BUILDPLATFORM rust:1.95-slim-bookworm AS build
+# The digest is that of the index of all architectures: `docker buildx imagetools inspect rust:1.95-slim-bookworm`.
+ARG RUST=rust:1.95-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082
+FROM --platform=$BUILDPLATFORM $RUST AS build
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3-venv \
     && rm -rf /var/lib/apt/lists/*

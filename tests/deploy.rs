@@ -19,6 +19,11 @@ const VERSIONS: [&str; 2] = ["1.29", "1.37"];
 /// The first one that the chart says it is for.
 const FIRST_VERSION: &str = "1.27";
 
+/// What the policy of inject.yaml is for: the first in which it is stable, and the newest.
+const POLICY_VERSIONS: [&str; 2] = ["1.36", "1.37"];
+
+const POLICY: &str = "deploy/kubernetes/inject.yaml";
+
 /// Kinds that the Prometheus operator brings along: Kubernetes' schemas do not know them.
 const MONITORING: &str = "monitoring.yaml";
 
@@ -44,8 +49,8 @@ fn the_plain_manifests_are_what_the_chart_renders() {
 
 #[test]
 fn kubernetes_knows_every_field_of_every_manifest() {
-    let manifests: Vec<_> =
-        manifests().into_iter().filter(|path| !path.ends_with(MONITORING)).collect();
+    let mut manifests = manifests();
+    manifests.retain(|path| !path.ends_with(MONITORING) && path != Path::new(POLICY));
     for version in VERSIONS {
         runs(
             Command::new("kubernetes-validate").args(["--strict", "-k", version]).args(&manifests),
@@ -56,6 +61,9 @@ fn kubernetes_knows_every_field_of_every_manifest() {
             .args(["--strict", "-k", FIRST_VERSION])
             .args(["deploy/kubernetes/classic.yaml", "deploy/kubernetes/zookeeper.yaml"]),
     );
+    for version in POLICY_VERSIONS {
+        runs(Command::new("kubernetes-validate").args(["--strict", "-k", version, POLICY]));
+    }
 }
 
 #[test]
@@ -65,16 +73,12 @@ fn members_understand_what_the_manifests_tell_them() {
         for container in containers(&document, "bellwether") {
             told += 1;
             let config = config_beside(&path, &container);
-            let mut variables = vec![];
-            for variable in list(&container["env"]) {
-                let value = match (&config, &variable["valueFrom"]["fieldRef"]["fieldPath"]) {
-                    (Some(config), _) if variable["name"] == "BELLWETHER_CONFIG" => {
-                        config.path().to_str().unwrap().to_owned()
-                    }
-                    (_, Value::String(field)) => of_a_pod(field).to_owned(),
-                    _ => expanded(text(&variable["value"]), &variables),
-                };
-                variables.push((text(&variable["name"]).to_owned(), value));
+            let mut variables = variables_of(&container);
+            for (name, value) in &mut variables {
+                if name == "BELLWETHER_CONFIG" {
+                    let config = config.as_ref().expect("it is mounted");
+                    *value = config.path().to_str().unwrap().to_owned();
+                }
             }
             understands(&path, &variables);
         }
@@ -379,6 +383,269 @@ fn a_chart_of_your_own_takes_the_sidecar_alone() {
 }
 
 #[test]
+fn a_chart_of_your_own_takes_what_labels_and_the_application_need() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = place.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write("Chart.yaml", "apiVersion: v2\nname: mine\nversion: 1.0.0\n");
+    write("values.yaml", "bellwether: {example: false, route: label, bellwether: {port: 4050}}\n");
+    let context = "(dict \"Values\" .Values.bellwether \"Release\" .Release)";
+    write("templates/rbac.yaml", &format!("{{{{ include \"bellwether.rbac\" {context} }}}}\n"));
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: mine}}\nspec:\n  containers:\n    - name: app\n      \
+         image: mine\n      env:\n        {{{{- include \"bellwether.environment\" {context} | nindent 8 }}}}\n"
+    );
+    write("templates/pod.yaml", &pod);
+    let dependency = place.path().join("charts/bellwether");
+    fs::create_dir(dependency.parent().unwrap()).unwrap();
+    runs(Command::new("cp").args(["-rL", CHART]).arg(dependency));
+    let documents =
+        parsed(&rendered(Command::new("helm").args(["template", "x"]).arg(place.path())));
+    let kinds: BTreeSet<_> = documents.iter().map(|document| text(&document["kind"])).collect();
+    let expected = ["ConfigMap", "Pod", "Role", "RoleBinding", "ServiceAccount"];
+    assert_eq!(kinds, BTreeSet::from(expected));
+    let [app] = &containers_of(&named(&documents, "Pod", "mine")["spec"], "app")[..] else {
+        panic!("{documents:?}")
+    };
+    let url = ("BELLWETHER_URL".to_owned(), "http://127.0.0.1:4050".to_owned());
+    assert!(variables_of(app).contains(&url), "{app:?}");
+    let labels = &named(&documents, "Role", "x")["metadata"]["labels"];
+    assert_eq!(labels["app.kubernetes.io/name"], "bellwether", "it is no example");
+    valid(&documents, VERSIONS[0]);
+}
+
+/// What is in the pod's own file comes from the policy alone: as Kubernetes does it, by tests/inject.py.
+#[test]
+fn a_pod_that_asks_for_it_gets_the_sidecar_from_the_policy() {
+    let plain = "{name: shop-0, annotations: {bellwether.io/inject: shop}}";
+    let with_port =
+        "{name: shop-0, annotations: {bellwether.io/inject: shop, bellwether.io/port: '9090'}}";
+    let apps = "containers: [{name: log, image: l}, {name: app, image: a, ports: [{containerPort: 9000}]}]";
+    let own = "initContainers: [{name: own, image: i}], volumes: [{name: own, emptyDir: {}}]";
+    let native = parsed(&fs::read_to_string("deploy/kubernetes/native.yaml").unwrap());
+    let native = containers(named(&native, "Deployment", "example"), "bellwether").remove(0);
+    let mut pods = vec![];
+    for (metadata, spec, address, names) in [
+        (plain, apps.to_owned(), "10.0.0.7:9000", vec!["bellwether"]),
+        (with_port, format!("{apps}, {own}"), "10.0.0.7:9090", vec!["bellwether", "own"]),
+        (plain, "containers: [{name: app, image: a}]".to_owned(), "10.0.0.7", vec!["bellwether"]),
+    ] {
+        let asked = pod(metadata, &spec);
+        let injected = injected(Path::new(POLICY), &asked);
+        let pod = &injected["spec"];
+        let started: Vec<_> =
+            list(&pod["initContainers"]).iter().map(|each| text(&each["name"])).collect();
+        assert_eq!(started, names, "Bellwether is the first");
+        assert_eq!(list(&pod["volumes"]).len(), names.len(), "{pod:?}");
+        assert_eq!(pod["containers"], asked["spec"]["containers"]);
+        keeps_its_session_alone(pod);
+        let [sidecar] = &containers_of(pod, "bellwether")[..] else { panic!("{pod:?}") };
+        for (field, value) in native.as_mapping().unwrap() {
+            let is_the_pods_own = field == "env" || field == "securityContext";
+            assert!(is_the_pods_own || sidecar[field] == *value, "{field:?}: {sidecar:?}");
+        }
+        let rights = &sidecar["securityContext"];
+        for (right, value) in native["securityContext"].as_mapping().unwrap() {
+            assert_eq!(rights[right], *value);
+        }
+        assert_eq!((&rights["runAsNonRoot"], &rights["runAsUser"]), (&true.into(), &65532.into()));
+        assert_eq!(rights["seccompProfile"]["type"], "RuntimeDefault");
+        let variables = variables_of(sidecar);
+        for (name, value) in
+            [("BELLWETHER_ADDRESS", address), ("BELLWETHER_ELECTION", "/default/shop")]
+        {
+            assert!(variables.contains(&(name.into(), value.into())), "{name}: {variables:?}");
+        }
+        understands(Path::new(POLICY), &variables);
+        pods.push(injected);
+    }
+    for version in POLICY_VERSIONS {
+        valid(&pods, version);
+    }
+}
+
+#[test]
+fn the_policy_leaves_alone_what_does_not_ask_or_has_a_sidecar() {
+    let asks = "{name: shop-0, annotations: {bellwether.io/inject: shop}}";
+    for (metadata, spec) in [
+        ("{name: shop-0}", "containers: [{name: app, image: a}]"),
+        ("{name: shop-0, annotations: {a/b: c}}", "containers: [{name: app, image: a}]"),
+        (asks, "containers: [{name: app, image: a}, {name: bellwether, image: b}]"),
+        (
+            asks,
+            "containers: [{name: app, image: a}], initContainers: [{name: bellwether, image: b}]",
+        ),
+    ] {
+        let asked = pod(metadata, spec);
+        assert_eq!(injected(Path::new(POLICY), &asked), asked);
+    }
+}
+
+#[test]
+fn the_policy_has_what_the_values_say_of_the_sidecar() {
+    let values = "{example: false, inject: true, ipFamily: IPv6, ready: none, \
+                   bellwether: {zookeeper: 'zk:8080', election: /mine/$(GROUP), resources: {limits: {cpu: 1}}, \
+                   env: [{name: BELLWETHER_LOG_FORMAT, value: json}]}}";
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(values.as_bytes()).unwrap();
+    let mut helm = Command::new("helm");
+    helm.args(["template", "x", CHART, "--kube-version", POLICY_VERSIONS[0], "--values"]);
+    let policy = tempfile::NamedTempFile::new().unwrap();
+    fs::write(policy.path(), rendered(helm.arg(file.path()))).unwrap();
+    let asked = pod(
+        "{name: shop-0, annotations: {bellwether.io/inject: shop}}",
+        "containers: [{name: app, image: a, ports: [{containerPort: 9000}]}]",
+    );
+    let injected = injected(policy.path(), &asked);
+    let [sidecar] = &containers_of(&injected["spec"], "bellwether")[..] else {
+        panic!("{injected:?}")
+    };
+    let variables = variables_of(sidecar);
+    for (name, value) in [
+        ("BELLWETHER_ADDRESS", "[10.0.0.7]:9000"),
+        ("BELLWETHER_ZOOKEEPER", "zk:8080"),
+        ("BELLWETHER_ELECTION", "/mine/shop"),
+        ("BELLWETHER_LOG_FORMAT", "json"),
+    ] {
+        assert!(variables.contains(&(name.into(), value.into())), "{name}: {variables:?}");
+    }
+    assert!(sidecar["readinessProbe"].is_null(), "{sidecar:?}");
+    assert_eq!(sidecar["resources"]["limits"]["cpu"], "1");
+    for (wrong, named) in [
+        ("route=label", "without `route: label`"),
+        ("sidecar=classic", "only a native sidecar"),
+        ("bellwether.port=80", "1024 or more"),
+    ] {
+        let mut helm = Command::new("helm");
+        helm.args(["template", "x", CHART, "--kube-version", POLICY_VERSIONS[0]]);
+        let said = fails(helm.args(["--set", "inject=true,example=false", "--set", wrong]));
+        assert!(said.contains(named), "{wrong}: {said}");
+    }
+    let old = ["template", "x", CHART, "--kube-version", "1.35", "--set", "inject=true"];
+    assert!(fails(Command::new("helm").args(old)).contains("Kubernetes 1.36 or newer"));
+}
+
+fn pod(metadata: &str, spec: &str) -> Value {
+    from_str(&format!("{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {{{spec}}}}}"))
+        .unwrap()
+}
+
+/// The pod as this policy makes it.
+#[track_caller]
+fn injected(policy: &Path, pod: &Value) -> Value {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(serde_norway::to_string(pod).unwrap().as_bytes()).unwrap();
+    // scripts/test says which of several has the library.
+    let python = std::env::var_os("CEL_PYTHON").unwrap_or_else(|| "python3".into());
+    let mut evaluate = Command::new(python);
+    evaluate.arg("tests/inject.py").arg(policy).arg(file.path());
+    from_str(&rendered(&mut evaluate)).unwrap()
+}
+
+/// Kubernetes' schemas of this version know every field.
+#[track_caller]
+fn valid(documents: &[Value], version: &str) {
+    let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    for document in documents {
+        write!(file, "---\n{}", serde_norway::to_string(document).unwrap()).unwrap();
+    }
+    let mut validate = Command::new("kubernetes-validate");
+    runs(validate.args(["--strict", "-k", version]).arg(file.path()));
+}
+
+#[test]
+fn helm_tests_that_the_members_know_a_leader() {
+    let documents = chart("{}");
+    let test = named(&documents, "Pod", "example-test");
+    assert_eq!(test["metadata"]["annotations"]["helm.sh/hook"], "test");
+    let service = named(&documents, "Service", "example-members");
+    let selector = service["spec"]["selector"].as_mapping().unwrap();
+    let labels = &test["metadata"]["labels"];
+    assert!(selector.iter().any(|(key, value)| labels[key] != *value), "it is no member");
+    let [container] = &containers_of(&test["spec"], "leader")[..] else { panic!("{test:?}") };
+    let arguments: Vec<_> = list(&container["args"]).iter().map(text).collect();
+    let ["leader", "--url", "http://example-members:4041"] = arguments[..] else {
+        panic!("{arguments:?}")
+    };
+    assert_eq!(service["spec"]["ports"][0]["port"], 4041);
+    assert!(chart("{example: false}").is_empty());
+}
+
+#[test]
+fn who_installs_the_chart_is_told_how_to_see_the_leader() {
+    let mut helm = Command::new("helm");
+    helm.args(["install", "example", CHART, "--dry-run=client", "--namespace", "shop"]);
+    let said = rendered(helm.args(["--set", "route=haproxy"]));
+    for line in [
+        "kubectl -n shop exec deploy/example -c bellwether -- /bellwether members",
+        "http://example-members.shop:4041/leader",
+        "http://example.shop/",
+        "helm -n shop test example",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+}
+
+#[test]
+fn the_published_chart_has_the_published_image_and_links() {
+    let place = tempfile::tempdir().unwrap();
+    let documents = "https://example.org/blob/v1/";
+    let mut release = Command::new("scripts/release-chart");
+    runs(release.args(["registry.example/bellwether", documents]).arg(place.path()));
+    let package = place.path().join(format!("bellwether-{}.tgz", env!("CARGO_PKG_VERSION")));
+    let mut helm = Command::new("helm");
+    helm.args(["template", "x", "--set", "monitoring.enabled=true"]).arg(package);
+    let rendered = rendered(&mut helm);
+    let image = format!("registry.example/bellwether:{}", env!("CARGO_PKG_VERSION"));
+    let parsed = parsed(&rendered);
+    let [sidecar] = &containers(named(&parsed, "Deployment", "x"), "bellwether")[..] else {
+        panic!("{rendered}")
+    };
+    assert_eq!(text(&sidecar["image"]), image);
+    let link = format!("runbook_url: {documents}docs/operations.md#bellwethernoleader");
+    assert!(rendered.contains(&link), "{rendered}");
+    for (name, has) in [("alerts.yaml", link), ("inject.yaml", format!("image: {image:?}"))] {
+        assert!(fs::read_to_string(place.path().join(name)).unwrap().contains(&has), "{name}");
+    }
+}
+
+/// docs/reference/supported-servers.md says why: others can lose what they have acknowledged.
+#[test]
+fn the_servers_of_the_examples_are_recommended() {
+    let mut seen = 0;
+    for path in ["deploy/compose.yaml", "deploy/kubernetes/zookeeper.yaml"] {
+        let manifest = fs::read_to_string(path).unwrap();
+        for tag in manifest.split("image: zookeeper:").skip(1) {
+            seen += 1;
+            let tag = tag.split_whitespace().next().unwrap();
+            let version: Vec<u32> = tag.split('.').map(|part| part.parse().unwrap()).collect();
+            let is_recommended = match version[..] {
+                [3, 8, patch] => patch >= 5,
+                [3, 9, patch] => patch >= 4,
+                _ => false,
+            };
+            assert!(is_recommended, "{path}: {tag}");
+        }
+    }
+    assert_eq!(seen, 2);
+}
+
+/// Actions by commit and images by digest, no more rights than are used, and nothing of others in a shell.
+#[test]
+fn nothing_is_wrong_with_the_workflows() {
+    runs(Command::new("zizmor").args(["--offline", "--quiet", ".github/workflows"]));
+    // A tag is enough for it.
+    for entry in fs::read_dir(".github/workflows").unwrap() {
+        let workflow = fs::read_to_string(entry.unwrap().path()).unwrap();
+        let mut images = workflow.lines().filter(|line| line.trim().starts_with("image: "));
+        assert!(images.all(|line| line.contains("@sha256:")), "{workflow}");
+    }
+}
+
+#[test]
 fn each_sidecar_keeps_its_session_in_memory_that_goes_with_the_pod() {
     let mut seen = 0;
     for (_, document) in documents() {
@@ -442,16 +709,7 @@ fn a_variable_of_ones_own_takes_the_place_of_the_charts() {
     else {
         panic!()
     };
-    let mut variables: Vec<(String, String)> = vec![];
-    for variable in list(&sidecar["env"]) {
-        let name = text(&variable["name"]).to_owned();
-        assert!(variables.iter().all(|(known, _)| *known != name), "{name} twice");
-        let value = match &variable["valueFrom"]["fieldRef"]["fieldPath"] {
-            Value::String(field) => of_a_pod(field).to_owned(),
-            _ => expanded(text(&variable["value"]), &variables),
-        };
-        variables.push((name, value));
-    }
+    let variables = variables_of(sidecar);
     for (name, value) in [
         ("BELLWETHER_ADDRESS", "app.example:9000"),
         ("BELLWETHER_ELECTION", "/default/of-mine"),
@@ -572,12 +830,7 @@ fn what_is_said_of_pods_is_said_of_all() {
     let members = list(&haproxy["env"]).iter().find(|it| it["name"] == "MEMBERS").unwrap();
     let members = text(&members["value"]);
     assert!(members.ends_with(".svc.k8s.example"), "{members}");
-    let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
-    for document in &documents {
-        write!(file, "---\n{}", serde_norway::to_string(document).unwrap()).unwrap();
-    }
-    let mut validate = Command::new("kubernetes-validate");
-    runs(validate.args(["--strict", "-k", VERSIONS[0]]).arg(file.path()));
+    valid(&documents, VERSIONS[0]);
 }
 
 #[test]
@@ -743,10 +996,17 @@ fn one_version_is_in_everything() {
     let values: Value =
         from_str(&fs::read_to_string(format!("{CHART}/values.yaml")).unwrap()).unwrap();
     assert_eq!(text(&values["bellwether"]["image"]), format!("bellwether:{VERSION}"));
+    let images = text(&chart["annotations"]["artifacthub.io/images"]);
+    assert!(images.contains(&format!("image: bellwether:{VERSION}\n")), "{images}");
+    let mut bases = BTreeSet::new();
     for name in ["Dockerfile", "Dockerfile.kerberos"] {
         let dockerfile = fs::read_to_string(name).unwrap();
         assert!(dockerfile.contains(&format!("image.version=\"{VERSION}\"")), "{name}");
+        let base = dockerfile.lines().find_map(|line| line.strip_prefix("ARG RUST=")).unwrap();
+        assert!(base.contains("@sha256:"), "{name}: {base}");
+        bases.insert(base.to_owned());
     }
+    assert_eq!(bases.len(), 1, "{bases:?}");
 }
 
 /// What the Dockerfile copies is what its build may see.
@@ -819,6 +1079,22 @@ fn containers_of(pod: &Value, name: &str) -> Vec<Value> {
     all.filter(|container| container["name"] == name).cloned().collect()
 }
 
+/// As they are in a container that runs, in their order.
+#[track_caller]
+fn variables_of(container: &Value) -> Vec<(String, String)> {
+    let mut variables: Vec<(String, String)> = vec![];
+    for variable in list(&container["env"]) {
+        let name = text(&variable["name"]).to_owned();
+        assert!(variables.iter().all(|(known, _)| *known != name), "{name} twice");
+        let value = match &variable["valueFrom"]["fieldRef"]["fieldPath"] {
+            Value::String(field) => of_a_pod(field).to_owned(),
+            _ => expanded(text(&variable["value"]), &variables),
+        };
+        variables.push((name, value));
+    }
+    variables
+}
+
 /// The file that this container is configured by, as the config map in the same manifest has it.
 fn config_beside(path: &Path, container: &Value) -> Option<tempfile::NamedTempFile> {
     let mut variables = list(&container["env"]).iter();
@@ -858,6 +1134,7 @@ fn of_a_pod(field: &str) -> &'static str {
         "metadata.name" => "example-0",
         "metadata.namespace" => "default",
         "status.podIP" => "10.0.0.7",
+        "metadata.annotations['bellwether.io/inject']" => "shop",
         other => panic!("not looked for here: {other}"),
     }
 }

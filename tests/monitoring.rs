@@ -29,6 +29,32 @@ fn every_alert_is_seen_to_fire_and_is_documented() {
     }
 }
 
+/// Who gets one is a click away from what to do.
+#[test]
+fn every_alert_leads_to_its_paragraph_in_the_operators_guide() {
+    let anchors: BTreeSet<String> = text("docs/operations.md")
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| anchor(line.trim_start_matches(['#', ' '])))
+        .collect();
+    let alerts = text(ALERTS);
+    let rules = alerts.split("- alert: ").skip(1);
+    for rule in rules {
+        let name = rule.lines().next().unwrap();
+        let links: Vec<_> =
+            rule.lines().filter_map(|line| line.trim().strip_prefix("runbook_url: ")).collect();
+        let [link] = links[..] else { panic!("{name}: {links:?}") };
+        assert_eq!(link, format!("docs/operations.md#{}", anchor(name)));
+        assert!(anchors.contains(&anchor(name)), "docs/operations.md has no heading {name}");
+    }
+}
+
+/// The end of the URL by which a heading of Markdown is reached.
+fn anchor(heading: &str) -> String {
+    let kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
+    heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
+}
+
 #[test]
 fn every_question_of_the_dashboard_is_promql() {
     let questions = questions();

@@ -65,7 +65,7 @@ def archive(root):
     shutil.copy("/usr/libexec/podman/catatonit", pause)
     (pause / "Containerfile").write_text('FROM scratch\nCOPY catatonit /\nENTRYPOINT ["/catatonit", "-P"]\n')
     podman("build", "--network=none", "--tag=localhost/pause:1", str(pause))
-    names = ["localhost/pause:1", f"docker.io/library/bellwether:{version}", "docker.io/library/zookeeper:3.9"]
+    names = ["localhost/pause:1", f"docker.io/library/bellwether:{version}", "docker.io/library/zookeeper:3.9.4"]
     names += ["docker.io/traefik/whoami:v1.11.0", "docker.io/library/haproxy:3.0-alpine"]
     podman("save", "--multi-image-archive", f"--output={root}/images.tar", *names, limit=300)
     return root / "images.tar"
@@ -430,7 +430,7 @@ def process_in(pod):
 
 
 def rendered(*values):
-    text = run("helm", "template", "example", "deploy/kubernetes/chart", "--set", ",".join(("sidecar=classic", *values)))
+    text = run("helm", "template", "example", "deploy/kubernetes/chart", "--skip-tests", "--set", ",".join(("sidecar=classic", *values)))
     return [it for it in yaml.safe_load_all(text) if it]
 
 

@@ -243,18 +243,18 @@ def confined(name):
 def dockerfile(binary, root):
     """Builds the Dockerfile as it is, with the toolchain and the certificates of this machine."""
     sources = root / "source"
-    base = re.search(r"^FROM .*?(rust:\S+)", (sources / "Dockerfile").read_text(), re.MULTILINE)[1]
     certificates = "/etc/ssl/certs/ca-certificates.crt"
     from_here = ["--network=host", f"--volume={certificates}:{certificates}:ro"]
-    podman("build", *from_here, f"--tag=docker.io/library/{base}", str(HERE / "rust"), limit=300)
+    podman("build", *from_here, "--tag=localhost/rust", str(HERE / "rust"), limit=300)
     toolchain = f"--volume={run('rustc', '--print', 'sysroot')}:/usr/local/rust:ro"
-    podman("build", "--format=docker", *from_here, toolchain, "--tag=localhost/bellwether", str(sources), limit=3400)
+    base = "--build-arg=RUST=localhost/rust"
+    podman("build", "--format=docker", *from_here, toolchain, base, "--tag=localhost/bellwether", str(sources), limit=3400)
     one_file_and_nothing_else("localhost/bellwether", binary)
 
 
 def image(binary, root):
     """Builds the Dockerfile's last stage around the binary that is there, and the images that stand in for others."""
-    stand_ins = {"docker.io/library/zookeeper:3.9": "zookeeper", "docker.io/traefik/whoami:v1.11.0": "app"}
+    stand_ins = {"docker.io/library/zookeeper:3.9.4": "zookeeper", "docker.io/traefik/whoami:v1.11.0": "app"}
     for name, directory in stand_ins.items():
         podman("build", "--network=none", "--tag", name, str(HERE / directory), limit=120)
     told("base images are there")
@@ -529,7 +529,7 @@ def at_port_80(engine, manifest):
 def service(binary, root):
     """Runs the unit under systemd beside a member in a container, and kills its process."""
     podman("network", "create", "--subnet=10.78.0.0/24", "service")
-    podman("run", "--detach", "--name=zookeeper", "--network=service", "--ip=10.78.0.10", "zookeeper:3.9")
+    podman("run", "--detach", "--name=zookeeper", "--network=service", "--ip=10.78.0.10", "zookeeper:3.9.4")
     unit = "/etc/systemd/system/bellwether.service"
     environment = root / "bellwether.default"
     servers, path = "BELLWETHER_ZOOKEEPER=10.78.0.10:2181", "BELLWETHER_ELECTION=/service"

@@ -133,6 +133,107 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
 {{- end }}
 {{- end }}
 
+{{- /* The application's variables, as a list. app.env has those of its own. */}}
+{{- define "bellwether.environment" -}}
+# GET $BELLWETHER_URL/is-leader answers 200 if this replica leads at this moment. The other two are for
+# applications that know nais/elector.
+{{- $theirs := list }}
+{{- range .Values.app.env }}
+{{- $theirs = append $theirs .name }}
+{{- end }}
+{{- range list (list "BELLWETHER_URL" "") (list "ELECTOR_GET_URL" "/") (list "ELECTOR_SSE_URL" "/sse") }}
+{{- if not (has (first .) $theirs) }}
+- {name: {{ first . }}, value: "http://127.0.0.1:{{ int $.Values.bellwether.port }}{{ last . }}"}
+{{- end }}
+{{- end }}
+{{- with .Values.app.env }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* What `route: label` needs beside the pod: the hook's configuration, and an account with a role. */}}
+{{- define "bellwether.rbac" -}}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ .Release.Name }}-bellwether
+  labels:
+    {{- include "bellwether.labels" . | nindent 4 }}
+data:
+  bellwether.toml: |
+    {{- include "bellwether.config" . | nindent 4 }}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ .Release.Name }}
+  labels:
+    {{- include "bellwether.labels" . | nindent 4 }}
+automountServiceAccountToken: false
+---
+# Kubernetes has no narrower right that would do: the names of a Deployment's pods are not known beforehand, and a role
+# cannot say "labels only". A process with this token can change any pod of the namespace, its image among it.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ .Release.Name }}
+  labels:
+    {{- include "bellwether.labels" . | nindent 4 }}
+rules:
+  - apiGroups: [""]
+    resources: [pods]
+    verbs: [patch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ .Release.Name }}
+  labels:
+    {{- include "bellwether.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ .Release.Name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .Release.Name }}
+    namespace: {{ .Release.Namespace }} # where all of this is
+{{- end }}
+
+{{- /* A value as CEL writes it: (list "Object.spec.volumes" value), with the path of its field. A map of CEL has values of one
+type, so what is one in YAML is an object of CEL, named by its path; all but quantities. */}}
+{{- define "bellwether.cel" -}}
+{{- $path := index . 0 }}
+{{- $value := index . 1 }}
+{{- $parts := list }}
+{{- if kindIs "map" $value }}
+{{- $is_of_quantities := regexMatch "\\.(limits|requests)$" $path }}
+{{- range $key, $inner := $value }}
+{{- if $is_of_quantities }}
+{{- $parts = append $parts (printf "%s: %s" ($key | toJson) ($inner | toString | toJson)) }}
+{{- else }}
+{{- $parts = append $parts (printf "%s: %s" $key (include "bellwether.cel" (list (printf "%s.%s" $path $key) $inner))) }}
+{{- end }}
+{{- end }}
+{{- ternary "" $path $is_of_quantities }}{ {{- join ", " $parts -}} }
+{{- else if kindIs "slice" $value }}
+{{- $objects := false }}
+{{- range $value }}
+{{- $objects = kindIs "map" . }}
+{{- $parts = append $parts (include "bellwether.cel" (list $path .)) }}
+{{- end }}
+{{- if $objects -}}
+[
+{{- join "," $parts | replace (printf ",%s{" $path) (printf ",\n%s{" $path) | nindent 2 }}
+]
+{{- else -}}
+[{{ join ", " $parts }}]
+{{- end }}
+{{- else }}
+{{- toJson $value }}
+{{- end }}
+{{- end }}
+
 {{- /* One variable of the environment, ours unless the values have one by its name: (list theirs name "value: ours"). */}}
 {{- define "bellwether.variable" -}}
 {{- with get (index . 0) (index . 1) -}}
@@ -216,7 +317,7 @@ pod_label = {{ .Values.podLabel | quote }}
 {{- end }}
 
 {{- define "bellwether.labels" -}}
-app.kubernetes.io/name: bellwether-example
+app.kubernetes.io/name: {{ ternary "bellwether-example" "bellwether" .Values.example }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
