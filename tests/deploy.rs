@@ -267,6 +267,34 @@ fn a_member_that_labels_its_pod_has_that_right_alone_and_its_application_has_no_
 }
 
 #[test]
+fn a_leader_may_write_its_address_into_one_endpoint_slice_and_no_other_object() {
+    let documents: Vec<_> =
+        documents().into_iter().filter(|(path, _)| path.ends_with("endpointslice.yaml")).collect();
+    let of_kind = |kind: &str| -> Vec<&Value> {
+        documents.iter().map(|(_, document)| document).filter(|it| it["kind"] == kind).collect()
+    };
+    let [role] = of_kind("Role")[..] else { panic!("one Role") };
+    let rules = "[{apiGroups: [discovery.k8s.io], resources: [endpointslices], \
+                   resourceNames: [example-leader], verbs: [get, patch]}]";
+    assert_eq!(role["rules"], from_str::<Value>(rules).unwrap());
+
+    let [slice] = of_kind("EndpointSlice")[..] else { panic!("one EndpointSlice") };
+    assert_eq!(slice["metadata"]["name"], "example-leader");
+    let services = of_kind("Service");
+    let service = services.iter().find(|it| it["metadata"]["name"] == "example").unwrap();
+    assert!(service["spec"]["selector"].is_null(), "its endpoints would be Kubernetes' own");
+    assert_eq!(slice["metadata"]["labels"]["kubernetes.io/service-name"], "example");
+    assert_eq!(slice["ports"][0]["port"], service["spec"]["ports"][0]["targetPort"]);
+
+    let [deployment] = of_kind("Deployment")[..] else { panic!("one Deployment") };
+    let pod = &deployment["spec"]["template"]["spec"];
+    let [sidecar] = &containers_of(pod, "bellwether")[..] else { panic!("{pod:?}") };
+    let config = config_beside(&documents[0].0, sidecar).expect("it has hooks");
+    let config = fs::read_to_string(config.path()).unwrap();
+    assert_eq!(config, "[[hook]]\nendpoint_slice = \"example-leader\"\n");
+}
+
+#[test]
 fn the_chart_says_what_is_wrong_with_a_value() {
     runs(Command::new("helm").args(["lint", "--strict", CHART]));
     for (wrong, named) in [

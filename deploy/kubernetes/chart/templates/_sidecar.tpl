@@ -36,7 +36,7 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     {{- include "bellwether.variable" (list $theirs "POD_IP" "valueFrom: {fieldRef: {fieldPath: status.podIP}}") | nindent 4 }}
     {{- include "bellwether.variable" (list $theirs "POD_NAMESPACE" "valueFrom: {fieldRef: {fieldPath: metadata.namespace}}") | nindent 4 }}
     {{- $ours := list "POD_NAME" "POD_IP" "POD_NAMESPACE" "BELLWETHER_ADDRESS" "BELLWETHER_ZOOKEEPER" "BELLWETHER_ELECTION" "BELLWETHER_SESSION_TIMEOUT" "BELLWETHER_SESSION_FILE" "BELLWETHER_TICK_TIME" "BELLWETHER_PROBE_LISTEN" }}
-    {{- if eq .Values.route "label" }}
+    {{- if include "bellwether.usesApi" . }}
     {{- $ours = append $ours "BELLWETHER_CONFIG" }}
     {{- end }}
     {{- if ne $port 4040 }}
@@ -64,8 +64,8 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     {{- if ne $port 4040 }}
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_LISTEN" (printf "value: \"127.0.0.1:%d\"" $port)) | nindent 4 }}
     {{- end }}
-    {{- if eq .Values.route "label" }}
-    # The hook that sets this pod's label.
+    {{- if include "bellwether.usesApi" . }}
+    # The hook that tells Kubernetes who leads.
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_CONFIG" "value: /etc/bellwether/bellwether.toml") | nindent 4 }}
     {{- end }}
   ports:
@@ -107,7 +107,7 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
   volumeMounts:
     # This container's alone: who reads the session file can take the session.
     - {name: bellwether-session, mountPath: /run/bellwether}
-    {{- if eq .Values.route "label" }}
+    {{- if include "bellwether.usesApi" . }}
     - {name: bellwether-config, mountPath: /etc/bellwether, readOnly: true}
     # This container's alone: the application has no token.
     - {name: bellwether-account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
@@ -121,7 +121,7 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
 {{- define "bellwether.volumes" -}}
 - name: bellwether-session
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
-{{- if eq .Values.route "label" }}
+{{- if include "bellwether.usesApi" . }}
 - name: bellwether-config
   configMap: {name: {{ .Release.Name }}-bellwether}
 - name: bellwether-account
@@ -151,7 +151,12 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
 {{- end }}
 {{- end }}
 
-{{- /* What `route: label` needs beside the pod: the hook's configuration, and an account with a role. */}}
+{{- /* Not empty if members write to Kubernetes' API. */}}
+{{- define "bellwether.usesApi" -}}
+{{- if has .Values.route (list "label" "endpointslice") }}yes{{ end }}
+{{- end }}
+
+{{- /* What such a route needs beside the pod: the hook's configuration, and an account with a role. */}}
 {{- define "bellwether.rbac" -}}
 apiVersion: v1
 kind: ConfigMap
@@ -171,8 +176,12 @@ metadata:
     {{- include "bellwether.labels" . | nindent 4 }}
 automountServiceAccountToken: false
 ---
+{{- if eq .Values.route "label" }}
 # Kubernetes has no narrower right that would do: the names of a Deployment's pods are not known beforehand, and a role
 # cannot say "labels only". A process with this token can change any pod of the namespace, its image among it.
+{{- else }}
+# For this one object. A process with this token can point the Service at any address.
+{{- end }}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
@@ -180,9 +189,16 @@ metadata:
   labels:
     {{- include "bellwether.labels" . | nindent 4 }}
 rules:
+  {{- if eq .Values.route "label" }}
   - apiGroups: [""]
     resources: [pods]
     verbs: [patch]
+  {{- else }}
+  - apiGroups: [discovery.k8s.io]
+    resources: [endpointslices]
+    resourceNames: [{{ .Release.Name }}-leader]
+    verbs: [get, patch]
+  {{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -313,7 +329,11 @@ tolerations:
 
 {{- define "bellwether.config" -}}
 [[hook]]
+{{- if eq .Values.route "label" }}
 pod_label = {{ .Values.podLabel | quote }}
+{{- else }}
+endpoint_slice = "{{ .Release.Name }}-leader"
+{{- end }}
 {{- end }}
 
 {{- define "bellwether.labels" -}}
