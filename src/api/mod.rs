@@ -5,7 +5,6 @@
 
 mod barriers;
 mod command;
-mod elector;
 mod history;
 mod hook;
 mod leader;
@@ -21,7 +20,6 @@ pub use barriers::{
     BarrierState, BarrierWaiting, LEAVE_BARRIER_PATH, OwnBarrier,
 };
 pub use command::{DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN, TRANSFER, Transfer, Transferred};
-pub use elector::Elector;
 pub use history::{HISTORY, History, Term};
 pub use hook::{HookMessage, LeaderFile};
 pub use leader::{EVENTS, IS_LEADER, LEADER, Leader, LeaderEvent, LeaderState, Leadership, Role};
@@ -156,9 +154,6 @@ mod tests {
         ] {
             keeps::<Patch>(patch);
         }
-        keeps::<Elector>(
-            r#"{"name":"a","is_leader":true,"leader":"a","node":"a","timestamp":"T","last_update":"T"}"#,
-        );
         let held = format!(r#""token":4,"valid_for_ms":5,{until}"#);
         keeps::<LockHeld>(&format!("{{{held}}}"));
         keeps::<TtlLock>(&format!(r#"{{"lock":"1f",{held}}}"#));

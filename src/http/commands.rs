@@ -1,11 +1,10 @@
 //! Commands of an operator or a `preStop` hook.
 
-use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
 use super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::query::NoQuery;
 use super::verdict::millis;
-use super::{AppState, body, claim, query};
+use super::{AppState, body, query};
 use crate::api::{self, Done, Transfer, Transferred};
 use crate::transfer::{self, Refusal};
 use axum::Json;
@@ -20,16 +19,6 @@ const FOR_HOOKS: Duration = Duration::from_secs(10);
 /// How long to wait for a new place in the queue.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new()
-        .routes(routes!(resign))
-        .routes(routes!(transfer))
-        .routes(routes!(pause))
-        .routes(routes!(resume))
-        .routes(routes!(drain))
-        .routes(routes!(shutdown))
-}
-
 type CommandResult = Result<(StatusCode, Json<Done>), ProblemResponse>;
 
 /// Gives leadership up and goes to the tail of the queue.
@@ -40,7 +29,11 @@ type CommandResult = Result<(StatusCode, Json<Done>), ProblemResponse>;
     CommandRefusal,
     Unavailable,
 ))]
-async fn resign(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
+pub(super) async fn resign(
+    State(app): State<AppState>,
+    _: Authorized,
+    _: NoQuery,
+) -> CommandResult {
     let before = app.judge();
     if !before.leads() {
         return Err(ProblemResponse::conflict(
@@ -78,7 +71,7 @@ async fn resign(State(app): State<AppState>, _: Authorized, _: NoQuery) -> Comma
         Unavailable,
     ),
 )]
-async fn transfer(
+pub(super) async fn transfer(
     State(app): State<AppState>,
     _: Authorized,
     request: extract::Request,
@@ -138,7 +131,7 @@ async fn transfer(
     CommandRefusal,
     Unavailable,
 ))]
-async fn pause(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
+pub(super) async fn pause(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
     app.command(Command::Pause).await?;
     Ok((StatusCode::OK, Json(app.done("paused"))))
 }
@@ -150,7 +143,11 @@ async fn pause(State(app): State<AppState>, _: Authorized, _: NoQuery) -> Comman
     CommandRefusal,
     Unavailable,
 ))]
-async fn resume(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
+pub(super) async fn resume(
+    State(app): State<AppState>,
+    _: Authorized,
+    _: NoQuery,
+) -> CommandResult {
     app.command(Command::Resume).await?;
     Ok((StatusCode::ACCEPTED, Json(app.done("resumed"))))
 }
@@ -162,7 +159,7 @@ async fn resume(State(app): State<AppState>, _: Authorized, _: NoQuery) -> Comma
     CommandRefusal,
     Unavailable,
 ))]
-async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
+pub(super) async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
     app.command(Command::Pause).await?;
     if app.status.until_hooks_are_told(FOR_HOOKS).await.is_err() {
         let why = "this member is out of the queue, but its hooks are not done yet: see /status";
@@ -178,7 +175,7 @@ async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery) -> Comman
     CommandRefusal,
     Unavailable,
 ))]
-async fn shutdown(
+pub(super) async fn shutdown(
     State(app): State<AppState>,
     _: Authorized,
     _: NoQuery,
@@ -207,8 +204,7 @@ impl AppState {
     }
 
     fn done(&self, done: &str) -> Done {
-        let verdict = self.judge();
-        claim::follow(&verdict);
+        let verdict = self.judge_and_claim();
         let standing = &verdict.snapshot.standing;
         let znodes = &self.names.znodes;
         Done {

@@ -3,39 +3,28 @@
 //! A stream holds nothing but what it sent last. A client that does not read is sent fewer events, not later ones:
 //! the next events lead from there to the state at the moment they are written.
 
-use super::api_router::{ApiRouter, routes};
-use super::claim::LeadershipClaim;
+use super::claims::ConnectionClaims;
 use super::members::GroupStream;
+use super::page::Elector;
 use super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::query::values;
-use super::requests::OpenStream;
-use super::{AppState, Verdict, elector};
+use super::sse::{self, EventSource, framed};
+use super::{AppState, Verdict};
 use crate::api::{self, LeaderState, Role};
 use crate::byte_budget::ReservedBytes;
 use crate::status::RecordedChange;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, Uri, header};
-use axum::response::{IntoResponse, Response};
-use futures_util::stream::{BoxStream, StreamExt};
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
 use recipes::election::{Cause, Change, ChangeKind, View, changes};
 use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 
-/// The interval of comments, by which each end sees that the other is alive.
-pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How soon a client whose stream was lost should come back.
 const RETRY_MS: u64 = 1000;
 
 /// A query as it should be.
 const WRITE: &str = "?members=1";
-
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(sse)).routes(routes!(events))
-}
 
 /// The state, then an event for each change, as server-sent events.
 ///
@@ -53,7 +42,7 @@ pub(super) fn routes() -> ApiRouter {
     BadRequest,
     Unavailable,
 ))]
-async fn events(
+pub(super) async fn events(
     State(app): State<AppState>,
     uri: Uri,
     headers: HeaderMap,
@@ -73,54 +62,43 @@ async fn events(
         false => None,
     };
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    Ok(stream(
-        app,
-        permit,
-        group,
-        |app, verdict| {
-            let mut first = VecDeque::from([format!("retry: {RETRY_MS}\n\n")]);
-            first.extend(seen.into_iter().flat_map(|seen| missed(app, verdict, seen)));
-            first.push_back(event(app, "state", verdict, None));
-            first
-        },
-        events_since,
-    ))
+    let verdict = app.judge_and_claim();
+    let mut first = VecDeque::from([format!("retry: {RETRY_MS}\n\n")]);
+    first.extend(seen.into_iter().flat_map(|seen| missed(&app, &verdict, seen)));
+    first.push_back(event(&app, "state", &verdict, None));
+    let events = LeaderEvents::after(&app, verdict, first, events_since)?;
+    Ok(sse::stream(&app, permit, LeaderEvents { group, ..events }))
 }
 
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
 #[utoipa::path(get, path = "/sse", responses(
-    (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::Elector, content_type = "text/event-stream"),
+    (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = Elector, content_type = "text/event-stream"),
     Unavailable,
 ))]
-async fn sse(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
+pub(super) async fn sse(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
     let permit = app.place()?;
-    Ok(stream(
-        app,
-        permit,
-        None,
-        |app, verdict| VecDeque::from([unnamed_event(app, verdict)]),
-        |app, verdict, _| unnamed_event(app, verdict),
-    ))
+    let verdict = app.judge_and_claim();
+    let first = VecDeque::from([unnamed_event(&app, &verdict)]);
+    let write = |app: &AppState, verdict: &Verdict, _: &LastSent| unnamed_event(app, verdict);
+    let events = LeaderEvents::after(&app, verdict, first, write)?;
+    Ok(sse::stream(&app, permit, events))
 }
 
 fn unnamed_event(app: &AppState, verdict: &Verdict) -> String {
-    format!("data: {}\n\n", api::json(&elector::body(app, verdict)))
+    format!("data: {}\n\n", api::json(&Elector::of(app, verdict)))
 }
 
-struct EventStream<T> {
+struct LeaderEvents {
     app: AppState,
     /// Writes the events since those sent last; empty if there are none.
-    write: T,
-    ready: VecDeque<String>,
-    /// For the events that are being sent.
-    memory: ReservedBytes,
+    write: fn(&AppState, &Verdict, &LastSent) -> String,
+    /// The first events, and the memory for them.
+    first: VecDeque<String>,
+    first_memory: ReservedBytes,
     /// If its client wants to know who joins and leaves.
     group: Option<GroupStream>,
     last_sent: LastSent,
-    /// Of the answer whose body this is.
-    claim: Option<Arc<LeadershipClaim>>,
-    _permit: OwnedSemaphorePermit,
-    _open: OpenStream,
+    claims: ConnectionClaims,
 }
 
 /// The state to which the events that were sent lead.
@@ -129,79 +107,46 @@ struct LastSent {
     view: View,
 }
 
-fn stream<T>(
-    app: AppState,
-    permit: OwnedSemaphorePermit,
-    group: Option<GroupStream>,
-    first: impl FnOnce(&AppState, &Verdict) -> VecDeque<String>,
-    write: T,
-) -> Response
-where
-    T: Fn(&AppState, &Verdict, &LastSent) -> String + Send + 'static,
-{
-    let verdict = app.judge();
-    let claim = LeadershipClaim::of_this_answer();
-    if let Some(claim) = &claim {
-        claim.follow(&verdict);
+impl LeaderEvents {
+    /// Begins with these events, which are of this verdict.
+    fn after(
+        app: &AppState,
+        verdict: Verdict,
+        first: VecDeque<String>,
+        write: fn(&AppState, &Verdict, &LastSent) -> String,
+    ) -> Result<Self, ProblemResponse> {
+        let first_memory = app.budget.take(first.iter().map(String::len).sum());
+        Ok(Self {
+            write,
+            first,
+            first_memory: first_memory.ok_or_else(|| ProblemResponse::buffers_full(&app.budget))?,
+            group: None,
+            last_sent: LastSent { index: verdict.index(), view: verdict.view },
+            claims: ConnectionClaims::current(),
+            app: app.clone(),
+        })
     }
-    let ready = first(&app, &verdict);
-    let Some(memory) = app.budget.take(ready.iter().map(String::len).sum()) else {
-        return ProblemResponse::buffers_full(&app.budget).into_response();
-    };
-    let stream = EventStream {
-        ready,
-        memory,
-        group,
-        last_sent: LastSent { index: verdict.index(), view: verdict.view },
-        claim,
-        write,
-        _open: app.requests.stream(),
-        app,
-        _permit: permit,
-    };
-    let chunks = futures_util::stream::unfold(stream, |mut stream| async {
-        let chunk = stream.next().await?;
-        Some((chunk.into(), stream))
-    });
-    streamed(chunks.boxed())
 }
 
-/// Answers with a stream of events. All are of one type: what the server makes of a stream is in the program once.
-pub(super) fn streamed(chunks: BoxStream<'static, Bytes>) -> Response {
-    let chunks = chunks.map(Ok::<_, Infallible>);
-    let mut response = Body::from_stream(chunks).into_response();
-    let kind = HeaderValue::from_static("text/event-stream");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    // Proxies would otherwise keep events until they have a buffer full of them.
-    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
-}
-
-impl<T: Fn(&AppState, &Verdict, &LastSent) -> String> EventStream<T> {
-    async fn next(&mut self) -> Option<String> {
-        if let Some(ready) = self.ready.pop_front() {
-            return Some(ready);
+impl EventSource for LeaderEvents {
+    async fn next(&mut self) -> Option<(Bytes, ReservedBytes)> {
+        if let Some(first) = self.first.pop_front() {
+            return Some(sse::small(first));
         }
-        // Asked for the next, the connection has written most of those before.
-        self.memory = ReservedBytes::default();
+        self.first_memory = ReservedBytes::default();
         loop {
             let verdict = tokio::select! {
                 biased;
                 verdict = self.app.changed_since(self.last_sent.index) => verdict?,
                 (events, memory) = next_of(&mut self.group, &self.app) => {
-                    self.memory = memory;
-                    return Some(events);
+                    return Some((events.into(), memory));
                 }
-                () = tokio::time::sleep(KEEP_ALIVE) => return Some(": here\n\n".into()),
             };
-            let chunk = (self.write)(&self.app, &verdict, &self.last_sent);
-            let index = verdict.index();
-            if let Some(claim) = &self.claim {
-                claim.follow(&verdict);
-            }
-            self.last_sent = LastSent { index, view: verdict.view };
-            if !chunk.is_empty() {
-                return Some(chunk);
+            let events = (self.write)(&self.app, &verdict, &self.last_sent);
+            self.claims.claim(self.app.claim_of(&verdict));
+            self.last_sent = LastSent { index: verdict.index(), view: verdict.view };
+            if !events.is_empty() {
+                return Some(sse::small(events));
             }
         }
     }
@@ -302,22 +247,18 @@ fn event(app: &AppState, name: &str, verdict: &Verdict, cause: Option<Cause>) ->
     framed(name, verdict.index(), &api::json(&data))
 }
 
-pub(super) fn framed(name: &str, id: Option<u64>, data: &str) -> String {
-    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
-    format!("event: {name}\n{id}data: {data}\n\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Handler;
-    use super::super::scene::MemberFixture;
-    use super::super::serve::ResponseClaim;
+    use super::super::testing::MemberFixture;
     use super::*;
     use crate::status::QueueReading;
+    use axum::body::Body;
     use axum::extract::Request;
     use http_body_util::BodyExt;
     use recipes::election::{Command, Event};
     use serde_json::Value;
+    use std::sync::Arc;
 
     #[tokio::test]
     async fn a_late_reader_is_sent_the_end_of_a_term_and_the_beginning_of_the_next() {
@@ -444,19 +385,19 @@ mod tests {
             let mut scene = MemberFixture::new();
             scene.leads(4);
             let request = Request::get("/events").body(Body::empty()).unwrap();
-            let response = scene.service.answer(request).await;
-            let claim = response.extensions().get::<ResponseClaim>().expect("it has one").0.clone();
+            let claims = ConnectionClaims::default();
+            let response = claims.scope(scene.service.answer(request)).await;
             let mut stream = ReceivedEvents { body: response.into_body() };
             assert!(stream.chunk().await.starts_with("retry"));
             assert_eq!(stream.next_events().await, ["state leader 4"]);
-            assert!(claim.is_still_so());
+            assert!(claims.are_true());
             if is_written_in_time {
-                claim.all_written();
+                claims.all_written();
             }
             scene.loses(4);
-            assert!(!claim.is_still_so(), "the end is not told yet");
+            assert!(!claims.are_true(), "the end is not told yet");
             assert_eq!(stream.next_events().await, ["lost-leadership absent null"]);
-            assert_eq!(claim.is_still_so(), is_written_in_time);
+            assert_eq!(claims.are_true(), is_written_in_time);
         }
     }
 

@@ -1,22 +1,17 @@
 //! For supervisors: yes or no, as the status.
 
-use super::api_router::{ApiRouter, routes};
-use super::{AppState, claim};
+use super::AppState;
 use crate::api;
 use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use utoipa::{IntoParams, IntoResponses};
 
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(livez)).routes(routes!(readyz))
-}
-
 /// Whether the process is sound, with ZooKeeper or without: `ok`, or what failed.
 ///
 /// Sound as long as the election's loop turns, whether or not ZooKeeper is there.
 #[utoipa::path(get, path = api::LIVEZ.path, params(Verbose), responses(Checks))]
-async fn livez(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
+pub(super) async fn livez(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
     let verdict = app.judge();
     let turns = verdict.snapshot.loop_runs(verdict.now);
     let reason = if turns {
@@ -30,9 +25,8 @@ async fn livez(State(app): State<AppState>, RawQuery(query): RawQuery) -> Respon
 
 /// Ready to answer: this member is in the queue and knows a leader, itself or another.
 #[utoipa::path(get, path = api::READYZ.path, params(Verbose), responses(Checks))]
-async fn readyz(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
-    let verdict = app.judge();
-    claim::follow(&verdict);
+pub(super) async fn readyz(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
+    let verdict = app.judge_and_claim();
     let stands = verdict.snapshot.standing.ticket().is_some();
     let place = if stands { "in the queue".into() } else { verdict.reason() };
     let checks =

@@ -1,10 +1,9 @@
 //! The last terms, as far as this member knows of them.
 
-use super::api_router::{ApiRouter, routes};
+use super::AppState;
 use super::problem::BadRequest;
 use super::query::NoQuery;
 use super::verdict::millis;
-use super::{AppState, claim};
 use crate::api::{self, History, Term};
 use crate::status::{RecentChanges, RecordedChange};
 use axum::Json;
@@ -14,18 +13,13 @@ use recipes::election::{Cause, ChangeKind, Role};
 /// How many terms an answer has at most.
 const TERMS_MAX: usize = 100;
 
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(history))
-}
-
 /// The last 100 terms that this member knows of, the newest last.
 #[utoipa::path(get, path = api::HISTORY.path, responses(
     (status = 200, description = "The terms", body = History),
     BadRequest,
 ))]
-async fn history(State(app): State<AppState>, _: NoQuery) -> Json<History> {
-    let verdict = app.judge();
-    claim::follow(&verdict);
+pub(super) async fn history(State(app): State<AppState>, _: NoQuery) -> Json<History> {
+    let verdict = app.judge_and_claim();
     let mut terms = terms(&verdict.snapshot.recent_changes);
     // A lease ends by the clock, before the election has recorded that.
     if let Some(lapsed_at) = verdict.snapshot.standing.lapsed_at(verdict.now)
@@ -78,7 +72,7 @@ fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::MemberFixture;
+    use super::super::testing::MemberFixture;
     use super::super::tests::ask;
     use super::*;
     use http_body_util::BodyExt;

@@ -1,8 +1,7 @@
 //! Answers who leads, at once or as soon as that has changed.
 
-use super::api_router::{ApiRouter, routes};
 use super::problem::{BadRequest, ProblemResponse, Unavailable};
-use super::{AppState, Verdict, claim, query};
+use super::{AppState, Verdict, query};
 use crate::api::{self, LeaderState};
 use axum::Json;
 use axum::extract::State;
@@ -10,10 +9,6 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use std::time::Duration;
 use utoipa::IntoParams;
-
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(leader))
-}
 
 /// `?index=N` waits until there is news since `N`, for as long as `wait` says.
 #[derive(IntoParams)]
@@ -38,7 +33,7 @@ const WRITE: &str = "?index=NUMBER&wait=30s";
     BadRequest,
     Unavailable,
 ))]
-async fn leader(
+pub(super) async fn leader(
     State(app): State<AppState>,
     asked: Uri,
     headers: HeaderMap,
@@ -57,7 +52,7 @@ async fn leader(
 }
 
 fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
-    claim::follow(verdict);
+    app.claim(verdict);
     let index = verdict.index();
     if verdict.leader().is_none() {
         let problem = verdict.no_leader().with_index(index);
@@ -146,7 +141,7 @@ impl AppState {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::{MemberFixture, ticket};
+    use super::super::testing::{MemberFixture, ticket};
     use super::super::tests::ask;
     use super::super::{Authorization, ConnectionLimits, ElectionNames, services};
     use super::*;

@@ -1,12 +1,11 @@
 //! The queue, in order, as it was last read.
 
-use super::api_router::{ApiRouter, routes};
-use super::events::framed;
 use super::leader::Wait;
 use super::member_watch::{Moved, moved};
 use super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::queue_problems::problems;
-use super::{AppState, Verdict, claim};
+use super::sse::framed;
+use super::{AppState, Verdict};
 use crate::api::{self, GroupMember, MemberMoved, Members, QueueMember, Standby};
 use crate::byte_budget::ReservedBytes;
 use crate::status::{MemberEntry, QueueReading};
@@ -17,10 +16,6 @@ use recipes::election::Announcement;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use utoipa::IntoParams;
-
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(members))
-}
 
 /// `?index=N` waits until a member has joined or left since `N`, for as long as `wait` says.
 #[derive(IntoParams)]
@@ -43,7 +38,10 @@ struct MembersWait {
     BadRequest,
     Unavailable,
 ))]
-async fn members(State(app): State<AppState>, uri: Uri) -> Result<Json<Members>, ProblemResponse> {
+pub(super) async fn members(
+    State(app): State<AppState>,
+    uri: Uri,
+) -> Result<Json<Members>, ProblemResponse> {
     let wait = Wait::asked(&uri)?;
     let read = async || app.status.members().await.map_err(ProblemResponse::queue_unread);
     let Some((seen, length)) = wait else { return Ok(Json(body(&app, &read().await?))) };
@@ -63,8 +61,7 @@ async fn members(State(app): State<AppState>, uri: Uri) -> Result<Json<Members>,
 }
 
 fn body(app: &AppState, queue: &QueueReading) -> Members {
-    let verdict = app.judge();
-    claim::follow(&verdict);
+    let verdict = app.judge_and_claim();
     Members {
         members: bodies(app, &verdict, &queue.members),
         problems: problems(app, &verdict, &queue.members),

@@ -1,7 +1,6 @@
 //! The Prometheus metrics, judged or read at the moment of the scrape.
 
-use super::api_router::{ApiRouter, routes};
-use super::{AppState, Verdict, claim};
+use super::{AppState, Verdict};
 use crate::holdings::HoldingsHandle;
 use crate::status::{HookRecord, SyncedFileRecord, SyncedFileState};
 use axum::extract::State;
@@ -12,22 +11,17 @@ use prometheus::{TEXT_FORMAT, TextEncoder};
 use recipes::election::Role;
 use recipes::{AcquiredBy, ForeignClient, Moment};
 
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(metrics))
-}
-
 /// The metrics, in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "At this moment", body = String, content_type = "text/plain"),
 ))]
-async fn metrics(State(app): State<AppState>) -> impl IntoResponse {
+pub(super) async fn metrics(State(app): State<AppState>) -> impl IntoResponse {
     let text = TextEncoder.encode_to_string(&families(&app));
     ([(header::CONTENT_TYPE, TEXT_FORMAT)], text.expect("every family has a name and a sample"))
 }
 
 fn families(app: &AppState) -> Vec<MetricFamily> {
-    let verdict = app.judge();
-    claim::follow(&verdict);
+    let verdict = app.judge_and_claim();
     let Verdict { snapshot, role, now, .. } = &verdict;
     let link = &snapshot.link;
     let counters = &snapshot.counters;

@@ -1,19 +1,17 @@
 //! The HTTP API for the application. Every answer is judged at the moment it is written.
 //!
-//! `routes` has what each listener serves; each route is written once, above its handler. `verdict` judges, `waiting`
-//! waits for changes; `serve`, `slots` and `truthful` are the server; `host_check` and `authorize` refuse requests.
+//! `routes` has what each listener serves; each route is written once, above its handler. `verdict` judges and
+//! waits for changes; `serve`, `slots` and `claims` are the server; `host_check` and `authorize` refuse requests.
 //!
 //! Errors are `application/problem+json` (RFC 9457). A request on the loopback has to name the loopback as its host:
 //! 421 otherwise, and 403 for requests that pages of other sites make a browser send.
 
 #![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
 
-mod api_router;
 mod authorize;
 mod body;
-mod claim;
+mod claims;
 mod commands;
-mod elector;
 mod events;
 mod health;
 mod history;
@@ -26,7 +24,6 @@ mod metrics;
 mod openapi;
 mod own_problems;
 mod page;
-mod patroni;
 mod problem;
 mod profile;
 mod query;
@@ -34,19 +31,17 @@ mod queue_problems;
 mod redirect;
 mod requests;
 mod routes;
-#[cfg(test)]
-mod scene;
 mod serve;
 mod shared_config;
 mod slots;
+mod sse;
 mod status;
-mod truthful;
+#[cfg(test)]
+mod testing;
 mod verdict;
-mod waiting;
 mod yes_or_no;
 
-use self::claim::LeadershipClaim;
-use self::serve::{ResponseClaim, ResponseMemory};
+use self::claims::ConnectionClaims;
 use crate::api;
 use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::clock::{Clock, ClockIdentity};
@@ -57,15 +52,15 @@ use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Router};
+use axum::{Extension, Router, middleware};
 #[cfg(any(test, fuzzing))]
 pub(crate) use host_check::refusal;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use problem::ProblemResponse;
 use recipes::Moment;
-use requests::{RequestCounters, RouteCounters};
-use routes::Served;
+use requests::RequestCounters;
+use routes::Routes;
 pub use serve::{Accept, Answer, ConnectionLimits, Handler, serve};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -143,12 +138,14 @@ pub struct Services {
 
 const DESCRIPTION: &str = "/openapi.json";
 
-/// A router with the layers that all answers share.
+/// Before the paths of the API, the version of it. Without, they are the same.
+const VERSION: &str = "/v1";
+
+/// A router, with what all answers share.
 #[derive(Clone)]
 pub struct Service {
     router: TowerToHyperService<Router>,
     app: AppState,
-    requests: Arc<RouteCounters>,
 }
 
 /// Returns what is served to the application within these limits, and what to probes.
@@ -182,45 +179,64 @@ pub fn services(
         value_events: shared_config::ValueEvents::default(),
     };
     let inner = Arc::new(inner);
-    let service = |served: Served, serves_probes| {
-        let Served { router, paths, hint } = served;
+    let service = |routes: Routes, serves_probes| {
+        let Routes { router, paths, .. } = routes;
+        let paths = Vec::from_iter(paths).join(", ");
+        let hint = match serves_probes {
+            true => format!("the probes are {paths}; the rest is at http.listen"),
+            false => format!("there are {paths}; {DESCRIPTION} describes them"),
+        };
         let app = AppState { inner: inner.clone(), serves_probes };
         let router = router
+            .clone()
+            .nest(VERSION, router)
             .fallback(async move |uri: Uri| ProblemResponse::not_found(uri.path(), &hint))
             .method_not_allowed_fallback(async |uri: Uri| {
                 (StatusCode::METHOD_NOT_ALLOWED, Extension(uri))
             })
+            .layer(middleware::from_fn(requests::note_route))
             .with_state(app.clone());
-        let requests = Arc::new(app.requests.of(paths));
-        Service { router: TowerToHyperService::new(router), app, requests }
+        Service { router: TowerToHyperService::new(router), app }
     };
     let api = service(routes::of_api(), false);
     let probes = service(routes::of_probes(), true);
     Services { api, probes }
 }
 
-// No layer of the router: it would box and copy what it knows for each request and each layer.
+// All that can be is outside of the router, of which each layer is boxed and copied for each request.
 impl Handler for Service {
     fn answer(&self, request: Request) -> Answer {
-        let Self { router, app, requests } = self.clone();
+        let Self { router, app } = self.clone();
         Box::pin(async move {
-            let route = requests.route(request.uri().path());
             // Each value of the configuration has an index of its own.
-            let is_config = request.uri().path().strip_prefix(api::CONFIG_NAMES.path);
+            let is_config = unversioned(request.uri().path()).strip_prefix(api::CONFIG_NAMES.path);
             let is_config = is_config.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             // The index of before the answer is made: a client that waits for changes since then misses none.
             let index = app.index_now().filter(|_| !is_config);
-            let (Ok(response), claim) = match memory_for(&app.budget, request.body()) {
-                Ok(_until_answered) => LeadershipClaim::of(app.clone(), router.call(request)).await,
-                Err(full) => (Ok(full.into_response()), None),
+            let mut response = match memory_for(&app.budget, request.body()) {
+                Ok(_until_answered) => {
+                    let Ok(response) = router.call(request).await;
+                    response
+                }
+                Err(full) => full.into_response(),
             };
-            let response = accounted_for(&app.budget, with_methods(response));
-            let mut response = claimed(response, claim);
+            let route = response.extensions_mut().remove();
+            let mut response = accounted_for(&app.budget, with_methods(response));
             if !response.headers().contains_key(INDEX) {
                 response.headers_mut().extend(common_headers(index));
             }
-            requests.counted(route, response)
+            app.requests.count(route, response.status());
+            response
         })
+    }
+}
+
+/// Returns the path as it is without the version.
+fn unversioned(path: &str) -> &str {
+    match path.strip_prefix(VERSION) {
+        Some("") => "/",
+        Some(rest) if rest.starts_with('/') => rest,
+        Some(_) | None => path,
     }
 }
 
@@ -238,25 +254,18 @@ fn memory_for(budget: &ByteBudget, body: &Body) -> Result<ReservedBytes, Problem
     budget.take(REQUEST).ok_or_else(|| ProblemResponse::buffers_full(budget))
 }
 
-/// Returns the answer with the memory that it takes until it is written, or another where there is not as much.
-fn accounted_for(budget: &ByteBudget, mut response: Response) -> Response {
+/// Returns the answer, and holds the memory that it takes until it is written; or another where there is not as much.
+fn accounted_for(budget: &ByteBudget, response: Response) -> Response {
     let Some(length) = response.body().size_hint().exact().filter(|length| *length > SMALL) else {
         return response;
     };
     match budget.take(usize::try_from(length).unwrap_or(usize::MAX)) {
         Some(memory) => {
-            response.extensions_mut().insert(ResponseMemory(Arc::new(memory)));
+            ConnectionClaims::current().hold(memory);
             response
         }
         None => ProblemResponse::buffers_full(budget).into_response(),
     }
-}
-
-fn claimed(mut response: Response, claim: Option<Arc<LeadershipClaim>>) -> Response {
-    if let Some(claim) = claim {
-        response.extensions_mut().insert(ResponseClaim(claim));
-    }
-    response
 }
 
 /// Says of a refused method which ones there are: the router names them in `Allow`, after the fallback has answered.

@@ -87,6 +87,10 @@ mod tests {
                 default = "127.0.0.1:4040",
                 description = "As `http.listen` says",
             ))),
+        ), (
+            url = "http://{address}/v1",
+            description = "The same with the version of this API in each path",
+            variables(("address" = (default = "127.0.0.1:4040"))),
         ))
     )]
     struct ApiDescription;

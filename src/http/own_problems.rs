@@ -118,7 +118,7 @@ pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::{MemberFixture, at, contender_of_kazoo, problems_of};
+    use super::super::testing::{MemberFixture, at, contender_of_kazoo, problems_of};
     use super::super::tests::ask;
     use crate::problems::ProblemKind;
     use crate::status::{ApplicationHealth, HookRecord, Hooks, LastHookRun};

@@ -1,12 +1,14 @@
 //! `GET /` is a page for browsers, and the leader-elector's body for all other clients.
 
-use super::api_router::{ApiRouter, routes};
-use super::{AppState, Authorization, elector};
-use crate::api::Elector;
+use super::{AppState, Authorization, Verdict};
+use crate::api;
+use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
+use serde::Serialize;
 use std::borrow::Cow;
+use utoipa::ToSchema;
 
 const PAGE: &str = include_str!("page.html");
 
@@ -19,10 +21,6 @@ const POLICY: &str = concat!(
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(page_or_elector))
-}
-
 /// For browsers a page; for clients of leader-elector, nais/elector and k8s-elector what they know.
 #[utoipa::path(get, path = "/", responses(
     (status = 200, description = "Who leads", content(
@@ -30,14 +28,42 @@ pub(super) fn routes() -> ApiRouter {
         (String = "text/html; charset=utf-8"),
     )),
 ))]
-async fn page_or_elector(State(app): State<AppState>, headers: HeaderMap) -> Response {
+pub(super) async fn page_or_elector(State(app): State<AppState>, headers: HeaderMap) -> Response {
     let mut response = if asks_for_html(&headers) {
         page(&app.authorization).into_response()
     } else {
-        elector::elector(&app).into_response()
+        Json(Elector::of(&app, &app.judge_and_claim())).into_response()
     };
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     response
+}
+
+/// `name` is what leader-elector's clients compare with their host's name: empty, never null, while
+/// no leader is known. The rest is what nais/elector and k8s-elector add.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Elector {
+    name: String,
+    is_leader: bool,
+    leader: String,
+    node: String,
+    timestamp: String,
+    last_update: String,
+}
+
+impl Elector {
+    pub(super) fn of(app: &AppState, verdict: &Verdict) -> Self {
+        let leader =
+            verdict.leader().map_or_else(String::new, |leader| leader.leader.id.to_string());
+        let changed_at = verdict.snapshot.recent_changes.iter().next_back().map(|change| change.at);
+        Self {
+            name: leader.clone(),
+            is_leader: verdict.leads(),
+            leader,
+            node: verdict.snapshot.standing.profile().id.to_string(),
+            timestamp: api::date(app.clock.date()),
+            last_update: api::date(changed_at.unwrap_or(app.started.date)),
+        }
+    }
 }
 
 fn page(authorization: &Authorization) -> impl IntoResponse + use<> {
@@ -80,6 +106,21 @@ mod tests {
     use http_body_util::BodyExt;
     use sha2::{Digest, Sha256};
     use std::path::Path;
+
+    #[test]
+    fn the_body_of_electors_keeps_the_order_of_its_fields() {
+        let text = |text: &str| text.to_owned();
+        let body = Elector {
+            name: text("a"),
+            is_leader: true,
+            leader: text("a"),
+            node: text("b"),
+            timestamp: text("T"),
+            last_update: text("U"),
+        };
+        let json = r#"{"name":"a","is_leader":true,"leader":"a","node":"b","timestamp":"T","last_update":"U"}"#;
+        assert_eq!(api::json(&body), json);
+    }
 
     #[test]
     fn only_requests_for_html_get_the_page() {

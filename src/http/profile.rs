@@ -1,6 +1,5 @@
 //! The profile of this member, and changes to it by its application.
 
-use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
 use super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::query::NoQuery;
@@ -15,16 +14,12 @@ use std::collections::BTreeMap;
 const EXAMPLE: &str =
     r#"{"address": "host:port", "labels": {"changed": "value", "gone": null}, "priority": 70}"#;
 
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(own, amend))
-}
-
 /// The profile of this member.
 #[utoipa::path(get, path = "/member", responses(
     (status = 200, description = "As its znode says", body = OwnProfile),
     BadRequest,
 ))]
-async fn own(State(app): State<AppState>, _: NoQuery) -> Json<OwnProfile> {
+pub(super) async fn own(State(app): State<AppState>, _: NoQuery) -> Json<OwnProfile> {
     Json(app.own())
 }
 
@@ -47,7 +42,7 @@ async fn own(State(app): State<AppState>, _: NoQuery) -> Json<OwnProfile> {
         Unavailable,
     ),
 )]
-async fn amend(
+pub(super) async fn amend(
     State(app): State<AppState>,
     _: Authorized,
     request: Request,

@@ -64,7 +64,7 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict, entries: &[MemberEntry
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::{MemberFixture, at, contender_of_kazoo, problems_of};
+    use super::super::testing::{MemberFixture, at, contender_of_kazoo, problems_of};
     use super::super::tests::ask;
     use crate::problems::ProblemKind;
     use crate::status::{MemberEntry, MemberRequest, OwnState, QueueReading};

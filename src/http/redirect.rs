@@ -1,26 +1,20 @@
 //! Sends clients on to the leader's application.
 
-use super::api_router::{ApiRouter, routes};
+use super::AppState;
 use super::problem::{ProblemResponse, Unavailable};
-use super::{AppState, claim};
 use crate::config;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use recipes::election::Profile;
 
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(redirect))
-}
-
 /// Redirects to the leader's application.
 #[utoipa::path(get, path = "/leader/redirect", responses(
     (status = 307, description = "There: `Location` is its address", headers(("Location" = String))),
     Unavailable,
 ))]
-async fn redirect(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
-    let verdict = app.judge();
-    claim::follow(&verdict);
+pub(super) async fn redirect(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
+    let verdict = app.judge_and_claim();
     let index = verdict.index();
     let leader = &verdict.leader().ok_or_else(|| verdict.no_leader().with_index(index))?.leader;
     let location = location(leader).map_err(|why| {
@@ -56,7 +50,7 @@ fn url(address: &str) -> Option<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::MemberFixture;
+    use super::super::testing::MemberFixture;
     use super::super::tests::ask;
     use super::*;
     use http_body_util::BodyExt;

@@ -1,12 +1,13 @@
 //! Counts the requests that were answered and the streams that are open, for `/metrics`.
 
+use super::unversioned;
+use axum::extract::{MatchedPath, Request};
 use axum::http::StatusCode;
+use axum::middleware::Next;
 use axum::response::Response;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
-use std::collections::HashMap;
-use std::sync::Mutex;
+use prometheus::{IntCounterVec, IntGauge, Opts};
 
 /// Requests that were answered, and streams that are open.
 pub(super) struct RequestCounters {
@@ -17,26 +18,21 @@ pub(super) struct RequestCounters {
 /// Counts as an open stream until it is dropped.
 pub(super) struct OpenStream(IntGauge);
 
-/// Counts the requests to one listener.
-pub(super) struct RouteCounters {
-    /// By path: that of a route without parameters is the request's.
-    matched: HashMap<String, RouteCounter>,
-    /// Routes with parameters.
-    patterns: Vec<RouteCounter>,
-    /// One for all paths without a route: a label for each would let clients make any number of series.
-    unmatched: RouteCounter,
-    answered: IntCounterVec,
-}
-
-/// The counters of one route, by status.
-pub(super) struct RouteCounter {
-    /// The value of the label `route`.
-    label: String,
-    /// A cache of the counters so far: looking one up by its labels takes longer than making many an answer.
-    by_status: Mutex<Vec<(StatusCode, IntCounter)>>,
-}
-
+/// The label of all paths without a route: a label for each would let clients make any number of series.
 const UNMATCHED: &str = "unmatched";
+
+/// Notes in the response which route made it.
+pub(super) async fn note_route(
+    route: Option<MatchedPath>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = next.run(request).await;
+    if let Some(route) = route {
+        response.extensions_mut().insert(route);
+    }
+    response
+}
 
 impl RequestCounters {
     pub(super) fn none(election: &str) -> Self {
@@ -54,18 +50,10 @@ impl RequestCounters {
         }
     }
 
-    pub(super) fn of(&self, paths: Vec<String>) -> RouteCounters {
-        let (patterns, paths): (Vec<_>, Vec<_>) =
-            paths.into_iter().partition(|path| path.contains('{'));
-        RouteCounters {
-            matched: paths
-                .into_iter()
-                .map(|path| (path.clone(), RouteCounter::new(path)))
-                .collect(),
-            patterns: patterns.into_iter().map(RouteCounter::new).collect(),
-            unmatched: RouteCounter::new(UNMATCHED.to_owned()),
-            answered: self.answered.clone(),
-        }
+    /// Counts a response by the route that made it, whichever version the request named.
+    pub(super) fn count(&self, route: Option<MatchedPath>, status: StatusCode) {
+        let route = route.as_ref().map_or(UNMATCHED, |route| unversioned(route.as_str()));
+        self.answered.with_label_values(&[route, status.as_str()]).inc();
     }
 
     pub(super) fn families(&self) -> Vec<MetricFamily> {
@@ -80,50 +68,6 @@ impl RequestCounters {
     }
 }
 
-impl RouteCounters {
-    pub(super) fn route(&self, path: &str) -> &RouteCounter {
-        self.matched
-            .get(path)
-            .or_else(|| self.patterns.iter().find(|route| matches(&route.label, path)))
-            .unwrap_or(&self.unmatched)
-    }
-
-    /// Counts this answer, and returns it.
-    pub(super) fn counted(&self, route: &RouteCounter, response: Response) -> Response {
-        self.count(route, response.status());
-        response
-    }
-
-    fn count(&self, route: &RouteCounter, status: StatusCode) {
-        let mut counters = route.by_status.lock().expect("no code panics while holding it");
-        if let Some((_, counter)) = counters.iter().find(|(counted, _)| *counted == status) {
-            counter.inc();
-        } else {
-            let labels = [route.label.as_str(), status.as_str()];
-            let counter = self.answered.with_label_values(&labels);
-            counter.inc();
-            counters.push((status, counter));
-        }
-    }
-}
-
-impl RouteCounter {
-    fn new(label: String) -> Self {
-        Self { label, by_status: Mutex::default() }
-    }
-}
-
-/// Whether a path is one of a route's, of which a part in braces stands for any.
-fn matches(route: &str, path: &str) -> bool {
-    fn is_any(part: &str) -> bool {
-        part.starts_with('{')
-    }
-    let route = route.split('/');
-    let path = path.split('/');
-    route.clone().count() == path.clone().count()
-        && route.zip(path).all(|(known, part)| known == part || is_any(known) && !part.is_empty())
-}
-
 impl Drop for OpenStream {
     fn drop(&mut self) {
         self.0.dec();
@@ -132,27 +76,41 @@ impl Drop for OpenStream {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::tests::{api, ask};
+    use http_body_util::BodyExt;
+    use std::time::Duration;
 
-    #[test]
-    fn a_request_is_counted_by_the_route_that_matched_whatever_its_parameters() {
-        let requests = RequestCounters::none("/election");
-        let barriers = ["/barriers/{name}", "/barriers/{name}/leave/{id}"];
-        let locks = ["/locks", "/locks/{name}", "/locks/{name}/{lock}"];
-        let routes = locks.into_iter().chain(barriers).map(str::to_owned).collect::<Vec<_>>();
-        let counters = requests.of(routes);
-        for (path, route) in [
+    #[tokio::test]
+    async fn a_request_is_counted_by_the_route_that_matched_whatever_its_parameters_and_version() {
+        let (service, _back) = api(Duration::ZERO);
+        let asked = [
             ("/locks", "/locks"),
             ("/locks/migrate", "/locks/{name}"),
             ("/locks/migrate/1f", "/locks/{name}/{lock}"),
-            ("/locks/", UNMATCHED),
-            ("/locks//1f", UNMATCHED),
-            ("/locks/migrate/1f/x", UNMATCHED),
-            ("/lock/migrate", UNMATCHED),
+            ("/v1/locks/migrate", "/locks/{name}"),
+            ("/v1", "/"),
+            ("/locks/", "unmatched"),
+            ("/locks//1f", "/locks/{name}/{lock}"),
+            ("/locks/migrate/1f/x", "unmatched"),
+            ("/lock/migrate", "unmatched"),
+            ("/v1/lock", "unmatched"),
+            ("/v2/locks", "unmatched"),
             ("/barriers/deploy/leave/1f", "/barriers/{name}/leave/{id}"),
-            ("/barriers/deploy/leave", UNMATCHED),
-        ] {
-            assert_eq!(counters.route(path).label, route, "{path}");
+            ("/barriers/deploy/leave", "unmatched"),
+        ];
+        for (path, route) in asked {
+            let before = counted(&service, route).await;
+            let _answer = ask(&service, path).await;
+            assert_eq!(counted(&service, route).await, before + 1, "{path}");
         }
+    }
+
+    /// Returns how many requests of a route were answered, with whichever status.
+    async fn counted(service: &super::super::Service, route: &str) -> u64 {
+        let body = ask(service, "/metrics").await.into_body().collect().await.unwrap().to_bytes();
+        let label = format!("route=\"{route}\"");
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        let lines = text.lines().filter(|line| line.contains(&label));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 }

@@ -1,64 +1,99 @@
-//! The paths that each listener serves, and its answer to any other path.
+//! The paths that each listener serves.
 //!
 //! A route is written once, above its handler: methods, path, parameters, answers, and whether it is a command, which
 //! takes an [`Authorized`](super::authorize::Authorized). All that is said of routes elsewhere is made of that, or
 //! compared with it.
 
-use super::api_router::ApiRouter;
+use super::holdings::{barriers, locks};
 use super::{
-    AppState, DESCRIPTION, commands, events, health, history, holdings, leader, members, metrics,
-    openapi, page, patroni, profile, redirect, shared_config, status, yes_or_no,
+    AppState, DESCRIPTION, commands, events, health, history, leader, members, metrics, openapi,
+    page, profile, redirect, shared_config, status, yes_or_no,
 };
 use axum::Router;
-use axum::routing::get;
+use axum::handler::Handler;
+use axum::routing::{MethodFilter, get, on};
+use std::collections::BTreeSet;
+use utoipa::Path;
+use utoipa_axum::PathItemExt;
 
-/// The routes of one listener.
-pub(super) struct Served {
+/// Handlers at the paths and for the methods that `#[utoipa::path]` above them says.
+///
+/// All else that it says is made into a document by tests alone, which compare that with the one that is served: to make
+/// it in each process took a quarter of a sidecar's memory.
+#[derive(Default)]
+pub(super) struct Routes {
     pub(super) router: Router<AppState>,
-    pub(super) paths: Vec<String>,
-    /// The advice in the answer for an unknown path.
-    pub(super) hint: String,
+    pub(super) paths: BTreeSet<String>,
+    #[cfg(test)]
+    pub(super) described: utoipa_axum::router::OpenApiRouter<AppState>,
+}
+
+impl Routes {
+    /// Adds a handler where its description, a type that `#[utoipa::path]` has made, says.
+    fn with<P: Path, H: Handler<T, AppState>, T: 'static>(mut self, handler: H, _: P) -> Self {
+        let methods = P::methods();
+        let filters = methods.iter().map(PathItemExt::to_method_filter);
+        let filter = filters.reduce(MethodFilter::or).expect("each route has a method");
+        self.router = self.router.route(&P::path(), on(filter, handler));
+        self.paths.insert(P::path());
+        self
+    }
+}
+
+/// Adds the handlers of a module to routes.
+macro_rules! add {
+    ($routes:ident, $($module:ident::{$($handler:ident),+})+) => {{
+        let routes = $routes;
+        $($(let routes = utoipa_axum::paste! {
+            routes.with($module::$handler, $module::[<__path_ $handler>])
+        };)+)+
+        #[cfg(test)]
+        let routes = {
+            let mut routes = routes;
+            $($(routes.described =
+                routes.described.routes(utoipa_axum::routes!($module::$handler));)+)+
+            routes
+        };
+        routes
+    }};
 }
 
 /// Returns all routes, for the application.
-pub(super) fn of_api() -> Served {
-    let (router, mut paths) = described().split();
-    let hint = format!("there are {}; {DESCRIPTION} describes them", paths.join(", "));
-    let router = router.route(DESCRIPTION, get(openapi::document));
-    paths.push(DESCRIPTION.to_owned());
-    Served { router, paths, hint }
+pub(super) fn of_api() -> Routes {
+    let mut routes = described();
+    routes.router = routes.router.route(DESCRIPTION, get(openapi::document));
+    routes.paths.insert(DESCRIPTION.to_owned());
+    routes
 }
 
 /// Returns all that the description is about.
-pub(super) fn described() -> ApiRouter {
-    harmless()
-        .merge(redirect::routes())
-        .merge(page::routes())
-        .merge(events::routes())
-        .merge(history::routes())
-        .merge(status::routes())
-        .merge(members::routes())
-        .merge(profile::routes())
-        .merge(patroni::routes())
-        .merge(commands::routes())
-        .merge(holdings::routes())
-        .merge(shared_config::routes())
+pub(super) fn described() -> Routes {
+    let harmless = of_probes();
+    add!(harmless,
+        redirect::{redirect}
+        page::{page_or_elector}
+        events::{sse, events}
+        history::{history}
+        status::{status}
+        members::{members}
+        profile::{own, amend}
+        yes_or_no::{health}
+        commands::{resign, transfer, pause, resume, drain, shutdown}
+        locks::{names, queue, hold, keep, renew, give_back, break_lock}
+        barriers::{names, state, enter, leave}
+        shared_config::{config_names, config, put_config, delete_config}
+    )
 }
 
 /// Returns the harmless routes, for callers from other machines.
-pub(super) fn of_probes() -> Served {
-    let (router, paths) = harmless().split();
-    let hint = format!("the probes are {}; the rest is at http.listen", paths.join(", "));
-    Served { router, paths, hint }
-}
-
-fn harmless() -> ApiRouter {
-    ApiRouter::new()
-        .merge(leader::routes())
-        .merge(yes_or_no::routes())
-        .merge(patroni::probes())
-        .merge(health::routes())
-        .merge(metrics::routes())
+pub(super) fn of_probes() -> Routes {
+    let none = Routes::default();
+    add!(none,
+        leader::{leader}
+        yes_or_no::{is_leader, is_follower, primary, replica}
+        health::{livez, readyz}
+        metrics::{metrics}
+    )
 }
 
 #[cfg(test)]
@@ -69,6 +104,7 @@ mod tests {
     use axum::body::Body;
     use axum::extract::Request;
     use axum::http::StatusCode;
+    use axum::response::Response;
     use http_body_util::BodyExt;
     use serde_json::Value;
     use std::collections::BTreeSet;
@@ -131,6 +167,30 @@ mod tests {
         for path in of_api().paths {
             assert!(text.contains(&path), "{path}: {text}");
         }
+    }
+
+    #[tokio::test]
+    async fn each_path_is_answered_with_the_version_as_without() {
+        let (service, _back) = api(Duration::ZERO);
+        for path in of_api().paths.iter().filter(|path| !path.contains('{')) {
+            if path == "/events" || path == "/sse" || path == "/metrics" {
+                continue;
+            }
+            let plain = ask(&service, path).await;
+            let versioned = ask(&service, &format!("/v1{}", path.trim_end_matches('/'))).await;
+            assert_eq!(plain.status(), versioned.status(), "{path}");
+            assert_eq!(plain.headers(), versioned.headers(), "{path}");
+        }
+        let (plain, versioned) =
+            (ask(&service, "/is-leader").await, ask(&service, "/v1/is-leader").await);
+        let body = async |answer: Response| answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body(plain).await, body(versioned).await);
+        for stream in ["/v1/events", "/v1/sse"] {
+            assert_eq!(ask(&service, stream).await.headers()["content-type"], "text/event-stream");
+        }
+        assert_eq!(ask(&service, "/v1/leaders").await.status(), StatusCode::NOT_FOUND);
+        assert_eq!(ask(&service, "/v2/is-leader").await.status(), StatusCode::NOT_FOUND);
+        assert_eq!(ask(&service, "/v1/resign").await.headers()["allow"], "POST");
     }
 
     #[tokio::test]

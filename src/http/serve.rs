@@ -1,10 +1,10 @@
 //! Serves connections within limits, so that no client can take what the election or the next
 //! client needs.
 
+use super::claims::{ClaimedStream, ConnectionClaims};
 use super::host_check;
 use super::slots::Slots;
-use super::truthful::TruthfulStream;
-use crate::byte_budget::{ByteBudget, ReservedBytes};
+use crate::byte_budget::ByteBudget;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::convert::Infallible;
@@ -124,22 +124,6 @@ pub trait Handler: Clone + Send + 'static {
 /// An answer that is being made. The connection moves it about, so it is boxed.
 pub type Answer = BoxFuture<'static, Response>;
 
-/// An assertion of an answer, which may have become wrong when it is written.
-pub(super) trait AnswerClaim: Send + Sync {
-    fn is_still_so(&self) -> bool;
-
-    /// Notes that all that it has said so far is written: a stream goes on.
-    fn all_written(&self) {}
-}
-
-/// Comes with an answer, as an extension of the response.
-#[derive(Clone)]
-pub(super) struct ResponseClaim(pub(super) Arc<dyn AnswerClaim>);
-
-/// The same: what is to be held until the answer is written.
-#[derive(Clone)]
-pub(super) struct ResponseMemory(pub(super) Arc<ReservedBytes>);
-
 /// Serves until `closing` ends, and then until what is under way has been answered.
 pub async fn serve(
     listener: impl Accept,
@@ -148,10 +132,8 @@ pub async fn serve(
     closing: impl Future<Output = ()>,
 ) {
     let slots = Slots::new(limits.connections);
-    // One timer for all connections. Hyper's own would be one for each request.
     tokio::select! {
         () = accept_all(listener, handler, &slots, &limits, closing) => {}
-        never = slots.close_idle_after(limits.to_ask) => match never {},
         never = slots.close_stalled_when_short(&limits.budget) => match never {},
     }
 }
@@ -169,23 +151,25 @@ async fn accept_all(
     let mut http = http1::Builder::new();
     // Head and body in one piece cost the kernel less than in two.
     http.max_buf_size(HEAD_MAX).writev(false);
+    http.timer(TokioTimer::new()).header_read_timeout(limits.to_ask);
     tokio::pin!(closing);
     loop {
-        let (stream, (slot, leave)) = tokio::select! {
+        let (stream, slot) = tokio::select! {
             () = &mut closing => return graceful.shutdown().await,
             // An idle connection is closed only for a new one. While none is idle, one new connection
             // waits here, and the others in the kernel's backlog, where they cost nothing.
             accepted = async { (accept(&listener).await, slots.one().await) } => accepted,
         };
         let _larger_without = set_socket_send_buffer_size(&stream, SEND_BUFFER);
-        let mut client = TimeoutStream::new(stream);
-        client.set_write_timeout(Some(limits.to_take));
-        let client = TruthfulStream::over(Box::pin(client), slot.clone());
-        let evicted = slot.clone();
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(limits.to_take));
+        let claims = ConnectionClaims::default();
+        let client =
+            ClaimedStream { stream: Box::pin(stream), claims: claims.clone(), slot: slot.clone() };
         let handler = handler.clone();
-        let claims = client.claims();
+        let asked = slot.clone();
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let answering = slot.answering();
+            let answering = asked.answering();
             let request = request.map(boxed_unless_empty);
             let refusal = if is_on_loopback { host_check::refusal(&request) } else { None };
             let answer = match refusal {
@@ -194,20 +178,16 @@ async fn accept_all(
             };
             let claims = claims.clone();
             async move {
-                let mut answer = answer.await;
-                let extensions = answer.extensions_mut();
-                let memory = extensions.remove().map(|ResponseMemory(memory)| memory);
-                claims.begin(extensions.remove().map(|ResponseClaim(claim)| claim), memory);
+                let answer = claims.scope(answer).await;
                 Ok::<_, Infallible>(answer.map(|body| answering.with(body)))
             }
         });
         let connection = graceful.watch(http.serve_connection(TokioIo::new(client), service));
         tokio::spawn(async move {
             tokio::select! {
-                // `leave` first: polled after `connection`, it could close a connection whose request was just read.
+                // `closed` first: polled after `connection`, it could close one whose request was just read.
                 biased;
-                _ = leave => debug!("an idle connection was closed"),
-                () = evicted.is_evicted() => debug!("a connection whose client reads nothing was closed"),
+                () = slot.closed() => debug!("a connection was closed for another one"),
                 ended = connection => if let Err(error) = ended {
                     debug!(%error, "a connection failed");
                 },

@@ -1,10 +1,9 @@
 //! Everything that this member knows of itself.
 
-use super::api_router::{ApiRouter, routes};
 use super::problem::BadRequest;
 use super::query::NoQuery;
 use super::verdict::millis;
-use super::{AppState, claim, own_problems};
+use super::{AppState, own_problems};
 use crate::api::{
     self, Hook, HookRun, LeaseClock, Restart, Session, Standby, Status, SyncedFile,
     SyncedFileStatus,
@@ -13,18 +12,13 @@ use crate::status::{ApplicationHealth, HookRecord, Snapshot, SyncedFileRecord, S
 use axum::Json;
 use axum::extract::State;
 
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(status))
-}
-
 /// Everything this member knows of itself.
 #[utoipa::path(get, path = api::STATUS.path, responses(
     (status = 200, description = "At this moment", body = Status),
     BadRequest,
 ))]
-async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Status> {
-    let verdict = app.judge();
-    claim::follow(&verdict);
+pub(super) async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Status> {
+    let verdict = app.judge_and_claim();
     let Snapshot { standing, link, .. } = &*verdict.snapshot;
     let ticket = standing.ticket();
     let znodes = &app.names.znodes;

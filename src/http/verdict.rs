@@ -1,6 +1,7 @@
 //! The state of a member at one moment: its snapshot, judged by the clock. Every answer is made from it.
 
 use super::AppState;
+use super::claims::{Claim, ConnectionClaims};
 use super::problem::ProblemResponse;
 use crate::api::{self, Leader, LeaderState};
 use crate::clock::KernelTime;
@@ -10,6 +11,7 @@ use recipes::election::{Announcement, Role, View};
 use recipes::{FencingToken, Moment};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A snapshot, judged at one moment.
 pub(super) struct Verdict {
@@ -26,6 +28,24 @@ impl AppState {
         let now = self.clock.now();
         let role = snapshot.standing.at(now);
         Verdict { view: View::of(&role), role, snapshot, now }
+    }
+
+    /// Judges for an answer, which claims that this member leads if it does.
+    pub(super) fn judge_and_claim(&self) -> Verdict {
+        let verdict = self.judge();
+        self.claim(&verdict);
+        verdict
+    }
+
+    /// Lets the answer that is being made claim what was judged of this member's leadership.
+    pub(super) fn claim(&self, verdict: &Verdict) {
+        ConnectionClaims::current().claim(self.claim_of(verdict));
+    }
+
+    pub(super) fn claim_of(&self, verdict: &Verdict) -> Option<Claim> {
+        let token = verdict.view.own_term()?;
+        let app = self.clone();
+        Some(Box::new(move || app.leads_with(token)))
     }
 
     /// Whether this member leads under this token at this moment.
@@ -76,6 +96,38 @@ impl AppState {
     pub(super) fn valid_until(&self, verdict: &Verdict) -> Option<KernelTime> {
         let lease_end = verdict.lease_end().filter(|_| !self.serves_probes)?;
         Some(self.clock.kernel_time(lease_end))
+    }
+
+    /// Waits until the index is another than this one: at once if it comes from another member. `None` if this process
+    /// ends.
+    pub(super) async fn changed_since(&self, seen: Option<u64>) -> Option<Verdict> {
+        self.until(|verdict| verdict.index() != seen).await
+    }
+
+    /// Waits for a verdict of which `so` is true. `None` if this process ends.
+    pub(super) async fn until(&self, so: impl Fn(&Verdict) -> bool) -> Option<Verdict> {
+        let mut snapshots = self.status.snapshot.clone();
+        loop {
+            snapshots.mark_unchanged();
+            let verdict = self.judge();
+            if so(&verdict) {
+                return Some(verdict);
+            }
+            // The end of a lease is a change without any event from the runner.
+            let lease_end = verdict.snapshot.standing.changes_at(verdict.now);
+            tokio::select! {
+                changed = snapshots.changed() => changed.ok()?,
+                () = self.clock.sleep_until(lease_end) => {}
+            }
+        }
+    }
+
+    /// Returns a place among the clients that wait for a change.
+    pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, ProblemResponse> {
+        let place = self.waiting.clone().try_acquire_owned();
+        let crowded = "more streams and blocking queries are open than this member serves: close \
+                       some, or poll";
+        place.map_err(|_| ProblemResponse::crowded(crowded))
     }
 }
 

@@ -1,9 +1,10 @@
-//! Whether this member leads or follows: the answer is the status.
+//! Whether this member leads or follows: the answer is the status. Also at the paths that Patroni has and HAProxy asks.
+//!
+//! HAProxy's `option httpchk` asks with OPTIONS, and reads the status.
 
-use super::api_router::{ApiRouter, routes};
 use super::problem::BadRequest;
 use super::query::NoQuery;
-use super::{AppState, Verdict, claim};
+use super::{AppState, Verdict};
 use crate::api::{self, Leadership};
 use axum::Json;
 use axum::extract::State;
@@ -11,20 +12,34 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use utoipa::IntoResponses;
 
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(is_leader)).routes(routes!(is_follower))
-}
-
 /// Whether this member leads at this very moment.
 #[utoipa::path(get, path = api::IS_LEADER.path, responses(YesOrNo, BadRequest))]
-async fn is_leader(State(app): State<AppState>, _: NoQuery) -> Response {
+pub(super) async fn is_leader(State(app): State<AppState>, _: NoQuery) -> Response {
     app.answer(Verdict::leads)
 }
 
 /// Whether this member is in the queue behind another.
 #[utoipa::path(get, path = "/is-follower", responses(YesOrNo))]
-async fn is_follower(State(app): State<AppState>) -> Response {
+pub(super) async fn is_follower(State(app): State<AppState>) -> Response {
     app.answer(Verdict::follows)
+}
+
+/// For a load balancer: is this the leader?
+#[utoipa::path(method(get, head, options), path = "/primary", responses(YesOrNo, BadRequest))]
+pub(super) async fn primary(State(app): State<AppState>, _: NoQuery) -> Response {
+    app.answer(Verdict::leads)
+}
+
+/// For a load balancer: is this a follower?
+#[utoipa::path(method(get, head, options), path = "/replica", responses(YesOrNo))]
+pub(super) async fn replica(State(app): State<AppState>) -> Response {
+    app.answer(Verdict::follows)
+}
+
+/// For a load balancer: is this in the queue, whichever member leads?
+#[utoipa::path(method(get, head, options), path = "/health", responses(YesOrNo))]
+pub(super) async fn health(State(app): State<AppState>) -> Response {
+    app.answer(|verdict| verdict.snapshot.standing.ticket().is_some())
 }
 
 /// The answer is the status; the body says why.
@@ -41,8 +56,7 @@ pub(super) enum YesOrNo {
 
 impl AppState {
     pub(super) fn answer(&self, is_so: impl Fn(&Verdict) -> bool) -> Response {
-        let verdict = self.judge();
-        claim::follow(&verdict);
+        let verdict = self.judge_and_claim();
         let status = if is_so(&verdict) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let leader = verdict.leader();
         let until = self.valid_until(&verdict);

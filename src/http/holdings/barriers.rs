@@ -1,7 +1,6 @@
 //! Double barriers: the requests to enter and to leave one, and who is there.
 
 use super::super::AppState;
-use super::super::api_router::{ApiRouter, routes};
 use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
 use super::super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::super::query::{NoQuery, WAIT, named, path, span, values};
@@ -24,10 +23,6 @@ use utoipa::{IntoParams, IntoResponses};
 const ENTER: &str = "?size=3 or ?size=3&wait=30s";
 
 const SIZE_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
-
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(names)).routes(routes!(state, enter)).routes(routes!(leave))
-}
 
 /// The participant is still in front of the barrier.
 #[derive(IntoResponses)]
@@ -57,7 +52,7 @@ struct BarrierQuery {
     RecipesOff,
     Unavailable,
 ))]
-async fn names(
+pub(in crate::http) async fn names(
     State(app): State<AppState>,
     _: NoQuery,
 ) -> Result<Json<BarrierNames>, ProblemResponse> {
@@ -74,7 +69,7 @@ async fn names(
     RecipesOff,
     Unavailable,
 ))]
-async fn state(
+pub(in crate::http) async fn state(
     State(app): State<AppState>,
     name: Result<Path<String>, PathRejection>,
     _: NoQuery,
@@ -104,7 +99,7 @@ async fn state(
     NotAcquired,
     Unavailable,
 ))]
-async fn enter(
+pub(in crate::http) async fn enter(
     State(app): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
@@ -139,7 +134,7 @@ async fn enter(
     NotInside,
     Gone,
 ))]
-async fn leave(
+pub(in crate::http) async fn leave(
     State(app): State<AppState>,
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,

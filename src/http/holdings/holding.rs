@@ -1,6 +1,7 @@
 //! One lock or barrier that a client asked for: how it stands, and how it is given back.
 
 use super::super::AppState;
+use super::super::claims::Claim;
 use super::super::problem::ProblemResponse;
 use super::asked::HoldingRegistration;
 use crate::clock::Clock;
@@ -36,14 +37,6 @@ pub(super) struct WaitLimit {
     until: Option<Moment>,
     /// The rest of the time limit while the state is unknown.
     to_try: Duration,
-}
-
-/// An assertion about a lock or barrier, which may have become wrong when it is written.
-pub(in super::super) struct HoldingClaim {
-    published: watch::Receiver<Published>,
-    clock: Clock,
-    /// Until when it may be so at the longest.
-    until: Option<Moment>,
 }
 
 impl AppState {
@@ -151,9 +144,23 @@ impl HoldingHandle {
         while self.published.changed().await.is_ok() {}
     }
 
-    /// Returns what an answer about it claims.
-    pub(super) fn claim(&self, until: Option<Moment>) -> HoldingClaim {
-        HoldingClaim { published: self.published.clone(), clock: self.clock, until }
+    /// Returns the claim of an answer that it is held, and until then at the longest.
+    pub(super) fn claim(&self, at_most: Option<Moment>) -> Claim {
+        let Self { published, clock, .. } = self;
+        let published = published.clone();
+        let clock = *clock;
+        Box::new(move || {
+            let now = clock.now();
+            let judged = published.borrow().at(now);
+            match judged {
+                HoldingView::Held { .. } => {
+                    published.has_changed().is_ok() && at_most.is_none_or(|end| now < end)
+                }
+                // By its client's own wish.
+                HoldingView::Leaving | HoldingView::Ended(Ended::AllLeft) => true,
+                _ => false,
+            }
+        })
     }
 }
 
@@ -189,22 +196,6 @@ impl WaitLimit {
     /// When to look next.
     pub(super) fn next(self, now: Moment) -> Option<Moment> {
         self.until.map(|until| if now < until { until } else { until.after(self.to_try) })
-    }
-}
-
-impl HoldingClaim {
-    /// Whether it is still held, as an answer says.
-    pub(in super::super) fn is_still_so(&self) -> bool {
-        let now = self.clock.now();
-        let is_held = match self.published.borrow().at(now) {
-            HoldingView::Held { .. } => true,
-            // By its client's own wish.
-            HoldingView::Leaving | HoldingView::Ended(Ended::AllLeft) => return true,
-            _ => false,
-        };
-        is_held
-            && self.published.has_changed().is_ok()
-            && self.until.is_none_or(|until| now < until)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Locks that are kept for clients that cannot stream, until their time is over.
 
 use super::super::AppState;
+use super::super::claims::Claim;
 use super::super::problem::ProblemResponse;
-use super::holding::{HoldingClaim, HoldingHandle};
+use super::holding::HoldingHandle;
 use crate::holdings::{Ended, HoldingName, HoldingView};
 use crate::random;
 use recipes::{FencingToken, Moment};
@@ -29,7 +30,7 @@ pub(super) struct TtlLockState {
     pub(super) token: FencingToken,
     /// The end of its lease or of its time, whichever comes first.
     pub(super) until: Moment,
-    pub(super) claim: HoldingClaim,
+    pub(super) claim: Claim,
 }
 
 impl TtlLocks {

@@ -1,9 +1,8 @@
 //! Locks: the requests for one, and who is in its queue.
 
 use super::super::AppState;
-use super::super::api_router::{ApiRouter, routes};
 use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
-use super::super::claim::LeadershipClaim;
+use super::super::claims::ConnectionClaims;
 use super::super::problem::{BadRequest, ProblemResponse, Unavailable};
 use super::super::query::{NoQuery, WAIT, flag, named, number, path, span, values};
 use super::holding::{WaitLimit, refusal};
@@ -39,14 +38,6 @@ const SLOTS_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 const WAIT_DEFAULT: Duration = Duration::from_secs(5);
 const TTL_DEFAULT: Duration = Duration::from_secs(15);
 const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
-
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new()
-        .routes(routes!(names))
-        .routes(routes!(queue, hold, keep))
-        .routes(routes!(renew, give_back))
-        .routes(routes!(break_lock))
-}
 
 /// Which lock, and for how long to wait for it.
 #[derive(IntoParams)]
@@ -85,7 +76,7 @@ struct TimeQuery {
     RecipesOff,
     Unavailable,
 ))]
-async fn names(
+pub(in crate::http) async fn names(
     State(app): State<AppState>,
     _: NoQuery,
 ) -> Result<Json<LockNames>, ProblemResponse> {
@@ -102,7 +93,7 @@ async fn names(
     RecipesOff,
     Unavailable,
 ))]
-async fn queue(
+pub(in crate::http) async fn queue(
     State(app): State<AppState>,
     name: Result<Path<String>, PathRejection>,
     _: NoQuery,
@@ -134,7 +125,7 @@ async fn queue(
     NotAcquired,
     Unavailable,
 ))]
-async fn hold(
+pub(in crate::http) async fn hold(
     State(app): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
@@ -171,7 +162,7 @@ async fn hold(
     NotAcquired,
     Unavailable,
 ))]
-async fn keep(
+pub(in crate::http) async fn keep(
     State(app): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
@@ -227,7 +218,7 @@ async fn keep(
     Gone,
     Unavailable,
 ))]
-async fn renew(
+pub(in crate::http) async fn renew(
     State(app): State<AppState>,
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,
@@ -253,7 +244,7 @@ async fn renew(
     Gone,
     Unavailable,
 ))]
-async fn give_back(
+pub(in crate::http) async fn give_back(
     State(app): State<AppState>,
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,
@@ -290,10 +281,7 @@ fn kept(
 ) -> Result<api::TtlLock, ProblemResponse> {
     let standing = TtlLocks::standing(app, name, &id, renewed);
     let kept::TtlLockState { token, until, claim } = standing.ok_or_else(|| kept::gone(name))?;
-    if let Some(of_this_answer) = LeadershipClaim::of_this_answer() {
-        of_this_answer.about(claim);
-        of_this_answer.says_held(true);
-    }
+    ConnectionClaims::current().claim(Some(claim));
     Ok(api::TtlLock { lock: id, held: held_body(app, token, until) })
 }
 
@@ -327,7 +315,7 @@ struct NoPlace(#[expect(dead_code, reason = "it is the schema")] api::Problem);
     NoPlace,
     Unavailable,
 ))]
-async fn break_lock(
+pub(in crate::http) async fn break_lock(
     State(app): State<AppState>,
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,

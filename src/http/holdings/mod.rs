@@ -6,22 +6,20 @@
 //! - `asked`: all that are asked for. `inside`: those that may be told to leave a barrier.
 
 mod asked;
-mod barriers;
+pub(super) mod barriers;
 mod holding;
 mod inside;
 mod kept;
-mod locks;
+pub(super) mod locks;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 pub(super) use asked::HoldingRegistry;
-pub(super) use holding::HoldingClaim;
 pub(super) use inside::InsideRegistry;
 pub(super) use kept::TtlLocks;
 
 use super::AppState;
-use super::api_router::ApiRouter;
 use super::problem::ProblemResponse;
 use super::verdict::millis;
 use crate::api::{self, LockHeld, LockMode};
@@ -42,10 +40,6 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why nothing is known of a lock or barrier.
 const NO_ANSWER: &str =
     "ZooKeeper has not answered in time: /status says how this member stands with it";
-
-pub(super) fn routes() -> ApiRouter {
-    locks::routes().merge(barriers::routes())
-}
 
 /// They are switched off.
 #[derive(IntoResponses)]

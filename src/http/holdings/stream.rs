@@ -2,22 +2,21 @@
 //! server-sent events.
 
 use super::super::AppState;
-use super::super::claim::LeadershipClaim;
-use super::super::events::{KEEP_ALIVE, framed, streamed};
-use super::super::requests::OpenStream;
+use super::super::claims::ConnectionClaims;
+use super::super::sse::{self, EventSource, framed};
 use super::holding::{HoldingHandle, WaitLimit, kinds};
 use super::inside::InsideRegistration;
 use super::locks::{look_into, place};
 use super::{NO_ANSWER, held_body};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockWaiting};
+use crate::byte_budget::ReservedBytes;
 use crate::holdings::{Ended, HoldingName, HoldingView};
+use axum::body::Bytes;
 use axum::response::Response;
-use futures_util::stream::StreamExt;
 use recipes::holding::HoldingSpec;
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::AbortHandle;
 
@@ -36,34 +35,14 @@ struct HoldingStream {
     told: StreamTarget,
     holding: HoldingHandle,
     patience: WaitLimit,
-    said: LastEvent,
+    /// The state that the client was sent last. One that leaves a barrier is sent nothing: it asked for that.
+    sent: Option<HoldingView>,
     /// The lock is held until its client releases it, even while the member leaves.
     is_held_to_the_end: bool,
-    /// Of the answer whose body this is.
-    claim: Option<Arc<LeadershipClaim>>,
+    claims: ConnectionClaims,
     /// Until when the client was last told that it holds.
     told_until: watch::Sender<Option<Moment>>,
     watchdog: AbortHandle,
-    _open: OpenStream,
-    _permit: OwnedSemaphorePermit,
-}
-
-/// The last event that was sent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LastEvent {
-    Nothing,
-    Waits {
-        ahead: usize,
-    },
-    Gathers {
-        present: usize,
-    },
-    Holds {
-        until: Moment,
-    },
-    /// Nothing was said of that: its client wanted it.
-    Leaves,
-    Ended,
 }
 
 /// Answers with the stream.
@@ -75,10 +54,6 @@ pub(super) fn stream(
     holding: HoldingHandle,
     patience: WaitLimit,
 ) -> Response {
-    let claim = LeadershipClaim::of_this_answer();
-    if let Some(claim) = &claim {
-        claim.about(holding.claim(None));
-    }
     let (told_until, mut last_told) = watch::channel(None);
     let clock = app.clock;
     let release = holding.release.clone();
@@ -95,30 +70,24 @@ pub(super) fn stream(
             }
         }
     });
-    let stream = HoldingStream {
+    let source = HoldingStream {
+        app: app.clone(),
         name,
         told,
         holding,
         patience,
-        said: LastEvent::Nothing,
+        sent: None,
         is_held_to_the_end: false,
-        claim,
+        claims: ConnectionClaims::current(),
         told_until,
         watchdog: watchdog.abort_handle(),
-        _open: app.requests.stream(),
-        _permit: permit,
-        app,
     };
-    let chunks = futures_util::stream::unfold(stream, |mut stream| async {
-        let chunk = stream.next().await?;
-        Some((chunk.into(), stream))
-    });
-    streamed(chunks.boxed())
+    sse::stream(&app, permit, source)
 }
 
-impl HoldingStream {
-    async fn next(&mut self) -> Option<String> {
-        if self.said == LastEvent::Ended {
+impl EventSource for HoldingStream {
+    async fn next(&mut self) -> Option<(Bytes, ReservedBytes)> {
+        if let Some(HoldingView::Ended(_)) = self.sent {
             if self.is_held_to_the_end {
                 self.holding.gone().await;
             }
@@ -127,56 +96,57 @@ impl HoldingStream {
         loop {
             let judged = self.holding.judge();
             let now = self.app.clock.now();
-            match judged {
-                HoldingView::Held { token, until } if self.said != (LastEvent::Holds { until }) => {
-                    return Some(self.holds(token, until));
-                }
-                HoldingView::Held { .. } => {}
-                HoldingView::Ended(ended) => return Some(self.end(ended)),
-                HoldingView::Leaving if !self.told.leaves() => {
-                    return Some(self.end(Ended::Released));
-                }
-                HoldingView::Leaving => self.says(LastEvent::Leaves),
-                HoldingView::Waiting { .. } | HoldingView::Gathering { .. }
-                    if self.patience.is_over(judged, now) =>
-                {
-                    self.holding.release.release();
-                    return Some(self.last("timeout", self.told.not_in_time(judged).into()));
-                }
-                HoldingView::Waiting { ahead: Some(ahead) }
-                    if self.said != (LastEvent::Waits { ahead }) =>
-                {
-                    let holders = tokio::select! {
-                        biased;
-                        () = self.holding.changed(judged) => continue,
-                        holders = holders(&self.app, &self.name) => holders,
-                    };
-                    self.says(LastEvent::Waits { ahead });
-                    let position = self.told.position(ahead);
-                    let body = LockWaiting { position, holders };
-                    return Some(framed("waiting", None, &api::json(&body)));
-                }
-                HoldingView::Gathering { present: Some(present) }
-                    if self.said != (LastEvent::Gathers { present }) =>
-                {
-                    self.says(LastEvent::Gathers { present });
-                    let body = self.told.gathering(present);
-                    return Some(framed("waiting", None, &api::json(&body)));
-                }
-                _ => {}
+            if let Some(event) = self.event(judged, now).await {
+                return Some(sse::small(event));
             }
             let next = self.patience.next(now).filter(|_| judged.is_waiting());
             tokio::select! {
                 () = self.holding.changed(judged) => {}
                 () = self.app.clock.sleep_until(next) => {}
-                () = tokio::time::sleep(KEEP_ALIVE) => return Some(": here\n\n".into()),
             }
+        }
+    }
+}
+
+impl HoldingStream {
+    /// Returns the event of what was judged, unless the client was sent that.
+    async fn event(&mut self, judged: HoldingView, now: Moment) -> Option<String> {
+        match judged {
+            HoldingView::Ended(ended) => Some(self.end(ended)),
+            HoldingView::Leaving if !self.told.leaves() => Some(self.end(Ended::Released)),
+            _ if self.patience.is_over(judged, now) => {
+                self.holding.release.release();
+                Some(self.last("timeout", self.told.not_in_time(judged).into()))
+            }
+            _ if self.sent == Some(judged) => None,
+            HoldingView::Held { token, until } => Some(self.holds(token, until)),
+            HoldingView::Waiting { ahead: Some(ahead) } => {
+                // Another receiver: `next` is to see the change as well.
+                let mut published = self.holding.published();
+                let holders = tokio::select! {
+                    biased;
+                    _ = published.changed() => return None,
+                    holders = holders(&self.app, &self.name) => holders,
+                };
+                self.note_sent(judged);
+                let body = LockWaiting { position: self.told.position(ahead), holders };
+                Some(framed("waiting", None, &api::json(&body)))
+            }
+            HoldingView::Gathering { present: Some(present) } => {
+                self.note_sent(judged);
+                Some(framed("waiting", None, &api::json(&self.told.gathering(present))))
+            }
+            HoldingView::Leaving => {
+                self.note_sent(judged);
+                None
+            }
+            HoldingView::Waiting { ahead: None } | HoldingView::Gathering { present: None } => None,
         }
     }
 
     fn holds(&mut self, token: FencingToken, until: Moment) -> String {
-        let is_new = !matches!(self.said, LastEvent::Holds { .. });
-        self.says(LastEvent::Holds { until });
+        let is_new = !matches!(self.sent, Some(HoldingView::Held { .. }));
+        self.note_sent(HoldingView::Held { token, until });
         let held = held_body(&self.app, token, until);
         match &self.told {
             StreamTarget::Lock(_) if is_new => framed("held", None, &api::json(&held)),
@@ -190,7 +160,7 @@ impl HoldingStream {
 
     fn end(&mut self, ended: Ended) -> String {
         self.is_held_to_the_end =
-            ended == Ended::Stopped && matches!(self.said, LastEvent::Holds { .. });
+            ended == Ended::Stopped && matches!(self.sent, Some(HoldingView::Held { .. }));
         let wanted = self.told.wanted();
         match ended {
             Ended::Refused { found } => self.last("refused", kinds(&self.name, wanted, found)),
@@ -203,19 +173,17 @@ impl HoldingStream {
     }
 
     fn last(&mut self, event: &str, why: String) -> String {
-        self.says(LastEvent::Ended);
+        self.note_sent(HoldingView::Ended(Ended::Released));
         framed(event, None, &api::json(&LockEnded { why }))
     }
 
-    fn says(&mut self, said: LastEvent) {
-        self.said = said;
-        let until = match said {
-            LastEvent::Holds { until } => Some(until),
+    fn note_sent(&mut self, sent: HoldingView) {
+        self.sent = Some(sent);
+        let until = match sent {
+            HoldingView::Held { until, .. } => Some(until),
             _ => None,
         };
-        if let Some(claim) = &self.claim {
-            claim.says_held(until.is_some());
-        }
+        self.claims.claim(until.map(|_| self.holding.claim(None)));
         self.told_until.send_replace(until);
     }
 }

@@ -1,6 +1,6 @@
 //! The contract of locks and barriers over HTTP, with a runner that tests step by hand.
 
-use super::super::serve::ResponseClaim;
+use super::super::claims::ConnectionClaims;
 use super::super::tests::{api, api_of, member};
 use super::super::{Handler, Service};
 use super::*;
@@ -246,10 +246,10 @@ async fn a_kept_lock_is_renewed_by_its_id_and_given_back() {
     assert!((1..2000).contains(&left), "no longer than the lease: {kept}");
     let path = format!("/locks/job/{id}");
     one.commits();
-    let renewed = ask(&scene.service, Method::PUT, &path).await;
+    let claims = ConnectionClaims::default();
+    let renewed = claims.scope(ask(&scene.service, Method::PUT, &path)).await;
     assert_eq!(renewed.status(), StatusCode::OK);
-    let claim = renewed.extensions().get::<ResponseClaim>().expect("each answer has one").0.clone();
-    assert!(claim.is_still_so());
+    assert!(claims.are_true());
     let renewed: Value = serde_json::from_str(&text(renewed).await).unwrap();
     assert_eq!((&renewed["lock"], &renewed["token"]), (&kept["lock"], &kept["token"]));
     for unknown_znode in ["/locks/job/0".to_owned(), path.replace("job", "other")] {
@@ -266,7 +266,7 @@ async fn a_kept_lock_is_renewed_by_its_id_and_given_back() {
             sleep(Duration::from_millis(1)).await;
         }
         one.ends(Ended::Released);
-        assert!(!claim.is_still_so(), "it is not written any more");
+        assert!(!claims.are_true(), "it is not written any more");
         drop(one);
     };
     let request = ordered(Method::DELETE, &path);

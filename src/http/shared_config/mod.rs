@@ -11,7 +11,6 @@ mod tests;
 pub(super) use stream::ValueEvents;
 
 use self::conditions::{condition, is_known};
-use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
 use super::leader::Wait;
 use super::problem::{BadRequest, ProblemResponse, Unavailable, version_tag};
@@ -50,14 +49,6 @@ const PROOFS: usize = 3;
 /// Queries as they should be.
 const READ: &str = "?index=NUMBER&wait=30s, or ?proved=1";
 const PUT: &str = "?ephemeral=1";
-
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(config_names)).routes(routes!(
-        config,
-        put_config,
-        delete_config
-    ))
-}
 
 /// The value does not exist, or the shared configuration is switched off.
 #[derive(IntoResponses)]
@@ -131,7 +122,7 @@ struct PutQuery {
     NotThere,
     Unavailable,
 ))]
-async fn config_names(
+pub(super) async fn config_names(
     State(app): State<AppState>,
     _: NoQuery,
 ) -> Result<Json<ConfigNames>, ProblemResponse> {
@@ -152,7 +143,7 @@ async fn config_names(
     NotThere,
     Unavailable,
 ))]
-async fn config(
+pub(super) async fn config(
     State(app): State<AppState>,
     name: Result<Path<String>, PathRejection>,
     request: Request,
@@ -212,7 +203,7 @@ async fn config(
     TooLong,
     Unavailable,
 ))]
-async fn put_config(
+pub(super) async fn put_config(
     State(app): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
@@ -241,7 +232,7 @@ async fn put_config(
     VersionMismatch,
     Unavailable,
 ))]
-async fn delete_config(
+pub(super) async fn delete_config(
     State(app): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,

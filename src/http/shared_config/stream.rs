@@ -1,8 +1,7 @@
 //! The changes of one value, as server-sent events.
 
 use super::super::AppState;
-use super::super::events::{KEEP_ALIVE, framed, streamed};
-use super::super::requests::OpenStream;
+use super::super::sse::{self, EventSource, framed};
 use crate::api::{self, ConfigAbsent, ConfigValue};
 use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::shared_config::{Value, ValueReading, WatchedValue};
@@ -11,11 +10,9 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use futures_util::stream::StreamExt;
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
 
 /// The events of values as they were read last, for all streams: a value may be long, and its streams many.
 #[derive(Default)]
@@ -26,10 +23,6 @@ struct ValueStream {
     watched: WatchedValue,
     /// That of the last event.
     sent: Option<Arc<ValueReading>>,
-    /// For the event that is being sent.
-    memory: ReservedBytes,
-    _open: OpenStream,
-    _permit: OwnedSemaphorePermit,
 }
 
 /// Whether the client asks for a stream.
@@ -49,40 +42,22 @@ pub(super) fn stream(
     permit: OwnedSemaphorePermit,
     watched: WatchedValue,
 ) -> Response {
-    let _open = app.requests.stream();
-    let stream = ValueStream {
-        app,
-        watched,
-        sent: None,
-        memory: ReservedBytes::default(),
-        _open,
-        _permit: permit,
-    };
-    let chunks = futures_util::stream::unfold(stream, |mut stream| async {
-        let chunk = stream.next().await?;
-        Some((chunk, stream))
-    });
-    streamed(chunks.boxed())
+    let source = ValueStream { app: app.clone(), watched, sent: None };
+    sse::stream(&app, permit, source)
+}
+
+impl EventSource for ValueStream {
+    async fn next(&mut self) -> Option<(Bytes, ReservedBytes)> {
+        let reading = self.news().await?;
+        let event = self.app.value_events.of(&reading, &self.app.budget);
+        // The connection copies it.
+        let memory = self.app.budget.take_when_free(event.len()).await;
+        self.sent = Some(reading);
+        Some((event, memory))
+    }
 }
 
 impl ValueStream {
-    /// Returns the next event, or a comment; `None` when this member leaves.
-    async fn next(&mut self) -> Option<Bytes> {
-        // Asked for the next, the connection has written most of the one before.
-        self.memory = ReservedBytes::default();
-        match timeout(KEEP_ALIVE, self.news()).await {
-            Ok(reading) => {
-                let reading = reading?;
-                let event = self.app.value_events.of(&reading, &self.app.budget);
-                // The connection copies it.
-                self.memory = self.app.budget.take_when_free(event.len()).await;
-                self.sent = Some(reading);
-                Some(event)
-            }
-            Err(_) => Some(Bytes::from_static(b": here\n\n")),
-        }
-    }
-
     async fn news(&mut self) -> Option<Arc<ValueReading>> {
         loop {
             let reading = self.watched.news_since(None).await?;

@@ -1,0 +1,197 @@
+//! The claims of answers, such as that this member leads: checked again right before each write to the connection.
+//!
+//! Between the judgement and the system call that writes, the process may be stopped for long enough for
+//! another to lead. So the connection checks again, and is closed if the answer has become wrong.
+
+use super::slots::{Reason, Slot};
+use crate::byte_budget::ReservedBytes;
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+tokio::task_local! {
+    static CURRENT: ConnectionClaims;
+}
+
+/// Returns whether what an answer claims still holds.
+pub(super) type Claim = Box<dyn Fn() -> bool + Send>;
+
+/// The claims in the bytes that are written to a connection. A stream of events makes one after another.
+#[derive(Clone, Default)]
+pub(super) struct ConnectionClaims(Arc<Mutex<UnwrittenClaims>>);
+
+#[derive(Default)]
+struct UnwrittenClaims {
+    /// Claims in bytes that may not be written yet.
+    earlier: Vec<Claim>,
+    /// The claim in all bytes from now on.
+    last: Option<Claim>,
+    /// Whether all bytes so far are written.
+    is_written: bool,
+    /// Of the answers that may not be written yet.
+    memory: Vec<ReservedBytes>,
+}
+
+impl ConnectionClaims {
+    /// Returns those of the connection for which this task makes an answer.
+    pub(super) fn current() -> Self {
+        CURRENT.try_with(Self::clone).unwrap_or_default()
+    }
+
+    /// Makes an answer, which claims nothing at first.
+    pub(super) async fn scope<T>(&self, answering: impl Future<Output = T>) -> T {
+        self.claim(None);
+        CURRENT.scope(self.clone(), answering).await
+    }
+
+    /// Sets the claim in what is written from now on.
+    pub(super) fn claim(&self, claim: Option<Claim>) {
+        let mut unwritten = self.lock();
+        let before = std::mem::replace(&mut unwritten.last, claim);
+        if !unwritten.is_written {
+            unwritten.earlier.extend(before);
+        }
+        unwritten.is_written = false;
+    }
+
+    /// Holds the memory of an answer until it is written.
+    pub(super) fn hold(&self, memory: ReservedBytes) {
+        self.lock().memory.push(memory);
+    }
+
+    /// Returns whether all claims hold in bytes that may not be written yet.
+    pub(super) fn are_true(&self) -> bool {
+        let unwritten = self.lock();
+        unwritten.earlier.iter().chain(&unwritten.last).all(|holds| holds())
+    }
+
+    pub(super) fn all_written(&self) {
+        let mut unwritten = self.lock();
+        unwritten.earlier.clear();
+        unwritten.memory.clear();
+        unwritten.is_written = true;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, UnwrittenClaims> {
+        self.0.lock().expect("no code panics while holding it")
+    }
+}
+
+/// A connection that fails rather than write what has become wrong, and notes whether its client reads.
+pub(super) struct ClaimedStream<S> {
+    pub(super) stream: S,
+    pub(super) claims: ConnectionClaims,
+    pub(super) slot: Arc<Slot>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ClaimedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+// Hyper is told not to write vectored.
+impl<S: AsyncWrite + Unpin> AsyncWrite for ClaimedStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if !self.claims.are_true() {
+            let wrong = io::Error::new(ErrorKind::ConnectionAborted, "the answer has become wrong");
+            return Poll::Ready(Err(wrong));
+        }
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        match written {
+            Poll::Pending => self.slot.may_be_closed(Reason::Stalled),
+            Poll::Ready(_) => self.slot.stays(Reason::Stalled),
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = ready!(Pin::new(&mut self.stream).poll_flush(context));
+        // Hyper flushes when it has handed over all that it has.
+        self.claims.all_written();
+        Poll::Ready(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slots::Slots;
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    async fn over(stream: DuplexStream) -> ClaimedStream<DuplexStream> {
+        let slot = Slots::new(1).one().await;
+        ClaimedStream { stream, claims: ConnectionClaims::default(), slot }
+    }
+
+    fn holding() -> Arc<AtomicBool> {
+        Arc::new(AtomicBool::new(true))
+    }
+
+    fn claim(holds: &Arc<AtomicBool>) -> Option<Claim> {
+        let holds = holds.clone();
+        Some(Box::new(move || holds.load(Ordering::Relaxed)))
+    }
+
+    #[tokio::test]
+    async fn an_answer_whose_claim_no_longer_holds_is_not_written() {
+        let (ours, mut theirs) = duplex(64);
+        let mut stream = over(ours).await;
+        let holds = holding();
+        stream.claims.claim(claim(&holds));
+        stream.write_all(b"yes").await.unwrap();
+        holds.store(false, Ordering::Relaxed);
+        let refused = stream.write_all(b"yes").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionAborted);
+        drop(stream);
+        let mut read = String::new();
+        theirs.read_to_string(&mut read).await.unwrap();
+        assert_eq!(read, "yes");
+    }
+
+    #[tokio::test]
+    async fn the_claim_of_a_written_answer_does_not_count_for_the_next_one() {
+        let (ours, _theirs) = duplex(64);
+        let mut stream = over(ours).await;
+        let first = holding();
+        stream.claims.claim(claim(&first));
+        stream.write_all(b"yes").await.unwrap();
+        stream.flush().await.unwrap();
+        first.store(false, Ordering::Relaxed);
+        stream.claims.scope(std::future::ready(())).await;
+        stream.write_all(b"no").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_claim_counts_until_its_answer_is_written_and_the_last_one_for_ever() {
+        let (ours, _theirs) = duplex(64);
+        let mut stream = over(ours).await;
+        let first = holding();
+        let second = holding();
+        for holds in [&first, &second] {
+            stream.claims.claim(claim(holds));
+        }
+        first.store(false, Ordering::Relaxed);
+        stream.write_all(b"no").await.unwrap_err();
+        stream.flush().await.unwrap();
+        stream.write_all(b"yes").await.expect("the first was written");
+        second.store(false, Ordering::Relaxed);
+        stream.flush().await.unwrap();
+        stream.write_all(b"no").await.unwrap_err();
+    }
+}

@@ -1,0 +1,60 @@
+//! Server-sent events, whatever they are about.
+//!
+//! Not those of axum, which copies each event for each stream: values may be long, and two events may have to be sent as one.
+
+use super::AppState;
+use crate::byte_budget::ReservedBytes;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, StreamExt};
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// The interval of comments, by which each end sees that the other is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// A source of events.
+pub(super) trait EventSource: Send + 'static {
+    /// Returns the next events, and the memory that they take; `None` if there are no more. May be dropped and called
+    /// again: nothing is lost.
+    fn next(&mut self) -> impl Future<Output = Option<(Bytes, ReservedBytes)>> + Send;
+}
+
+/// Answers with the events of a source.
+pub(super) fn stream(
+    app: &AppState,
+    permit: OwnedSemaphorePermit,
+    source: impl EventSource,
+) -> Response {
+    let until_closed = (permit, app.requests.stream());
+    let first = (source, ReservedBytes::default(), until_closed);
+    let chunks = stream::unfold(first, async |(mut source, memory, until_closed)| {
+        // Asked for the next, the connection has written most of those before.
+        drop(memory);
+        let (events, memory) = tokio::select! {
+            biased;
+            next = source.next() => next?,
+            () = tokio::time::sleep(KEEP_ALIVE) => (Bytes::from_static(b": here\n\n"), ReservedBytes::default()),
+        };
+        Some((Ok::<_, Infallible>(events), (source, memory, until_closed)))
+    });
+    // Boxed, all are of one type: what the server makes of a stream is in the program once.
+    let mut response = Body::from_stream(chunks.boxed()).into_response();
+    let kind = HeaderValue::from_static("text/event-stream");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    // Proxies would otherwise keep events until they have a buffer full of them.
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// Returns an event that takes no memory to speak of.
+pub(super) fn small(event: String) -> (Bytes, ReservedBytes) {
+    (event.into(), ReservedBytes::default())
+}
+
+pub(super) fn framed(name: &str, id: Option<u64>, data: &str) -> String {
+    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    format!("event: {name}\n{id}data: {data}\n\n")
+}
