@@ -1,7 +1,6 @@
 //! The counters and measurements behind `/metrics`. Nothing is decided by them.
 
 use prometheus::core::Collector;
-use prometheus::proto::MetricFamily;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts};
 use recipes::election::{Event, Standing, View};
 use recipes::{AcquiredBy, FencingToken, Moment, SessionId, Ticket};
@@ -170,15 +169,14 @@ impl Default for Meter {
 }
 
 impl Meter {
-    pub fn collect(&self) -> Vec<MetricFamily> {
-        [
-            self.renewals.collect(),
-            self.renewal_duration.collect(),
-            self.announcement_lag.collect(),
-            self.transfers.collect(),
-            self.preemptions.collect(),
+    pub fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        vec![
+            Box::new(self.renewals.clone()),
+            Box::new(self.renewal_duration.clone()),
+            Box::new(self.announcement_lag.clone()),
+            Box::new(self.transfers.clone()),
+            Box::new(self.preemptions.clone()),
         ]
-        .concat()
     }
 }
 
@@ -224,8 +222,8 @@ impl HoldingMeter {
         }
     }
 
-    pub fn collect(&self) -> Vec<MetricFamily> {
-        [self.waits.collect(), self.lost.collect()].concat()
+    pub fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        vec![Box::new(self.waits.clone()), Box::new(self.lost.clone())]
     }
 }
 
@@ -259,8 +257,12 @@ impl Default for ConfigMeter {
 }
 
 impl ConfigMeter {
-    pub fn collect(&self) -> Vec<MetricFamily> {
-        [self.watched.collect(), self.changes.collect(), self.writes.collect()].concat()
+    pub fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        vec![
+            Box::new(self.watched.clone()),
+            Box::new(self.changes.clone()),
+            Box::new(self.writes.clone()),
+        ]
     }
 }
 

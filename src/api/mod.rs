@@ -15,28 +15,17 @@ mod queue;
 mod shared_config;
 mod status;
 
-pub use barriers::{
-    BARRIER_PATH, BARRIERS, BarrierEntered, BarrierEvent, BarrierMember, BarrierNames, BarrierRole,
-    BarrierState, BarrierWaiting, LEAVE_BARRIER_PATH, OwnBarrier,
-};
-pub use command::{DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN, TRANSFER, Transfer, Transferred};
-pub use history::{HISTORY, History, Term};
-pub use hook::{HookMessage, LeaderFile};
-pub use leader::{EVENTS, IS_LEADER, LEADER, Leader, LeaderEvent, LeaderState, Leadership, Role};
-pub use locks::{
-    BREAK_LOCK_PATH, KEPT_LOCK_PATH, LOCK_PATH, LOCKS, LockEnded, LockEvent, LockHeld, LockMode,
-    LockNames, LockPlace, LockQueue, LockState, LockWaiting, OwnLock, TtlLock,
-};
-pub use problem::{PROBLEM_TYPES, Problem};
-pub use profile::{OwnProfile, Patch};
-pub use queue::{GroupMember, MEMBERS, MemberMoved, Members, MembersEvent, QueueMember};
-pub use shared_config::{
-    CONFIG_NAMES, CONFIG_PATH, ConfigAbsent, ConfigMessage, ConfigNames, ConfigOutput, ConfigValue,
-    ConfigWritten, SyncedFile, SyncedFileStatus,
-};
-pub use status::{
-    Application, Hook, HookRun, LeaseClock, OwnProblem, Restart, STATUS, Session, Standby, Status,
-};
+pub use barriers::*;
+pub use command::*;
+pub use history::*;
+pub use hook::*;
+pub use leader::*;
+pub use locks::*;
+pub use problem::*;
+pub use profile::*;
+pub use queue::*;
+pub use shared_config::*;
+pub use status::*;
 
 use serde::Serialize;
 use std::marker::PhantomData;

@@ -42,16 +42,22 @@ pub(super) struct CommandHeaders {
     header: Option<String>,
 }
 
-/// Why a command is refused.
+/// Why a command is refused, whatever it is about.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "they are schemas")]
 pub(super) enum CommandRefusal {
+    /// The request makes no sense.
+    #[response(status = 400, content_type = "application/problem+json")]
+    BadRequest(api::Problem),
     /// A token is configured, and the command does not show it.
     #[response(status = 401, content_type = "application/problem+json")]
     Unauthorized(api::Problem),
     /// The header is missing, or the command comes from a web page.
     #[response(status = 403, content_type = "application/problem+json")]
     Forbidden(api::Problem),
+    /// Not now: `Retry-After` says when to ask again.
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(api::Problem),
 }
 
 /// Proves that a request may give commands. It is checked before the request's body is read.

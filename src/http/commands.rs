@@ -1,7 +1,7 @@
 //! Commands of an operator or a `preStop` hook.
 
 use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
-use super::problem::{BadRequest, ProblemResponse, Unavailable};
+use super::problem::ProblemResponse;
 use super::query::NoQuery;
 use super::verdict::millis;
 use super::{AppState, body, query};
@@ -25,9 +25,7 @@ type CommandResult = Result<(StatusCode, Json<Done>), ProblemResponse>;
 #[utoipa::path(post, path = api::RESIGN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It no longer leads; its new place, if it has one already", body = Done),
     (status = 409, description = "It does not lead", body = api::Problem, content_type = "application/problem+json"),
-    BadRequest,
     CommandRefusal,
-    Unavailable,
 ))]
 pub(super) async fn resign(
     State(app): State<AppState>,
@@ -68,7 +66,6 @@ pub(super) async fn resign(
         (status = 415, description = "Not said to be JSON", body = api::Problem, content_type = "application/problem+json"),
         (status = 422, description = "Something else is in the body", body = api::Problem, content_type = "application/problem+json"),
         CommandRefusal,
-        Unavailable,
     ),
 )]
 pub(super) async fn transfer(
@@ -127,9 +124,7 @@ pub(super) async fn transfer(
 /// Leaves the queue, and stays out until told to resume.
 #[utoipa::path(post, path = api::PAUSE.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the queue", body = Done),
-    BadRequest,
     CommandRefusal,
-    Unavailable,
 ))]
 pub(super) async fn pause(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
     app.command(Command::Pause).await?;
@@ -139,9 +134,7 @@ pub(super) async fn pause(State(app): State<AppState>, _: Authorized, _: NoQuery
 /// Joins the queue again.
 #[utoipa::path(post, path = api::RESUME.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It will join the queue", body = Done),
-    BadRequest,
     CommandRefusal,
-    Unavailable,
 ))]
 pub(super) async fn resume(
     State(app): State<AppState>,
@@ -155,9 +148,7 @@ pub(super) async fn resume(
 /// For a `preStop` hook: out of the queue, handed over if it led, and its hooks done, when the answer comes.
 #[utoipa::path(post, path = api::DRAIN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the queue", body = Done),
-    BadRequest,
     CommandRefusal,
-    Unavailable,
 ))]
 pub(super) async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
     app.command(Command::Pause).await?;
@@ -171,9 +162,7 @@ pub(super) async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery
 /// Has the process leave the queue and end, as SIGTERM does: for Jobs, whose pod ends with the last of its containers.
 #[utoipa::path(post, path = api::SHUTDOWN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It leaves", body = Done),
-    BadRequest,
     CommandRefusal,
-    Unavailable,
 ))]
 pub(super) async fn shutdown(
     State(app): State<AppState>,

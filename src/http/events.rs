@@ -6,7 +6,7 @@
 use super::claims::ConnectionClaims;
 use super::members::GroupStream;
 use super::page::Elector;
-use super::problem::{BadRequest, ProblemResponse, Unavailable};
+use super::problem::{ProblemResponse, QueryRefusal};
 use super::query::values;
 use super::sse::{self, EventSource, framed};
 use super::{AppState, Verdict};
@@ -39,8 +39,7 @@ const WRITE: &str = "?members=1";
     ("members" = inline(Option<String>), Query, description = "1: tell also who joins and leaves, read once a second", pattern = "^1$"),
 ), responses(
     (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::LeaderEvent, content_type = "text/event-stream"),
-    BadRequest,
-    Unavailable,
+    QueryRefusal,
 ))]
 pub(super) async fn events(
     State(app): State<AppState>,
@@ -73,7 +72,7 @@ pub(super) async fn events(
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
 #[utoipa::path(get, path = "/sse", responses(
     (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = Elector, content_type = "text/event-stream"),
-    Unavailable,
+    (status = 503, description = "Not now: `Retry-After` says when to ask again.", body = api::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn sse(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
     let permit = app.place()?;

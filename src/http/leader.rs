@@ -1,6 +1,6 @@
 //! Answers who leads, at once or as soon as that has changed.
 
-use super::problem::{BadRequest, ProblemResponse, Unavailable};
+use super::problem::{ProblemResponse, QueryRefusal};
 use super::{AppState, Verdict, query};
 use crate::api::{self, LeaderState};
 use axum::Json;
@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Wait {
-    /// Answer once the index is another than this one and a leader is known, or is not known a heartbeat later.
+    /// Answer once the index is another than this one, which an earlier answer had: see `X-Bellwether-Index`.
     #[param(maximum = 18446744073709551615u64)]
     index: Option<u64>,
     /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`; only with `index`.
@@ -30,8 +30,7 @@ const WRITE: &str = "?index=NUMBER&wait=30s";
 #[utoipa::path(get, path = api::LEADER.path, params(Wait), responses(
     (status = 200, description = "A member leads", body = LeaderState),
     (status = 304, description = "It is what If-None-Match says"),
-    BadRequest,
-    Unavailable,
+    QueryRefusal,
 ))]
 pub(super) async fn leader(
     State(app): State<AppState>,

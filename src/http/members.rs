@@ -2,7 +2,7 @@
 
 use super::leader::Wait;
 use super::member_watch::{Moved, moved};
-use super::problem::{BadRequest, ProblemResponse, Unavailable};
+use super::problem::{ProblemResponse, QueryRefusal};
 use super::queue_problems::problems;
 use super::sse::framed;
 use super::{AppState, Verdict};
@@ -15,28 +15,13 @@ use axum::http::Uri;
 use recipes::election::Announcement;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use utoipa::IntoParams;
-
-/// `?index=N` waits until a member has joined or left since `N`, for as long as `wait` says.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "it is the schema")]
-struct MembersWait {
-    /// Answer once the index is another than this one: that of an earlier answer, by any member.
-    #[param(maximum = 18446744073709551615u64)]
-    index: Option<u64>,
-    /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`; only with `index`.
-    #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
-    wait: Option<String>,
-}
 
 /// The queue, in order, and what is wrong; read from ZooKeeper at most once a second, and again after a change of the leader.
 ///
 /// With `index`, once a member has joined or left since: then the queue is read once a second, however many wait.
-#[utoipa::path(get, path = api::MEMBERS.path, params(MembersWait), responses(
+#[utoipa::path(get, path = api::MEMBERS.path, params(Wait), responses(
     (status = 200, description = "The queue", body = Members),
-    BadRequest,
-    Unavailable,
+    QueryRefusal,
 ))]
 pub(super) async fn members(
     State(app): State<AppState>,

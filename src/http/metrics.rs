@@ -1,51 +1,43 @@
 //! The Prometheus metrics, judged or read at the moment of the scrape.
 
 use super::{AppState, Verdict};
-use crate::holdings::HoldingsHandle;
-use crate::status::{HookRecord, SyncedFileRecord, SyncedFileState};
+use crate::status::{HookRecord, SyncedFileState};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
-use prometheus::{TEXT_FORMAT, TextEncoder};
+use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
+use prometheus::{CounterVec, Gauge, GaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder};
 use recipes::election::Role;
-use recipes::{AcquiredBy, ForeignClient, Moment};
+use recipes::{AcquiredBy, ForeignClient};
+use std::collections::HashMap;
 
 /// The metrics, in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "At this moment", body = String, content_type = "text/plain"),
 ))]
 pub(super) async fn metrics(State(app): State<AppState>) -> impl IntoResponse {
-    let text = TextEncoder.encode_to_string(&families(&app));
+    let text = TextEncoder.encode_to_string(&gathered(&app));
     ([(header::CONTENT_TYPE, TEXT_FORMAT)], text.expect("every family has a name and a sample"))
 }
 
-fn families(app: &AppState) -> Vec<MetricFamily> {
+fn gathered(app: &AppState) -> Vec<MetricFamily> {
     let verdict = app.judge_and_claim();
     let Verdict { snapshot, role, now, .. } = &verdict;
     let link = &snapshot.link;
     let counters = &snapshot.counters;
-    let election = label("election", &app.names.election);
-    let mut scrape = Scrape { families: vec![], label: election };
+    let scrape = Scrape::of(&app.names.election);
 
-    // Dashboards made for Kubernetes' client-go read this metric, with this label.
-    let name = label("name", &app.names.election);
-    scrape.families.push(family(
-        "leader_election_master_status",
-        "1 if this member leads, else 0; the name is the election's.",
-        MetricType::GAUGE,
-        vec![gauge(vec![name], yes(verdict.leads()))],
-    ));
     scrape.gauges(
         "bellwether_role",
         "1 for the role of this member, 0 for the others: candidate is first in the queue but unconfirmed by a \
          quorum, absent is not in the queue.",
-        "role",
+        ["role"],
         [
-            ("leader", verdict.leads()),
-            ("candidate", *role == Role::Candidate),
-            ("follower", verdict.follows()),
-            ("absent", *role == Role::Absent),
+            (["leader"], yes(verdict.leads())),
+            (["candidate"], yes(*role == Role::Candidate)),
+            (["follower"], yes(verdict.follows())),
+            (["absent"], yes(*role == Role::Absent)),
         ],
     );
     scrape.gauge(
@@ -75,15 +67,14 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
          nor is ready.",
         yes(verdict.duplicate_id().is_some()),
     );
-    scrape.family(
+    scrape.gauges(
         "bellwether_foreign_contenders",
         "Contenders of other clients that were seen in the election's path, by client: each such client elects a leader of its \
          own there.",
-        MetricType::GAUGE,
+        ["family"],
         ForeignClient::ALL.map(|family| {
             let queue = link.foreign.iter().find(|queue| queue.family == family);
-            let contenders = queue.map_or(0, |queue| queue.contenders);
-            gauge(vec![label("family", family.name())], contenders as f64)
+            ([family.name()], queue.map_or(0, |queue| queue.contenders) as f64)
         }),
     );
     scrape.counter(
@@ -91,16 +82,15 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
         "How often this member heard of another leader than the one it knew before.",
         counters.leader_changes as f64,
     );
-    let ways = [
-        (AcquiredBy::Notification, counters.handovers_by_notification),
-        (AcquiredBy::Claim, counters.handovers_by_claim),
-    ];
-    scrape.family(
+    scrape.counters(
         "bellwether_handovers_total",
         "How often this member became leader, by way: at the notification that the head was gone, as a standby with \
          a lease, or by a claim that a quorum acknowledged first.",
-        MetricType::COUNTER,
-        ways.map(|(way, n)| counter(vec![label("way", way.name())], n as f64)),
+        ["way"],
+        [
+            ([AcquiredBy::Notification.name()], counters.handovers_by_notification as f64),
+            ([AcquiredBy::Claim.name()], counters.handovers_by_claim as f64),
+        ],
     );
     scrape.gauge(
         "bellwether_priority",
@@ -123,16 +113,16 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
         "For how long the lease of this member holds if it is not renewed; 0 if it does not lead.",
         if let Role::Leader { left, .. } = role { left.as_secs_f64() } else { 0.0 },
     );
-    scrape.add(app.status.meter.collect());
+    scrape.add(app.status.meter.collectors());
     let has_session = link.session.is_some();
     scrape.gauges(
         "bellwether_session_state",
         "1 for the state of the session with ZooKeeper, 0 for the others: disconnected is one that may live.",
-        "state",
+        ["state"],
         [
-            ("connected", has_session && link.connected),
-            ("disconnected", has_session && !link.connected),
-            ("none", !has_session),
+            (["connected"], yes(has_session && link.connected)),
+            (["disconnected"], yes(has_session && !link.connected)),
+            (["none"], yes(!has_session)),
         ],
     );
     let age = link.session.and_then(|(session, _)| counters.age_of(session, *now));
@@ -161,172 +151,143 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
         "For how long there was no process, at most, before this one resumed the session; 0 if this process opened it.",
         link.restart.map_or(0.0, |restart| restart.down_for.as_secs_f64()),
     );
-    scrape.hooks(&app.status.hooks.borrow().records);
+    hooks(&scrape, &app.status.hooks.borrow().records);
     if let Some(holdings) = &app.status.holdings {
-        scrape.holdings(app, *now, holdings);
+        scrape.gauges(
+            "bellwether_locks",
+            "Locks that applications hold or wait for through this member, by state.",
+            ["state"],
+            app.asked.locks_counted(*now),
+        );
+        scrape.gauges(
+            "bellwether_barriers",
+            "Applications in front of barriers or inside, through this member, by state.",
+            ["state"],
+            app.asked.barriers_counted(*now),
+        );
+        scrape.add(holdings.meter.locks.collectors());
+        scrape.add(holdings.meter.barriers.collectors());
     }
     if let Some(config) = &app.status.shared_config {
-        scrape.add(config.meter.collect());
-        scrape.kept(&app.status.kept.borrow());
-    }
-    scrape.families.extend(app.requests.families());
-    scrape.gauges(
-        "bellwether_build_info",
-        "1, with the version of the program.",
-        "version",
-        [(env!("CARGO_PKG_VERSION"), true)],
-    );
-    // The encoder refuses a family without samples: there may be no hooks, and no request before this one.
-    scrape.families.retain(|family| !family.get_metric().is_empty());
-    scrape.families
-}
-
-/// The metrics of one scrape.
-struct Scrape {
-    families: Vec<MetricFamily>,
-    /// The election's, which every series of ours has.
-    label: LabelPair,
-}
-
-impl Scrape {
-    fn kept(&mut self, records: &[SyncedFileRecord]) {
-        let current = records.iter().enumerate().map(|(n, record)| {
-            let is_current = f64::from(u8::from(record.state == SyncedFileState::Current));
-            gauge(vec![label("config", &n.to_string()), label("name", &record.name)], is_current)
+        scrape.add(config.meter.collectors());
+        let files = app.status.kept.borrow();
+        let current = files.iter().enumerate().map(|(n, record)| {
+            let is_current = record.state == SyncedFileState::Current;
+            ([n.to_string(), record.name.clone()], yes(is_current))
         });
-        self.family(
+        scrape.gauges(
             "bellwether_config_file_current",
             "1 if the file has the value that there is, by the number of [[config]] and the name of the value.",
-            MetricType::GAUGE,
+            ["config", "name"],
             current,
         );
     }
+    scrape.add(app.requests.collectors());
+    scrape.gauges(
+        "bellwether_build_info",
+        "1, with the version of the program.",
+        ["version"],
+        [([env!("CARGO_PKG_VERSION")], 1.0)],
+    );
 
-    /// Adds the locks and the barriers, unless they are switched off.
-    fn holdings(&mut self, app: &AppState, now: Moment, holdings: &HoldingsHandle) {
-        let meter = &holdings.meter;
-        self.family(
-            "bellwether_locks",
-            "Locks that applications hold or wait for through this member, by state.",
-            MetricType::GAUGE,
-            app.asked.locks_counted(now).map(by_state),
-        );
-        self.family(
-            "bellwether_barriers",
-            "Applications in front of barriers or inside, through this member, by state.",
-            MetricType::GAUGE,
-            app.asked.barriers_counted(now).map(by_state),
-        );
-        self.add(meter.locks.collect());
-        self.add(meter.barriers.collect());
+    // Dashboards made for Kubernetes' client-go read this metric, with this label alone.
+    let master = Opts::new(
+        "leader_election_master_status",
+        "1 if this member leads, else 0; the name is the election's.",
+    );
+    let master = Gauge::with_opts(master.const_label("name", &app.names.election));
+    let master = master.expect("the name is valid");
+    master.set(yes(verdict.leads()));
+    let mut families = scrape.gathered();
+    families.extend(master.collect());
+    families
+}
+
+/// Adds the hooks, each by its number as in the log, since what a hook does may be long.
+fn hooks(scrape: &Scrape, records: &[HookRecord]) {
+    let runs = records.iter().enumerate().flat_map(|(n, record)| {
+        let HookRecord { runs, failures, cut_short, .. } = *record;
+        let done = runs.saturating_sub(failures + cut_short);
+        let results = [("done", done), ("failed", failures), ("cut_short", cut_short)];
+        results.map(|(result, runs)| ([n.to_string(), result.to_owned()], runs as f64))
+    });
+    scrape.counters(
+        "bellwether_hook_runs_total",
+        "Runs of hooks that have ended, by the number of the hook and by how they ended.",
+        ["hook", "result"],
+        runs,
+    );
+    let spent = records.iter().enumerate();
+    scrape.counters(
+        "bellwether_hook_duration_seconds_total",
+        "How long the runs of a hook took together.",
+        ["hook"],
+        spent.map(|(n, record)| ([n.to_string()], record.spent.as_secs_f64())),
+    );
+}
+
+/// The metrics of one scrape.
+struct Scrape(Registry);
+
+impl Scrape {
+    /// Begins with none. Each series has the label of the election.
+    fn of(election: &str) -> Self {
+        let labels = HashMap::from([("election".to_owned(), election.to_owned())]);
+        Self(Registry::new_custom(None, Some(labels)).expect("the label is valid"))
     }
 
-    /// Adds the hooks, each by its number as in the log, since what a hook does may be long.
-    fn hooks(&mut self, records: &[HookRecord]) {
-        let results = records.iter().enumerate().flat_map(|(n, record)| {
-            let HookRecord { runs, failures, cut_short, .. } = *record;
-            let results = [
-                ("done", runs.saturating_sub(failures + cut_short)),
-                ("failed", failures),
-                ("cut_short", cut_short),
-            ];
-            results.map(|(result, runs)| {
-                let labels = vec![label("hook", &n.to_string()), label("result", result)];
-                counter(labels, runs as f64)
-            })
-        });
-        self.family(
-            "bellwether_hook_runs_total",
-            "Runs of hooks that have ended, by the number of the hook and by how they ended.",
-            MetricType::COUNTER,
-            results,
-        );
-        let spent = records.iter().enumerate().map(|(n, record)| {
-            counter(vec![label("hook", &n.to_string())], record.spent.as_secs_f64())
-        });
-        self.family(
-            "bellwether_hook_duration_seconds_total",
-            "How long the runs of a hook took together.",
-            MetricType::COUNTER,
-            spent,
-        );
+    fn add(&self, collectors: Vec<Box<dyn Collector>>) {
+        for collector in collectors {
+            self.0.register(collector).expect("each metric has a name of its own");
+        }
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: f64) {
-        self.family(name, help, MetricType::GAUGE, [gauge(vec![], value)]);
+    fn gauge(&self, name: &str, help: &str, value: f64) {
+        self.gauges(name, help, [], [([""; 0], value)]);
     }
 
-    fn gauges<const N: usize>(
-        &mut self,
+    fn counter(&self, name: &str, help: &str, value: f64) {
+        self.counters(name, help, [], [([""; 0], value)]);
+    }
+
+    fn gauges<const N: usize, V: AsRef<str>>(
+        &self,
         name: &str,
         help: &str,
-        key: &str,
-        values: [(&str, bool); N],
+        labels: [&str; N],
+        values: impl IntoIterator<Item = ([V; N], f64)>,
     ) {
-        let gauges = values.map(|(value, is_so)| gauge(vec![label(key, value)], yes(is_so)));
-        self.family(name, help, MetricType::GAUGE, gauges);
+        let gauges = GaugeVec::new(Opts::new(name, help), &labels).expect("the names are valid");
+        for (labels, value) in values {
+            gauges.with_label_values(&labels.each_ref().map(AsRef::as_ref)).set(value);
+        }
+        self.add(vec![Box::new(gauges)]);
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: f64) {
-        self.family(name, help, MetricType::COUNTER, [counter(vec![], value)]);
-    }
-
-    fn family(
-        &mut self,
+    fn counters<const N: usize, V: AsRef<str>>(
+        &self,
         name: &str,
         help: &str,
-        kind: MetricType,
-        metrics: impl IntoIterator<Item = Metric>,
+        labels: [&str; N],
+        values: impl IntoIterator<Item = ([V; N], f64)>,
     ) {
-        let metrics = metrics.into_iter().collect();
-        self.add(vec![family(name, help, kind, metrics)]);
+        let counters =
+            CounterVec::new(Opts::new(name, help), &labels).expect("the names are valid");
+        for (labels, value) in values {
+            counters.with_label_values(&labels.each_ref().map(AsRef::as_ref)).inc_by(value);
+        }
+        self.add(vec![Box::new(counters)]);
     }
 
-    /// Adds families, with the election's label.
-    fn add(&mut self, mut families: Vec<MetricFamily>) {
+    fn gathered(&self) -> Vec<MetricFamily> {
+        let mut families = self.0.gather();
         for metric in families.iter_mut().flat_map(MetricFamily::mut_metric) {
-            let mut labels = vec![self.label.clone()];
-            labels.extend(metric.take_label());
+            let mut labels = metric.take_label();
+            labels.sort();
             metric.set_label(labels);
         }
-        self.families.extend(families);
+        families
     }
-}
-
-fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> MetricFamily {
-    let mut family = MetricFamily::default();
-    family.set_name(name.to_owned());
-    family.set_help(help.to_owned());
-    family.set_field_type(kind);
-    family.set_metric(metrics);
-    family
-}
-
-fn by_state((state, n): (&'static str, usize)) -> Metric {
-    gauge(vec![label("state", state)], n as f64)
-}
-
-fn gauge(labels: Vec<LabelPair>, value: f64) -> Metric {
-    let mut gauge = Gauge::default();
-    gauge.set_value(value);
-    let mut metric = Metric::from_label(labels);
-    metric.set_gauge(gauge);
-    metric
-}
-
-fn counter(labels: Vec<LabelPair>, value: f64) -> Metric {
-    let mut counter = Counter::default();
-    counter.set_value(value);
-    let mut metric = Metric::from_label(labels);
-    metric.set_counter(counter);
-    metric
-}
-
-fn label(name: &str, value: &str) -> LabelPair {
-    let mut label = LabelPair::default();
-    label.set_name(name.to_owned());
-    label.set_value(value.to_owned());
-    label
 }
 
 fn yes(is_so: bool) -> f64 {

@@ -98,7 +98,6 @@ struct AppStateInner {
     amending: Mutex<()>,
     kept: holdings::TtlLocks,
     asked: holdings::HoldingRegistry,
-    inside: holdings::InsideRegistry,
     member_watch: member_watch::MemberWatch,
     value_events: shared_config::ValueEvents,
 }
@@ -159,7 +158,7 @@ pub fn services(
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
     let amending = Mutex::default();
-    let requests = RequestCounters::none(&names.election);
+    let requests = RequestCounters::none();
     let clock_identity = ClockIdentity::read();
     let inner = AppStateInner {
         status,
@@ -174,7 +173,6 @@ pub fn services(
         amending,
         kept: holdings::TtlLocks::default(),
         asked: holdings::HoldingRegistry::default(),
-        inside: holdings::InsideRegistry::default(),
         member_watch: member_watch::MemberWatch::default(),
         value_events: shared_config::ValueEvents::default(),
     };

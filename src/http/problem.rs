@@ -28,10 +28,17 @@ pub(super) struct ProblemResponse {
 #[response(status = 400, content_type = "application/problem+json")]
 pub(super) struct BadRequest(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
-/// Not now: `Retry-After` says when to ask again.
+/// Why a question is not answered.
 #[derive(IntoResponses)]
-#[response(status = 503, content_type = "application/problem+json")]
-pub(super) struct Unavailable(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[expect(dead_code, reason = "they are schemas")]
+pub(super) enum QueryRefusal {
+    /// The request makes no sense.
+    #[response(status = 400, content_type = "application/problem+json")]
+    BadRequest(api::Problem),
+    /// Not now: `Retry-After` says when to ask again.
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(api::Problem),
+}
 
 const CROWDED: &str = "too-many-waiting";
 /// How soon to ask again what may have changed by then, in seconds.

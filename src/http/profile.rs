@@ -1,7 +1,7 @@
 //! The profile of this member, and changes to it by its application.
 
 use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
-use super::problem::{BadRequest, ProblemResponse, Unavailable};
+use super::problem::{BadRequest, ProblemResponse};
 use super::query::NoQuery;
 use super::{AppState, body, query};
 use crate::api::{self, OwnProfile, Patch};
@@ -39,7 +39,6 @@ pub(super) async fn own(State(app): State<AppState>, _: NoQuery) -> Json<OwnProf
         (status = 415, description = "Not said to be JSON", body = api::Problem, content_type = "application/problem+json"),
         (status = 422, description = "No such patch, or too much to say", body = api::Problem, content_type = "application/problem+json"),
         CommandRefusal,
-        Unavailable,
     ),
 )]
 pub(super) async fn amend(

@@ -6,7 +6,6 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
 use prometheus::core::Collector;
-use prometheus::proto::MetricFamily;
 use prometheus::{IntCounterVec, IntGauge, Opts};
 
 /// Requests that were answered, and streams that are open.
@@ -35,18 +34,17 @@ pub(super) async fn note_route(
 }
 
 impl RequestCounters {
-    pub(super) fn none(election: &str) -> Self {
+    pub(super) fn none() -> Self {
         let answered = Opts::new(
             "bellwether_http_requests_total",
             "Requests answered, by the route that matched and the status code.",
-        )
-        .const_label("election", election);
-        let streams = Opts::new("bellwether_http_streams_open", "Streams of events that are open.")
-            .const_label("election", election);
+        );
+        let answered = IntCounterVec::new(answered, &["route", "code"]);
+        let streams =
+            IntGauge::new("bellwether_http_streams_open", "Streams of events that are open.");
         Self {
-            answered: IntCounterVec::new(answered, &["route", "code"])
-                .expect("the names are valid"),
-            streams: IntGauge::with_opts(streams).expect("the name is valid"),
+            answered: answered.expect("the names are valid"),
+            streams: streams.expect("the name is valid"),
         }
     }
 
@@ -56,10 +54,8 @@ impl RequestCounters {
         self.answered.with_label_values(&[route, status.as_str()]).inc();
     }
 
-    pub(super) fn families(&self) -> Vec<MetricFamily> {
-        let mut families = self.answered.collect();
-        families.extend(self.streams.collect());
-        families
+    pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        vec![Box::new(self.answered.clone()), Box::new(self.streams.clone())]
     }
 
     pub(super) fn stream(&self) -> OpenStream {

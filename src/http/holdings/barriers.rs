@@ -2,11 +2,10 @@
 
 use super::super::AppState;
 use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
-use super::super::problem::{BadRequest, ProblemResponse, Unavailable};
+use super::super::problem::{ProblemResponse, QueryRefusal};
 use super::super::query::{NoQuery, WAIT, named, path, span, values};
 use super::holding::{WaitLimit, refusal};
-use super::inside::LeaveOutcome;
-use super::stream::{self, StreamTarget};
+use super::stream;
 use super::{BEGIN_TIMEOUT, Gone, NotAcquired, RecipesOff, process_name};
 use crate::api::{self, BarrierMember, BarrierNames, BarrierState};
 use crate::holdings::{BarrierOccupant, HoldingName, HoldingView, LookRequest};
@@ -17,17 +16,12 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use recipes::holding::HoldingSpec;
 use std::num::NonZeroU32;
-use utoipa::{IntoParams, IntoResponses};
+use utoipa::IntoParams;
 
 /// A query as it should be.
 const ENTER: &str = "?size=3 or ?size=3&wait=30s";
 
 const SIZE_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
-
-/// The participant is still in front of the barrier.
-#[derive(IntoResponses)]
-#[response(status = 409, content_type = "application/problem+json")]
-struct NotInside(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
 /// For how many a barrier is, and for how long to wait in front of it.
 #[derive(IntoParams)]
@@ -48,9 +42,8 @@ struct BarrierQuery {
 /// The names of all barriers where some are, or lately were; read from ZooKeeper at most once a second.
 #[utoipa::path(get, path = api::BARRIERS.path, operation_id = "barrier_names", responses(
     (status = 200, description = "In order", body = BarrierNames),
-    BadRequest,
     RecipesOff,
-    Unavailable,
+    QueryRefusal,
 ))]
 pub(in crate::http) async fn names(
     State(app): State<AppState>,
@@ -65,9 +58,8 @@ pub(in crate::http) async fn names(
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
 ), responses(
     (status = 200, description = "The participants; `members` is empty if the barrier does not exist", body = BarrierState),
-    BadRequest,
     RecipesOff,
-    Unavailable,
+    QueryRefusal,
 ))]
 pub(in crate::http) async fn state(
     State(app): State<AppState>,
@@ -93,11 +85,9 @@ pub(in crate::http) async fn state(
     BarrierQuery,
 ), security((), ("token" = [])), responses(
     (status = 200, description = "It goes on until all have left or one side ends it; the data of each event is such a body", body = api::BarrierEvent, content_type = "text/event-stream"),
-    BadRequest,
     CommandRefusal,
     RecipesOff,
     NotAcquired,
-    Unavailable,
 ))]
 pub(in crate::http) async fn enter(
     State(app): State<AppState>,
@@ -117,8 +107,7 @@ pub(in crate::http) async fn enter(
     if let HoldingView::Ended(ended) = holding.known(BEGIN_TIMEOUT).await {
         return Err(refusal(&name, HoldingSpec::Barrier(size), ended));
     }
-    let entry = app.inside.add(name.clone(), holding.published(), holding.release.clone());
-    Ok(stream::stream(app, permit, name, StreamTarget::Barrier(size, entry), holding, patience))
+    Ok(stream::stream(app, permit, name, HoldingSpec::Barrier(size), holding, patience))
 }
 
 /// Has one leave a barrier that is inside: its stream says `left` when all have.
@@ -128,10 +117,9 @@ pub(in crate::http) async fn enter(
     ("id" = String, Path, description = "As its stream told it"),
 ), security((), ("token" = [])), responses(
     (status = 204, description = "It leaves"),
-    BadRequest,
     CommandRefusal,
     RecipesOff,
-    NotInside,
+    (status = 409, description = "The participant is still in front of the barrier.", body = api::Problem, content_type = "application/problem+json"),
     Gone,
 ))]
 pub(in crate::http) async fn leave(
@@ -143,15 +131,15 @@ pub(in crate::http) async fn leave(
     app.holdings()?;
     let (name, id) = path(names)?;
     let name = barrier_name(&name)?;
-    match app.inside.leave(&name, &id, app.clock) {
-        LeaveOutcome::Leaves => Ok(StatusCode::NO_CONTENT),
-        LeaveOutcome::NotInside => {
+    match app.asked.leave(&name, &id, app.clock) {
+        HoldingView::Held { .. } | HoldingView::Leaving => Ok(StatusCode::NO_CONTENT),
+        HoldingView::Waiting { .. } | HoldingView::Gathering { .. } => {
             let detail = format!(
                 "too few are at {name} yet: to give up waiting, close the connection of the stream"
             );
             Err(ProblemResponse::conflict("not-inside", "it has not entered", detail))
         }
-        LeaveOutcome::Gone => {
+        HoldingView::Ended(_) => {
             let detail = format!(
                 "no participant with that id is inside {name} through this member: its stream was closed, it was lost, or it never \
                  was"

@@ -3,7 +3,7 @@
 use super::super::AppState;
 use super::super::claims::Claim;
 use super::super::problem::ProblemResponse;
-use super::asked::HoldingRegistration;
+use super::registry::{HoldingRegistration, RegisteredHolding};
 use crate::clock::Clock;
 use crate::holdings::{Ask, Ended, HoldingName, HoldingView, ProcessName, Published};
 use crate::status::CommandError;
@@ -23,7 +23,7 @@ pub(super) struct HoldingHandle {
     published: watch::Receiver<Published>,
     clock: Clock,
     pub(super) release: Release,
-    _asked: HoldingRegistration,
+    pub(super) registration: HoldingRegistration,
 }
 
 /// Gives a lock back, or leaves a barrier.
@@ -58,9 +58,14 @@ impl AppState {
             TrySendError::Closed(_) => refusal(name, wanted, Ended::Stopped),
         })?;
         let release = Release(Arc::new(Mutex::new(Some(release))));
-        let since = self.clock.date();
-        let asked = self.asked.add(name.clone(), wanted, since, published.clone());
-        Ok(HoldingHandle { published, clock: self.clock, release, _asked: asked })
+        let registration = self.asked.add(RegisteredHolding {
+            name: name.clone(),
+            spec: wanted,
+            since: self.clock.date(),
+            published: published.clone(),
+            release: release.clone(),
+        });
+        Ok(HoldingHandle { published, clock: self.clock, release, registration })
     }
 }
 

@@ -5,7 +5,6 @@ use super::super::claims::Claim;
 use super::super::problem::ProblemResponse;
 use super::holding::HoldingHandle;
 use crate::holdings::{Ended, HoldingName, HoldingView};
-use crate::random;
 use recipes::{FencingToken, Moment};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -45,7 +44,7 @@ impl TtlLocks {
         holding: HoldingHandle,
         time: Duration,
     ) -> String {
-        let id = format!("{:032x}", random::id());
+        let id = holding.registration.id.clone();
         let until = app.clock.now().after(time);
         let renewed = Arc::default();
         app.kept.lock().insert(id.clone(), TtlLockEntry { name, holding, until, renewed });

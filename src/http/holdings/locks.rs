@@ -3,11 +3,11 @@
 use super::super::AppState;
 use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
 use super::super::claims::ConnectionClaims;
-use super::super::problem::{BadRequest, ProblemResponse, Unavailable};
+use super::super::problem::{ProblemResponse, QueryRefusal};
 use super::super::query::{NoQuery, WAIT, flag, named, number, path, span, values};
 use super::holding::{WaitLimit, refusal};
 use super::kept::{self, TtlLocks};
-use super::stream::{self, StreamTarget};
+use super::stream;
 use super::{
     BEGIN_TIMEOUT, Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, held_body,
     mode_words, process_name,
@@ -26,7 +26,7 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-use utoipa::{IntoParams, IntoResponses};
+use utoipa::IntoParams;
 
 /// Queries as they should be.
 const HOLD: &str = "?mode=shared&wait=30s or ?slots=3";
@@ -72,9 +72,8 @@ struct TimeQuery {
 /// The names of all locks in whose queue there is, or lately was, a place; read from ZooKeeper at most once a second.
 #[utoipa::path(get, path = api::LOCKS.path, responses(
     (status = 200, description = "In order", body = LockNames),
-    BadRequest,
     RecipesOff,
-    Unavailable,
+    QueryRefusal,
 ))]
 pub(in crate::http) async fn names(
     State(app): State<AppState>,
@@ -89,9 +88,8 @@ pub(in crate::http) async fn names(
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
 ), responses(
     (status = 200, description = "The queue, empty if there is none", body = LockQueue),
-    BadRequest,
     RecipesOff,
-    Unavailable,
+    QueryRefusal,
 ))]
 pub(in crate::http) async fn queue(
     State(app): State<AppState>,
@@ -119,11 +117,9 @@ pub(in crate::http) async fn queue(
     LockQuery,
 ), security((), ("token" = [])), responses(
     (status = 200, description = "It goes on until the lock is lost or one side ends it; the data of each event is such a body", body = api::LockEvent, content_type = "text/event-stream"),
-    BadRequest,
     CommandRefusal,
     RecipesOff,
     NotAcquired,
-    Unavailable,
 ))]
 pub(in crate::http) async fn hold(
     State(app): State<AppState>,
@@ -143,7 +139,7 @@ pub(in crate::http) async fn hold(
     if let HoldingView::Ended(ended) = holding.known(BEGIN_TIMEOUT).await {
         return Err(refusal(&name, HoldingSpec::Lock(mode), ended));
     }
-    Ok(stream::stream(app, permit, name, StreamTarget::Lock(mode), holding, patience))
+    Ok(stream::stream(app, permit, name, HoldingSpec::Lock(mode), holding, patience))
 }
 
 /// Gets a lock that is kept for a time, for clients that cannot stream: it has to be renewed before that is over.
@@ -156,11 +152,9 @@ pub(in crate::http) async fn hold(
     TimeQuery,
 ), security((), ("token" = [])), responses(
     (status = 201, description = "It is held", body = api::TtlLock),
-    BadRequest,
     CommandRefusal,
     RecipesOff,
     NotAcquired,
-    Unavailable,
 ))]
 pub(in crate::http) async fn keep(
     State(app): State<AppState>,
@@ -212,11 +206,9 @@ pub(in crate::http) async fn keep(
     TimeQuery,
 ), security((), ("token" = [])), responses(
     (status = 200, description = "It is held on", body = api::TtlLock),
-    BadRequest,
     CommandRefusal,
     RecipesOff,
     Gone,
-    Unavailable,
 ))]
 pub(in crate::http) async fn renew(
     State(app): State<AppState>,
@@ -238,11 +230,9 @@ pub(in crate::http) async fn renew(
     ("lock" = String, Path, description = "As it was answered"),
 ), security((), ("token" = [])), responses(
     (status = 204, description = "It is given back"),
-    BadRequest,
     CommandRefusal,
     RecipesOff,
     Gone,
-    Unavailable,
 ))]
 pub(in crate::http) async fn give_back(
     State(app): State<AppState>,
@@ -285,20 +275,6 @@ fn kept(
     Ok(api::TtlLock { lock: id, held: held_body(app, token, until) })
 }
 
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "it is the schema")]
-struct BreakQuery {
-    /// `1`: do not wait until its lease is over. Its holder may act beside the next one until it hears of it.
-    #[param(pattern = "^[01]$")]
-    now: Option<String>,
-}
-
-/// No such lock, or no place with that token in its queue.
-#[derive(IntoResponses)]
-#[response(status = 404, content_type = "application/problem+json")]
-struct NoPlace(#[expect(dead_code, reason = "it is the schema")] api::Problem);
-
 /// Breaks a place in a lock's queue, for operators: its holder is told to give it up, and its znode is deleted.
 ///
 /// The answer comes when that is done: after twice the session timeout, when whoever held it is sure not to any more. It is done
@@ -307,13 +283,11 @@ struct NoPlace(#[expect(dead_code, reason = "it is the schema")] api::Problem);
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("token" = u64, Path, description = "As `GET /locks/{name}` has it"),
-    BreakQuery,
+    ("now" = inline(Option<String>), Query, description = "`1`: do not wait until its lease is over. Its holder may act beside the next one until it hears of it", pattern = "^[01]$"),
 ), security((), ("token" = [])), responses(
     (status = 204, description = "It is gone"),
-    BadRequest,
     CommandRefusal,
-    NoPlace,
-    Unavailable,
+    (status = 404, description = "No such lock, or no place with that token in its queue.", body = api::Problem, content_type = "application/problem+json"),
 ))]
 pub(in crate::http) async fn break_lock(
     State(app): State<AppState>,

@@ -3,21 +3,19 @@
 //!
 //! - `locks`, `barriers`: the requests.
 //! - `holding`: one that a client asked for. `stream`, `kept`: the two ways to hold it.
-//! - `asked`: all that are asked for. `inside`: those that may be told to leave a barrier.
+//! - `registry`: all that are asked for.
 
-mod asked;
 pub(super) mod barriers;
 mod holding;
-mod inside;
 mod kept;
 pub(super) mod locks;
+mod registry;
 mod stream;
 #[cfg(test)]
 mod tests;
 
-pub(super) use asked::HoldingRegistry;
-pub(super) use inside::InsideRegistry;
 pub(super) use kept::TtlLocks;
+pub(super) use registry::HoldingRegistry;
 
 use super::AppState;
 use super::problem::ProblemResponse;

@@ -5,7 +5,6 @@ use super::super::AppState;
 use super::super::claims::ConnectionClaims;
 use super::super::sse::{self, EventSource, framed};
 use super::holding::{HoldingHandle, WaitLimit, kinds};
-use super::inside::InsideRegistration;
 use super::locks::{look_into, place};
 use super::{NO_ANSWER, held_body};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockWaiting};
@@ -16,23 +15,16 @@ use axum::response::Response;
 use recipes::holding::HoldingSpec;
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
-use std::num::NonZeroU32;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::AbortHandle;
 
 /// Why a lock or barrier is lost whose client takes nothing.
 const UNREAD: &str = "nothing was read for as long as the lease ran";
 
-/// The lock or barrier of a stream.
-pub(super) enum StreamTarget {
-    Lock(Mode),
-    Barrier(NonZeroU32, InsideRegistration),
-}
-
 struct HoldingStream {
     app: AppState,
     name: HoldingName,
-    told: StreamTarget,
+    spec: HoldingSpec,
     holding: HoldingHandle,
     patience: WaitLimit,
     /// The state that the client was sent last. One that leaves a barrier is sent nothing: it asked for that.
@@ -50,7 +42,7 @@ pub(super) fn stream(
     app: AppState,
     permit: OwnedSemaphorePermit,
     name: HoldingName,
-    told: StreamTarget,
+    spec: HoldingSpec,
     holding: HoldingHandle,
     patience: WaitLimit,
 ) -> Response {
@@ -73,7 +65,7 @@ pub(super) fn stream(
     let source = HoldingStream {
         app: app.clone(),
         name,
-        told,
+        spec,
         holding,
         patience,
         sent: None,
@@ -113,10 +105,10 @@ impl HoldingStream {
     async fn event(&mut self, judged: HoldingView, now: Moment) -> Option<String> {
         match judged {
             HoldingView::Ended(ended) => Some(self.end(ended)),
-            HoldingView::Leaving if !self.told.leaves() => Some(self.end(Ended::Released)),
+            HoldingView::Leaving if !self.leaves() => Some(self.end(Ended::Released)),
             _ if self.patience.is_over(judged, now) => {
                 self.holding.release.release();
-                Some(self.last("timeout", self.told.not_in_time(judged).into()))
+                Some(self.last("timeout", self.not_in_time(judged).into()))
             }
             _ if self.sent == Some(judged) => None,
             HoldingView::Held { token, until } => Some(self.holds(token, until)),
@@ -129,12 +121,12 @@ impl HoldingStream {
                     holders = holders(&self.app, &self.name) => holders,
                 };
                 self.note_sent(judged);
-                let body = LockWaiting { position: self.told.position(ahead), holders };
+                let body = LockWaiting { position: self.position(ahead), holders };
                 Some(framed("waiting", None, &api::json(&body)))
             }
             HoldingView::Gathering { present: Some(present) } => {
                 self.note_sent(judged);
-                Some(framed("waiting", None, &api::json(&self.told.gathering(present))))
+                Some(framed("waiting", None, &api::json(&self.gathering(present))))
             }
             HoldingView::Leaving => {
                 self.note_sent(judged);
@@ -148,12 +140,13 @@ impl HoldingStream {
         let is_new = !matches!(self.sent, Some(HoldingView::Held { .. }));
         self.note_sent(HoldingView::Held { token, until });
         let held = held_body(&self.app, token, until);
-        match &self.told {
-            StreamTarget::Lock(_) if is_new => framed("held", None, &api::json(&held)),
-            StreamTarget::Lock(_) => framed("renewed", None, &api::json(&held)),
-            StreamTarget::Barrier(_, entry) => {
+        match self.spec {
+            HoldingSpec::Lock(_) if is_new => framed("held", None, &api::json(&held)),
+            HoldingSpec::Lock(_) => framed("renewed", None, &api::json(&held)),
+            HoldingSpec::Barrier(_) => {
                 let event = if is_new { "entered" } else { "renewed" };
-                framed(event, None, &api::json(&BarrierEntered { id: entry.id.clone(), held }))
+                let id = self.holding.registration.id.clone();
+                framed(event, None, &api::json(&BarrierEntered { id, held }))
             }
         }
     }
@@ -161,11 +154,10 @@ impl HoldingStream {
     fn end(&mut self, ended: Ended) -> String {
         self.is_held_to_the_end =
             ended == Ended::Stopped && matches!(self.sent, Some(HoldingView::Held { .. }));
-        let wanted = self.told.wanted();
         match ended {
-            Ended::Refused { found } => self.last("refused", kinds(&self.name, wanted, found)),
+            Ended::Refused { found } => self.last("refused", kinds(&self.name, self.spec, found)),
             Ended::TooMany => self.last("refused", ended.to_string()),
-            Ended::AllLeft if self.told.leaves() => self.last("left", ended.to_string()),
+            Ended::AllLeft if self.leaves() => self.last("left", ended.to_string()),
             // Nothing else gives it back while there is this stream.
             Ended::Released | Ended::AllLeft => self.last("lost", UNREAD.into()),
             Ended::Lost(_) | Ended::Stopped => self.last("lost", ended.to_string()),
@@ -186,42 +178,34 @@ impl HoldingStream {
         self.claims.claim(until.map(|_| self.holding.claim(None)));
         self.told_until.send_replace(until);
     }
-}
-
-impl StreamTarget {
-    fn wanted(&self) -> HoldingSpec {
-        match self {
-            Self::Lock(mode) => HoldingSpec::Lock(*mode),
-            Self::Barrier(size, _) => HoldingSpec::Barrier(*size),
-        }
-    }
 
     /// Whether it leaves a barrier as its client wanted.
     fn leaves(&self) -> bool {
-        matches!(self, Self::Barrier(_, entry) if entry.leaves())
+        self.holding.registration.leaves()
     }
 
     fn not_in_time(&self, judged: HoldingView) -> &'static str {
-        match self {
+        match self.spec {
             _ if judged.is_unknown() => NO_ANSWER,
-            Self::Lock(_) => "the lock was not free in time",
-            Self::Barrier(..) => "too few were there in time",
+            HoldingSpec::Lock(_) => "the lock was not free in time",
+            HoldingSpec::Barrier(_) => "too few were there in time",
         }
     }
 
     /// Returns how many have to go first: of those ahead, all but the last that it could hold beside.
     fn position(&self, ahead: usize) -> u64 {
-        let beside = match self {
-            Self::Lock(Mode::Slots(slots)) => slots.get() as usize - 1,
-            Self::Lock(Mode::Exclusive | Mode::Shared) | Self::Barrier(..) => 0,
+        let beside = match self.spec {
+            HoldingSpec::Lock(Mode::Slots(slots)) => slots.get() as usize - 1,
+            HoldingSpec::Lock(_) | HoldingSpec::Barrier(_) => 0,
         };
         ahead.saturating_sub(beside).max(1).try_into().unwrap_or(u64::MAX)
     }
 
     fn gathering(&self, present: usize) -> Option<BarrierWaiting> {
-        let Self::Barrier(size, entry) = self else { return None };
+        let HoldingSpec::Barrier(size) = self.spec else { return None };
         let present = present.try_into().unwrap_or(u64::MAX);
-        Some(BarrierWaiting { id: entry.id.clone(), present, size: size.get() })
+        let id = self.holding.registration.id.clone();
+        Some(BarrierWaiting { id, present, size: size.get() })
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) use stream::ValueEvents;
 use self::conditions::{condition, is_known};
 use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
 use super::leader::Wait;
-use super::problem::{BadRequest, ProblemResponse, Unavailable, version_tag};
+use super::problem::{ProblemResponse, QueryRefusal, version_tag};
 use super::query::{NoQuery, flag, named, path, values};
 use super::{AppState, common_headers};
 use crate::api::{self, ConfigNames, ConfigWritten};
@@ -55,36 +55,10 @@ const PUT: &str = "?ephemeral=1";
 #[response(status = 404, content_type = "application/problem+json")]
 struct NotThere(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
-/// The write is ephemeral, but the existing value is not, or belongs to another member.
-#[derive(IntoResponses)]
-#[response(status = 409, content_type = "application/problem+json")]
-struct NotOurs(#[expect(dead_code, reason = "it is the schema")] api::Problem);
-
 /// Another version is there, or none: `ETag` has it.
 #[derive(IntoResponses)]
 #[response(status = 412, content_type = "application/problem+json")]
 struct VersionMismatch(#[expect(dead_code, reason = "it is the schema")] api::Problem);
-
-/// The value is too long.
-#[derive(IntoResponses)]
-#[response(status = 413, content_type = "application/problem+json")]
-struct TooLong(#[expect(dead_code, reason = "it is the schema")] api::Problem);
-
-/// `?index=N` waits until there is news since `N`, for as long as `wait` says.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "it is the schema")]
-struct ReadQuery {
-    /// Answer once the index is larger than this one: that of an earlier answer about this name, by any member.
-    #[param(maximum = 18446744073709551615u64)]
-    index: Option<u64>,
-    /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`; only with `index`.
-    #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
-    wait: Option<String>,
-    /// `1`: a quorum of the servers has to confirm that this is the version that is stored. Costs a transaction.
-    #[param(pattern = "^[01]$")]
-    proved: Option<String>,
-}
 
 /// The condition of a write.
 #[derive(IntoParams)]
@@ -96,31 +70,11 @@ struct IfMatch {
     if_match: Option<String>,
 }
 
-/// The condition of a create.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "it is the schema")]
-struct IfNoneMatch {
-    /// `*`: nothing may be there.
-    #[param(rename = "If-None-Match", example = "*", pattern = "^\\*$")]
-    if_none_match: Option<String>,
-}
-
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "it is the schema")]
-struct PutQuery {
-    /// `1`: it is deleted when this member leaves, or when its session for locks and values times out.
-    #[param(pattern = "^[01]$")]
-    ephemeral: Option<String>,
-}
-
 /// The names of all values; read from ZooKeeper at most once a second.
 #[utoipa::path(get, path = api::CONFIG_NAMES.path, responses(
     (status = 200, description = "In order", body = ConfigNames),
-    BadRequest,
     NotThere,
-    Unavailable,
+    QueryRefusal,
 ))]
 pub(super) async fn config_names(
     State(app): State<AppState>,
@@ -135,13 +89,13 @@ pub(super) async fn config_names(
 /// The events are `value` and `absent`. The latest is always sent, and not each in between. A comment comes every 15 s.
 #[utoipa::path(get, path = api::CONFIG_PATH, params(
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
-    ReadQuery,
+    Wait,
+    ("proved" = inline(Option<String>), Query, description = "`1`: a quorum of the servers has to confirm that this is the version that is stored. Costs a transaction", pattern = "^[01]$"),
 ), responses(
     (status = 200, description = "The bytes, with `ETag` the version and `X-Bellwether-Index` the index to wait by; its type is by the end of its name", content_type = "application/octet-stream"),
     (status = 304, description = "It is what If-None-Match says"),
-    BadRequest,
     NotThere,
-    Unavailable,
+    QueryRefusal,
 ))]
 pub(super) async fn config(
     State(app): State<AppState>,
@@ -188,20 +142,18 @@ pub(super) async fn config(
 #[utoipa::path(put, path = api::CONFIG_PATH, params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
-    PutQuery,
+    ("ephemeral" = inline(Option<String>), Query, description = "`1`: it is deleted when this member leaves, or when its session for locks and values times out", pattern = "^[01]$"),
     IfMatch,
-    IfNoneMatch,
+    ("If-None-Match" = inline(Option<String>), Header, description = "`*`: nothing may be there", example = "*", pattern = "^\\*$"),
 ), request_body(content = String, content_type = "application/octet-stream", description = "The value, of at most 1044480 bytes"), security((), ("token" = [])), responses(
     (status = 200, description = "It is replaced", body = ConfigWritten),
     (status = 201, description = "It is created", body = ConfigWritten),
-    BadRequest,
     CommandRefusal,
     NotThere,
     (status = 408, description = "The end of the body did not come in time", body = api::Problem, content_type = "application/problem+json"),
-    NotOurs,
+    (status = 409, description = "The write is ephemeral, but the existing value is not, or belongs to another member.", body = api::Problem, content_type = "application/problem+json"),
     VersionMismatch,
-    TooLong,
-    Unavailable,
+    (status = 413, description = "The value is too long.", body = api::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn put_config(
     State(app): State<AppState>,
@@ -226,11 +178,9 @@ pub(super) async fn put_config(
     IfMatch,
 ), security((), ("token" = [])), responses(
     (status = 204, description = "It is deleted"),
-    BadRequest,
     CommandRefusal,
     NotThere,
     VersionMismatch,
-    Unavailable,
 ))]
 pub(super) async fn delete_config(
     State(app): State<AppState>,

@@ -1,0 +1,150 @@
+//! The locks and barriers that are asked for through this member: for `/status` and `/metrics`, and for requests with the id of
+//! one.
+
+use super::holding::Release;
+use super::mode_words;
+use crate::api::{BarrierRole, LockState, OwnBarrier, OwnLock, date};
+use crate::clock::Clock;
+use crate::holdings::{Ended, HoldingName, HoldingView, Published};
+use crate::random;
+use recipes::Moment;
+use recipes::holding::HoldingSpec;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::SystemTime;
+use tokio::sync::watch;
+
+/// In the order in which they were asked for.
+#[derive(Clone, Default)]
+pub(in super::super) struct HoldingRegistry(Arc<Mutex<BTreeMap<u64, Entry>>>);
+
+pub(super) struct RegisteredHolding {
+    pub(super) name: HoldingName,
+    pub(super) spec: HoldingSpec,
+    pub(super) since: SystemTime,
+    pub(super) published: watch::Receiver<Published>,
+    pub(super) release: Release,
+}
+
+/// One of them, which is forgotten when this is dropped.
+pub(super) struct HoldingRegistration {
+    all: HoldingRegistry,
+    number: u64,
+    /// By what its client names it.
+    pub(super) id: String,
+    leaves: Arc<AtomicBool>,
+}
+
+struct Entry {
+    holding: RegisteredHolding,
+    id: String,
+    leaves: Arc<AtomicBool>,
+}
+
+impl HoldingRegistry {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+        self.0.lock().expect("no code panics while holding it")
+    }
+
+    pub(super) fn add(&self, holding: RegisteredHolding) -> HoldingRegistration {
+        let id = format!("{:032x}", random::id());
+        let leaves = Arc::<AtomicBool>::default();
+        let mut all = self.lock();
+        let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
+        all.insert(number, Entry { holding, id: id.clone(), leaves: leaves.clone() });
+        HoldingRegistration { all: self.clone(), number, id, leaves }
+    }
+
+    /// Makes one that is inside a barrier leave it. Returns how it stood.
+    pub(super) fn leave(&self, name: &HoldingName, id: &str, clock: Clock) -> HoldingView {
+        let all = self.lock();
+        let entry = all.values().find(|entry| {
+            let RegisteredHolding { name: its, spec, .. } = &entry.holding;
+            entry.id == id && its == name && matches!(spec, HoldingSpec::Barrier(_))
+        });
+        let Some(Entry { holding, leaves, .. }) = entry else {
+            return HoldingView::Ended(Ended::Released);
+        };
+        let judged = holding.published.borrow().at(clock.now());
+        if matches!(judged, HoldingView::Held { .. } | HoldingView::Leaving) {
+            leaves.store(true, Ordering::Relaxed);
+            holding.release.release();
+        }
+        judged
+    }
+
+    /// Returns how many locks are in each state at this moment.
+    pub(in super::super) fn locks_counted(&self, now: Moment) -> [([&'static str; 1], f64); 2] {
+        let all = self.locks(now);
+        [("held", LockState::Held), ("waiting", LockState::Waiting)].map(|(name, state)| {
+            ([name], all.iter().filter(|lock| lock.state == state).count() as f64)
+        })
+    }
+
+    /// Returns how many are at barriers in each state at this moment.
+    pub(in super::super) fn barriers_counted(&self, now: Moment) -> [([&'static str; 1], f64); 3] {
+        let all = self.barriers(now);
+        let states = [
+            ("waiting", BarrierRole::Waiting),
+            ("inside", BarrierRole::Inside),
+            ("leaving", BarrierRole::Leaving),
+        ];
+        states.map(|(name, state)| {
+            ([name], all.iter().filter(|barrier| barrier.state == state).count() as f64)
+        })
+    }
+
+    /// Returns how each lock stands at this moment.
+    pub(in super::super) fn locks(&self, now: Moment) -> Vec<OwnLock> {
+        self.lock().values().filter_map(|entry| entry.holding.lock(now)).collect()
+    }
+
+    /// Returns how each member of a barrier stands at this moment.
+    pub(in super::super) fn barriers(&self, now: Moment) -> Vec<OwnBarrier> {
+        self.lock().values().filter_map(|entry| entry.holding.barrier(now)).collect()
+    }
+}
+
+impl RegisteredHolding {
+    fn lock(&self, now: Moment) -> Option<OwnLock> {
+        let HoldingSpec::Lock(mode) = self.spec else { return None };
+        let (state, token) = match self.published.borrow().at(now) {
+            HoldingView::Held { token, .. } => (LockState::Held, Some(token.0)),
+            HoldingView::Waiting { .. } => (LockState::Waiting, None),
+            _ => return None,
+        };
+        let (mode, slots) = mode_words(mode);
+        let lock = self.name.to_string();
+        let since = date(self.since);
+        Some(OwnLock { lock, mode, slots, state, token, since })
+    }
+
+    fn barrier(&self, now: Moment) -> Option<OwnBarrier> {
+        let HoldingSpec::Barrier(size) = self.spec else { return None };
+        let (state, token) = match self.published.borrow().at(now) {
+            HoldingView::Held { token, .. } => (BarrierRole::Inside, Some(token.0)),
+            HoldingView::Waiting { .. } | HoldingView::Gathering { .. } => {
+                (BarrierRole::Waiting, None)
+            }
+            HoldingView::Leaving => (BarrierRole::Leaving, None),
+            HoldingView::Ended(_) => return None,
+        };
+        let barrier = self.name.to_string();
+        let since = date(self.since);
+        Some(OwnBarrier { barrier, size: size.get(), state, token, since })
+    }
+}
+
+impl HoldingRegistration {
+    /// Whether its client has asked to leave the barrier.
+    pub(super) fn leaves(&self) -> bool {
+        self.leaves.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for HoldingRegistration {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.number);
+    }
+}
