@@ -19,6 +19,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use recipes::election::{Cause, Change, ChangeKind, View, changes};
 use std::collections::VecDeque;
+use std::time::SystemTime;
 
 /// How soon a client whose stream was lost should come back.
 const RETRY_MS: u64 = 1000;
@@ -180,25 +181,15 @@ fn missed_event(app: &AppState, verdict: &Verdict, recorded: &RecordedChange) ->
         false => app.past_state(view.leader(), false, index),
     };
     let missed = api::LeaderEvent {
-        state,
-        role: verdict.role_name(),
-        at: api::date(*at),
-        cause: Some(cause.to_string()),
         change: Some(change.kind.name().to_owned()),
+        ..body(state, verdict.role_name(), *at, Some(*cause))
     };
     framed("missed", index, &api::json(&missed))
 }
 
-/// Returns the data of a change that another one has followed by now.
-fn superseded(app: &AppState, change: &Change, index: Option<u64>, cause: Option<Cause>) -> String {
-    let view = change.view();
-    api::json(&api::LeaderEvent {
-        state: app.past_state(view.leader(), view.own_term().is_some(), index),
-        role: Role::of(&change.role),
-        at: api::date(app.clock.date()),
-        cause: cause.map(|cause| cause.to_string()),
-        change: None,
-    })
+fn body(state: LeaderState, role: Role, at: SystemTime, cause: Option<Cause>) -> api::LeaderEvent {
+    let cause = cause.map(|cause| cause.to_string());
+    api::LeaderEvent { state, role, at: api::date(at), cause, change: None }
 }
 
 /// Returns what brought about a change that the client is yet to be sent.
@@ -228,21 +219,19 @@ fn events_since(app: &AppState, verdict: &Verdict, last_sent: &LastSent) -> Stri
     let Some((last, earlier)) = changes.split_last() else { return String::new() };
     let index = verdict.index();
     let earlier = earlier.iter().map(|change| {
-        let data = superseded(app, change, index, cause(verdict, last_sent, change));
-        framed(change.kind.name(), None, &data)
+        // Another change has followed it by now, and its lease is over.
+        let view = change.view();
+        let state = app.past_state(view.leader(), view.own_term().is_some(), index);
+        let cause = cause(verdict, last_sent, change);
+        let superseded = body(state, Role::of(&change.role), app.clock.date(), cause);
+        framed(change.kind.name(), None, &api::json(&superseded))
     });
     let last = event(app, last.kind.name(), verdict, cause(verdict, last_sent, last));
     earlier.chain([last]).collect()
 }
 
 fn event(app: &AppState, name: &str, verdict: &Verdict, cause: Option<Cause>) -> String {
-    let data = api::LeaderEvent {
-        state: app.state(verdict),
-        role: verdict.role_name(),
-        at: api::date(app.clock.date()),
-        cause: cause.map(|cause| cause.to_string()),
-        change: None,
-    };
+    let data = body(app.state(verdict), verdict.role_name(), app.clock.date(), cause);
     framed(name, verdict.index(), &api::json(&data))
 }
 

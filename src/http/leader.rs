@@ -1,5 +1,6 @@
 //! Answers who leads, at once or as soon as that has changed.
 
+use super::blocking::{BlockingQuery, Wait};
 use super::problem::{ProblemResponse, QueryRefusal};
 use super::{AppState, Verdict, query};
 use crate::api::{self, LeaderState};
@@ -7,24 +8,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use std::time::Duration;
-use utoipa::IntoParams;
-
-/// `?index=N` waits until there is news since `N`, for as long as `wait` says.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Wait {
-    /// Answer once the index is another than this one, which an earlier answer had: see `X-Bellwether-Index`.
-    #[param(maximum = 18446744073709551615u64)]
-    index: Option<u64>,
-    /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`; only with `index`.
-    #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
-    wait: Option<String>,
-}
-
-const WAIT_DEFAULT: Duration = Duration::from_secs(300);
-
-const WRITE: &str = "?index=NUMBER&wait=30s";
 
 /// The leader, as far as this member knows.
 #[utoipa::path(get, path = api::LEADER.path, params(Wait), responses(
@@ -34,20 +17,15 @@ const WRITE: &str = "?index=NUMBER&wait=30s";
 ))]
 pub(super) async fn leader(
     State(app): State<AppState>,
-    asked: Uri,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let wait = Wait::asked(&asked)?;
-    let verdict = match wait {
-        Some(_) if app.serves_probes => {
-            let instead =
-                "no client can wait at this listener: ask without a query, or at http.listen";
-            return Err(ProblemResponse::bad_request(instead));
-        }
-        Some((seen, length)) => app.leader_change_since(seen, length).await?,
+    let query = app.blocking_query(&uri)?;
+    let verdict = match &query {
+        Some(query) => app.leader_change(query).await,
         None => app.judge(),
     };
-    Ok(answer(&app, &verdict, &headers, wait.is_some()))
+    Ok(answer(&app, &verdict, &headers, query.is_some()))
 }
 
 fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
@@ -64,48 +42,10 @@ fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bo
 
     let tag = app.started.tag(index.unwrap_or_default());
     let head = ([(header::ETAG, tag.as_str())], HeaderMap::from_iter(super::common_headers(index)));
-    fn weak(tag: &str) -> String {
-        tag.trim().trim_start_matches("W/").to_owned()
-    }
-    let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
-        let known = known.to_str().unwrap_or_default();
-        known.split(',').any(|one| one.trim() == "*" || weak(one) == weak(&tag))
-    });
-    if is_known {
+    if query::is_known(headers, &tag) {
         return (StatusCode::NOT_MODIFIED, head).into_response();
     }
     (head, Json(app.state(verdict))).into_response()
-}
-
-impl Wait {
-    /// Returns since which index to wait for a change, and for how long, if the query asks for that.
-    pub(super) fn asked(asked: &Uri) -> Result<Option<(u64, Duration)>, ProblemResponse> {
-        let [index, wait] = query::values(asked, ["index", "wait"], WRITE)?;
-        Self::parse(index, wait)
-    }
-
-    pub(super) fn parse(
-        index: Option<String>,
-        wait: Option<String>,
-    ) -> Result<Option<(u64, Duration)>, ProblemResponse> {
-        let index = index.map(|index| query::number("index", &index, WRITE)).transpose()?;
-        let wait = Self { index, wait };
-        let length = wait.length()?;
-        match (wait.index, wait.wait) {
-            (Some(seen), _) => Ok(Some((seen, length))),
-            (None, None) => Ok(None),
-            (None, Some(_)) => {
-                let without = "wait is of no use without an index: write ?index=NUMBER&wait=30s, with \
-                               the index of the last answer";
-                Err(ProblemResponse::bad_request(without))
-            }
-        }
-    }
-
-    fn length(&self) -> Result<Duration, ProblemResponse> {
-        let Some(written) = &self.wait else { return Ok(WAIT_DEFAULT) };
-        query::span("wait", written, &query::WAIT)
-    }
 }
 
 impl AppState {
@@ -115,26 +55,19 @@ impl AppState {
     /// pauses before it does so misses the next leader's beginning. The end of this member's own leadership is answered
     /// at once, but not again: a client that keeps an old index is answered once in a heartbeat while no leader is
     /// known.
-    async fn leader_change_since(
-        &self,
-        seen: u64,
-        wait: Duration,
-    ) -> Result<Verdict, ProblemResponse> {
-        let _permit = self.place()?;
+    async fn leader_change(&self, query: &BlockingQuery) -> Verdict {
         let before = self.judge();
-        let index = before.index();
-        let seen = Some(seen);
-        let led = seen == index && before.leads();
-        let changed = async {
+        let seen = Some(query.seen);
+        let led = seen == before.index() && before.leads();
+        let changed = query.wait_for(async {
             let verdict = self.changed_since(seen).await?;
             if led || verdict.leader().is_some() {
                 return Some(verdict);
             }
             let next = self.until(|verdict| verdict.leader().is_some());
             tokio::time::timeout(self.status.heartbeat, next).await.ok()?
-        };
-        let changed = tokio::time::timeout(wait, changed).await;
-        Ok(changed.ok().flatten().unwrap_or_else(|| self.judge()))
+        });
+        changed.await.flatten().unwrap_or_else(|| self.judge())
     }
 }
 
@@ -151,6 +84,7 @@ mod tests {
     use http_body_util::BodyExt;
     use recipes::election::Event;
     use serde_json::Value;
+    use std::time::Duration;
     use tokio::time::Instant;
 
     /// As long as the members of tests wait between two heartbeats.

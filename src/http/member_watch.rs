@@ -17,12 +17,6 @@ pub(super) struct MemberWatch {
     is_reading: Arc<Mutex<bool>>,
 }
 
-/// A member that joined or left.
-pub(super) enum Moved<'a> {
-    Joined(&'a MemberEntry),
-    Left(&'a MemberEntry),
-}
-
 impl AppState {
     /// Returns who is in the queue from now on.
     pub(super) fn watch_members(&self) -> watch::Receiver<QueueReading> {
@@ -58,10 +52,14 @@ async fn read_while_watched(app: AppState) {
     }
 }
 
-/// Returns who left and then who joined, each in the order of the queue.
-pub(super) fn moved<'a>(before: &'a [MemberEntry], now: &'a [MemberEntry]) -> Vec<Moved<'a>> {
-    let left = before.iter().filter(|entry| !is_in(now, entry)).map(Moved::Left);
-    left.chain(now.iter().filter(|entry| !is_in(before, entry)).map(Moved::Joined)).collect()
+/// Returns who left and then who joined, each in the order of the queue, with the name of the event.
+pub(super) fn moved<'a>(
+    before: &'a [MemberEntry],
+    now: &'a [MemberEntry],
+) -> impl Iterator<Item = (&'static str, &'a MemberEntry)> {
+    let left = before.iter().filter(|entry| !is_in(now, entry));
+    let joined = now.iter().filter(|entry| !is_in(before, entry));
+    left.map(|entry| ("member-left", entry)).chain(joined.map(|entry| ("member-joined", entry)))
 }
 
 fn is_in(entries: &[MemberEntry], entry: &MemberEntry) -> bool {
@@ -87,14 +85,11 @@ mod tests {
             ..entry(3)
         };
         let now = [entry(2), again, entry(4)];
-        let told: Vec<_> = moved(&before, &now)
-            .into_iter()
-            .map(|moved| match moved {
-                Moved::Left(entry) => format!("left {}", entry.ticket.sequence),
-                Moved::Joined(entry) => format!("joined {}", entry.ticket.sequence),
-            })
-            .collect();
-        assert_eq!(told, ["left #1", "left #3", "joined #3", "joined #4"]);
-        assert!(moved(&now, &now).is_empty());
+        let told = moved(&before, &now)
+            .map(|(event, entry)| format!("{event} {}", entry.ticket.sequence))
+            .collect::<Vec<_>>();
+        let all = ["member-left #1", "member-left #3", "member-joined #3", "member-joined #4"];
+        assert_eq!(told, all);
+        assert_eq!(moved(&now, &now).count(), 0);
     }
 }

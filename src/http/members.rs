@@ -1,11 +1,10 @@
 //! The queue, in order, as it was last read.
 
-use super::leader::Wait;
-use super::member_watch::{Moved, moved};
+use super::blocking::Wait;
+use super::member_watch::moved;
 use super::problem::{ProblemResponse, QueryRefusal};
-use super::queue_problems::problems;
 use super::sse::framed;
-use super::{AppState, Verdict};
+use super::{AppState, Verdict, problems};
 use crate::api::{self, GroupMember, MemberMoved, Members, QueueMember, Standby};
 use crate::byte_budget::ReservedBytes;
 use crate::status::{MemberEntry, QueueReading};
@@ -14,7 +13,6 @@ use axum::extract::State;
 use axum::http::Uri;
 use recipes::election::Announcement;
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 /// The queue, in order, and what is wrong; read from ZooKeeper at most once a second, and again after a change of the leader.
 ///
@@ -27,20 +25,19 @@ pub(super) async fn members(
     State(app): State<AppState>,
     uri: Uri,
 ) -> Result<Json<Members>, ProblemResponse> {
-    let wait = Wait::asked(&uri)?;
+    let query = app.blocking_query(&uri)?;
     let read = async || app.status.members().await.map_err(ProblemResponse::queue_unread);
-    let Some((seen, length)) = wait else { return Ok(Json(body(&app, &read().await?))) };
-    let _permit = app.place()?;
+    let Some(query) = query else { return Ok(Json(body(&app, &read().await?))) };
     let mut watch = app.watch_members();
     app.note_members(read().await?);
-    let changed = async {
+    let changed = query.wait_for(async {
         // Another member has read something newer: the next reading shows it too, in the same ensemble.
-        if watch.borrow_and_update().index < seen {
+        if watch.borrow_and_update().index < query.seen {
             let _ends_with_this_process = watch.changed().await;
         }
-        while watch.borrow_and_update().index == seen && watch.changed().await.is_ok() {}
-    };
-    let _time_is_over = timeout(length, changed).await;
+        while watch.borrow_and_update().index == query.seen && watch.changed().await.is_ok() {}
+    });
+    let _time_is_over = changed.await;
     let group = watch.borrow().clone();
     Ok(Json(body(&app, &group)))
 }
@@ -49,7 +46,7 @@ fn body(app: &AppState, queue: &QueueReading) -> Members {
     let verdict = app.judge_and_claim();
     Members {
         members: bodies(app, &verdict, &queue.members),
-        problems: problems(app, &verdict, &queue.members),
+        problems: problems::of_queue(app, &verdict, &queue.members),
         index: queue.index,
     }
 }
@@ -138,7 +135,7 @@ impl GroupStream {
                 }
                 Some(before) => {
                     let moved = moved(&before.members, &group.members);
-                    moved.iter().map(|moved| moved_event(app, moved, group.index)).collect()
+                    moved.map(|(name, entry)| moved_event(app, name, entry, group.index)).collect()
                 }
             };
             if !events.is_empty() {
@@ -148,11 +145,7 @@ impl GroupStream {
     }
 }
 
-fn moved_event(app: &AppState, moved: &Moved<'_>, index: u64) -> String {
-    let (name, entry) = match moved {
-        Moved::Joined(entry) => ("member-joined", entry),
-        Moved::Left(entry) => ("member-left", entry),
-    };
+fn moved_event(app: &AppState, name: &str, entry: &MemberEntry, index: u64) -> String {
     let at = api::date(app.clock.date());
     framed(name, None, &api::json(&MemberMoved { member: member(app, entry), index, at }))
 }

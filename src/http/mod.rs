@@ -9,6 +9,7 @@
 #![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
 
 mod authorize;
+mod blocking;
 mod body;
 mod claims;
 mod commands;
@@ -22,12 +23,11 @@ mod member_watch;
 mod members;
 mod metrics;
 mod openapi;
-mod own_problems;
 mod page;
 mod problem;
+mod problems;
 mod profile;
 mod query;
-mod queue_problems;
 mod redirect;
 mod requests;
 mod routes;
@@ -155,28 +155,22 @@ pub fn services(
     authorization: Authorization,
     limits: &ConnectionLimits,
 ) -> Services {
-    let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
-    let waiting = Arc::new(Semaphore::new(limits.waiting()));
-    let amending = Mutex::default();
-    let requests = RequestCounters::none();
-    let clock_identity = ClockIdentity::read();
-    let inner = AppStateInner {
+    let inner = Arc::new(AppStateInner {
         status,
         clock,
-        clock_identity,
+        clock_identity: ClockIdentity::read(),
         names,
-        started,
-        waiting,
+        started: Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) },
+        waiting: Arc::new(Semaphore::new(limits.waiting())),
         budget: limits.budget().clone(),
         authorization,
-        requests,
-        amending,
+        requests: RequestCounters::none(),
+        amending: Mutex::default(),
         kept: holdings::TtlLocks::default(),
         asked: holdings::HoldingRegistry::default(),
         member_watch: member_watch::MemberWatch::default(),
         value_events: shared_config::ValueEvents::default(),
-    };
-    let inner = Arc::new(inner);
+    });
     let service = |routes: Routes, serves_probes| {
         let Routes { router, paths, .. } = routes;
         let paths = Vec::from_iter(paths).join(", ");

@@ -51,17 +51,8 @@ impl ProblemResponse {
         title: &'static str,
         detail: impl Into<String>,
     ) -> Self {
-        let index = None;
-        let version = None;
-        Self {
-            status,
-            kind,
-            title,
-            detail: detail.into(),
-            index,
-            version,
-            retry_after: RETRY_AFTER,
-        }
+        let detail = detail.into();
+        Self { status, kind, title, detail, index: None, version: None, retry_after: RETRY_AFTER }
     }
 
     pub(super) fn with_index(self, index: Option<u64>) -> Self {

@@ -4,8 +4,8 @@ use super::problem::ProblemResponse;
 use crate::holdings::HoldingName;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path, Query};
-use axum::http::Uri;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, Uri, header};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -96,6 +96,17 @@ pub(super) fn span(
         Err(error) => format!("not a valid duration ({error}): write 30s"),
     };
     Err(ProblemResponse::bad_request(format!("{key}={written:?} is {why}")))
+}
+
+/// Whether the client has the answer with this entity tag already.
+pub(super) fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    fn weak(tag: &str) -> &str {
+        tag.trim().trim_start_matches("W/")
+    }
+    headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
+        let known = known.to_str().unwrap_or_default();
+        known.split(',').any(|one| one.trim() == "*" || weak(one) == weak(tag))
+    })
 }
 
 /// Returns what stands in the path.

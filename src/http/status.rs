@@ -3,7 +3,7 @@
 use super::problem::BadRequest;
 use super::query::NoQuery;
 use super::verdict::millis;
-use super::{AppState, own_problems};
+use super::{AppState, problems};
 use crate::api::{
     self, Hook, HookRun, LeaseClock, Restart, Session, Standby, Status, SyncedFile,
     SyncedFileStatus,
@@ -46,7 +46,7 @@ pub(super) async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Stat
                 restarts: restart.restarts,
             }),
         },
-        problems: own_problems::problems(&app, &verdict),
+        problems: problems::of_member(&app, &verdict),
         application: app
             .status
             .application

@@ -77,16 +77,8 @@ impl HoldingHandle {
         let judged = self.published.borrow_and_update().at(self.clock.now());
         match judged {
             HoldingView::Ended(_) => judged,
-            HoldingView::Waiting { .. }
-            | HoldingView::Gathering { .. }
-            | HoldingView::Held { .. }
-            | HoldingView::Leaving => {
-                if is_over {
-                    HoldingView::Ended(Ended::Stopped)
-                } else {
-                    judged
-                }
-            }
+            _ if is_over => HoldingView::Ended(Ended::Stopped),
+            _ => judged,
         }
     }
 
@@ -206,6 +198,7 @@ impl WaitLimit {
 
 /// Returns the answer to one who gets nothing, and has nothing to wait for.
 pub(super) fn refusal(name: &HoldingName, wanted: HoldingSpec, ended: Ended) -> ProblemResponse {
+    let why = ended.to_string();
     match (ended, wanted) {
         (Ended::Refused { found }, HoldingSpec::Lock(_)) => {
             let title = "the lock is one of another kind";
@@ -216,15 +209,11 @@ pub(super) fn refusal(name: &HoldingName, wanted: HoldingSpec, ended: Ended) -> 
             ProblemResponse::conflict("other-size", title, kinds(name, wanted, found))
         }
         (Ended::TooMany, _) => {
-            let title = "too many locks and barriers";
-            ProblemResponse::unavailable("too-many-locks", title, ended.to_string())
+            ProblemResponse::unavailable("too-many-locks", "too many locks and barriers", why)
         }
-        (
-            Ended::Lost(_) | Ended::Released | Ended::AllLeft | Ended::Stopped,
-            HoldingSpec::Lock(_),
-        ) => ProblemResponse::unavailable("not-locked", "not locked", ended.to_string()),
-        (Ended::Lost(_) | Ended::Released | Ended::AllLeft | Ended::Stopped, _) => {
-            ProblemResponse::unavailable("not-entered", "not entered", ended.to_string())
+        (_, HoldingSpec::Lock(_)) => ProblemResponse::unavailable("not-locked", "not locked", why),
+        (_, HoldingSpec::Barrier(_)) => {
+            ProblemResponse::unavailable("not-entered", "not entered", why)
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::problem::ProblemResponse;
 use crate::shared_config::Condition;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, header};
 
 /// Returns what has to be so for a write to be carried out.
 ///
@@ -25,18 +25,6 @@ pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, ProblemRespons
         },
         (Some(_), Some(_)) => wrong("If-Match and If-None-Match exclude each other: leave one out"),
     }
-}
-
-/// Whether the client has this version already.
-pub(super) fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
-    fn weak(tag: &str) -> String {
-        tag.trim().trim_start_matches("W/").to_owned()
-    }
-    let tag = tag.to_str().unwrap_or_default();
-    headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
-        let known = known.to_str().unwrap_or_default();
-        known.split(',').any(|one| one.trim() == "*" || weak(one) == tag)
-    })
 }
 
 /// Returns the only value of a header.

@@ -10,11 +10,11 @@ mod tests;
 
 pub(super) use stream::ValueEvents;
 
-use self::conditions::{condition, is_known};
+use self::conditions::condition;
 use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
-use super::leader::Wait;
+use super::blocking::Wait;
 use super::problem::{ProblemResponse, QueryRefusal, version_tag};
-use super::query::{NoQuery, flag, named, path, values};
+use super::query::{NoQuery, flag, is_known, named, path, values};
 use super::{AppState, common_headers};
 use crate::api::{self, ConfigNames, ConfigWritten};
 use crate::byte_budget::{ByteBudget, ReservedBytes};
@@ -105,11 +105,11 @@ pub(super) async fn config(
     app.shared_config()?;
     let name = config_name(name)?;
     let [index, wait, proved] = values(request.uri(), ["index", "wait", "proved"], READ)?;
-    let wait = Wait::parse(index, wait)?;
+    let query = app.blocking_query_of(index, wait)?;
     let is_proved = flag("proved", proved.as_deref(), READ)?;
     let headers = request.headers();
     if stream::is_wanted(headers) {
-        if wait.is_some() || is_proved {
+        if query.is_some() || is_proved {
             let why =
                 "a stream has each change, and none is proved: leave index, wait and proved out";
             return Err(ProblemResponse::bad_request(why));
@@ -118,16 +118,15 @@ pub(super) async fn config(
         let watched = app.watched(&name).await?;
         return Ok(stream::stream(app, permit, watched));
     }
-    let _permit = wait.is_some().then(|| app.place()).transpose()?;
     let mut watched = app.watched(&name).await?;
     let (mut reading, as_of) = read(&mut watched).await?;
-    if let Some((seen, wait)) = wait
-        && !reading.is_news_since(seen, as_of)
+    if let Some(query) = &query
+        && !reading.is_news_since(query.seen, as_of)
     {
-        reading = match timeout(wait, watched.news_since(Some(seen))).await {
-            Ok(Some(news)) => news,
-            Ok(None) => return Err(unread("this member is leaving")),
-            Err(_) => read(&mut watched).await?.0,
+        reading = match query.wait_for(watched.news_since(Some(query.seen))).await {
+            Some(Some(news)) => news,
+            Some(None) => return Err(unread("this member is leaving")),
+            None => read(&mut watched).await?.0,
         };
     }
     if is_proved {
@@ -376,7 +375,7 @@ fn answer(
         return (common, problem).into_response();
     };
     let tag = version_tag(*version);
-    if is_known(asked, &tag) {
+    if is_known(asked, tag.to_str().unwrap_or_default()) {
         return (StatusCode::NOT_MODIFIED, common, [(header::ETAG, tag)]).into_response();
     }
     let headers = [

@@ -1,0 +1,435 @@
+//! What is wrong: with this member, for `/status` and the page; and with the queue, for `/members`.
+
+use super::members::next_at;
+use super::{AppState, Verdict};
+use crate::api::{self, OwnProblem};
+use crate::problems::{Problem, ProblemKind};
+use crate::status::{HookRecord, MemberEntry, RecentChanges, Snapshot};
+use recipes::election::{Role, View};
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+/// Returns the problems of this member, the gravest first. One that only follows from another is left out.
+pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
+    let snapshot = &*verdict.snapshot;
+    let known = |kind| snapshot.problems.get(kind).cloned();
+    let paused = known(ProblemKind::Paused);
+    let unhealthy = known(ProblemKind::Unhealthy);
+    // A member that is not supposed to have a session may know outdated things about ZooKeeper.
+    let is_out = paused.is_some() || unhealthy.is_some();
+    let unlinked = known(ProblemKind::Zookeeper).filter(|_| !is_out);
+    let is_unlinked = unlinked.is_some();
+    let unknown_znode = known(ProblemKind::UnknownZnode);
+    // An unknown znode at the head is why no leader is known.
+    let is_explained = is_out || is_unlinked || unknown_znode.is_some();
+
+    let mut problems: Vec<Problem> = unlinked.into_iter().collect();
+    problems.extend(paused.map(|problem| {
+        let text = "paused: out of the queue until `bellwether resume`".into();
+        Problem { text, ..problem }
+    }));
+    problems.extend(unhealthy.map(|problem| {
+        let failure = app.status.application.borrow().clone().and_then(|health| health.failure);
+        let why = failure.unwrap_or_else(|| "its health is not known yet".into());
+        Problem { text: format!("the application is not healthy: {why}"), ..problem }
+    }));
+    // Contenders that keep this member out explain why it does not lead, and perhaps why no leader is known.
+    problems.extend(foreign(app, snapshot, true));
+    problems.extend(unknown_znode);
+    if verdict.leader().is_none() && !is_explained {
+        let since = match snapshot.recent_changes.iter().next() {
+            Some(_) => view_began(&snapshot.recent_changes, &verdict.view),
+            None => Some(app.started.date),
+        };
+        let since = since.unwrap_or_else(|| app.clock.date());
+        let text = format!("no leader is known: {}", verdict.reason());
+        problems.push(Problem { kind: ProblemKind::NoLeader, text, since });
+    }
+    // A leader with this member's id explains why no leader is known.
+    if let (Some(_), Some(duplicate_id)) = (verdict.leader(), verdict.duplicate_id()) {
+        let kind = ProblemKind::DuplicateId;
+        let since = known(kind).map_or_else(|| app.clock.date(), |known| known.since);
+        problems.push(Problem { kind, text: duplicate_id.to_string(), since });
+    }
+    problems.extend(foreign(app, snapshot, false));
+    let others = snapshot.problems.iter().filter(|problem| match problem.kind {
+        ProblemKind::NewerFormat
+        | ProblemKind::LongerSession
+        | ProblemKind::TickTime
+        | ProblemKind::SessionFile => true,
+        ProblemKind::SlowZookeeper => !is_unlinked && !is_out,
+        _ => false,
+    });
+    problems.extend(others.cloned());
+    problems.extend(app.status.hooks.borrow().records.iter().filter_map(failing_hook));
+    let body = |Problem { kind, text, since }| OwnProblem {
+        kind: kind.name().to_owned(),
+        problem: text,
+        since: api::date(since),
+    };
+    problems.into_iter().map(body).collect()
+}
+
+fn failing_hook(record: &HookRecord) -> Option<Problem> {
+    let HookRecord { what, runs, failures, last, failing_since, .. } = record;
+    let since = (*failing_since)?;
+    let why = last.as_ref().and_then(|last| last.failure.as_deref()).unwrap_or_default();
+    let text = format!("hook {what}: {failures} of {runs} runs failed, {why}");
+    Some(Problem { kind: ProblemKind::Hook, text, since })
+}
+
+/// Returns the queues of other clients in the election's path that keep this member out, or that do not.
+fn foreign(app: &AppState, snapshot: &Snapshot, keeps_out: bool) -> impl Iterator<Item = Problem> {
+    // Without a session, the current content of the path is unknown.
+    let known = snapshot.problems.get(ProblemKind::Foreign);
+    let since = known.filter(|_| snapshot.link.session.is_some()).map(|problem| problem.since);
+    let queues = snapshot.link.foreign.iter().filter(move |queue| queue.keeps_out() == keeps_out);
+    queues.filter_map(move |queue| {
+        let text = queue.problem(&app.names.election);
+        Some(Problem { kind: ProblemKind::Foreign, text, since: since? })
+    })
+}
+
+/// Returns what is wrong, of the election first and then of each member in order.
+pub(super) fn of_queue(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<String> {
+    let mut problems = vec![];
+    let leader = verdict.leader();
+    match leader {
+        // It may be known to those that are in the queue.
+        None if verdict.role == Role::Absent => {
+            let reason = verdict.reason();
+            problems.push(format!("who leads is not known here: this member is {reason}"));
+        }
+        None => problems.push("no leader is known".to_owned()),
+        Some(_) => {}
+    }
+    problems.extend(foreign(app, &verdict.snapshot, true).map(|problem| problem.text));
+    problems.extend(foreign(app, &verdict.snapshot, false).map(|problem| problem.text));
+    let mut of_id = BTreeMap::<_, usize>::new();
+    for id in entries.iter().filter_map(|entry| Some(&entry.profile.as_ref()?.id)) {
+        *of_id.entry(id).or_default() += 1;
+    }
+    for (id, count) in of_id.into_iter().filter(|(_, count)| *count > 1) {
+        problems.push(format!(
+            "{count} members have the id {id}: give each its own (member.id), unless one is of an earlier life whose \
+             session is yet to end"
+        ));
+    }
+    let token = leader.map(|leader| leader.ticket.token);
+    let next = next_at(leader, entries);
+    for (at, entry) in entries.iter().enumerate() {
+        let znode = app.names.znodes.name(entry.ticket.sequence);
+        let Some(profile) = &entry.profile else {
+            problems.push(format!("{znode} does not say whose it is: another client made it"));
+            continue;
+        };
+        let id = &profile.id;
+        let named = entry.names.as_ref().map(|named| named.ticket.token);
+        if token.is_some() && named != token {
+            problems.push(format!("{id} does not name the leader yet"));
+        }
+        // Another client's queue does not tell.
+        if at == next && !entry.ready && app.names.znodes.family().is_none() {
+            problems.push(format!("{id} is next, and not ready: it would have to claim first"));
+        }
+        if entry.state.unhealthy {
+            problems.push(format!("the application of {id} is not healthy"));
+        }
+        match entry.state.hooks_failing {
+            0 => {}
+            1 => problems.push(format!("a hook of {id} fails")),
+            failing => problems.push(format!("{failing} hooks of {id} fail")),
+        }
+    }
+    problems
+}
+
+/// Returns when the term of this view, or its time without a leader, began; `None` if that is not recorded.
+pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<SystemTime> {
+    fn term(view: &View) -> Option<recipes::FencingToken> {
+        view.leader().map(|leader| leader.ticket.token)
+    }
+    let same =
+        recent_changes.iter().rev().take_while(|change| term(&change.change.view()) == term(view));
+    same.last().map(|recorded| recorded.at)
+}
+
+#[cfg(test)]
+mod tests_of_member {
+    use super::super::testing::{MemberFixture, at, contender_of_kazoo, problems_of};
+    use super::super::tests::ask;
+    use crate::problems::ProblemKind;
+    use crate::status::{ApplicationHealth, HookRecord, Hooks, LastHookRun};
+    use http_body_util::BodyExt;
+    use recipes::{FencingToken, SessionId};
+    use serde_json::Value;
+    use std::time::Duration;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test]
+    async fn a_problem_hides_those_that_only_follow_from_it() {
+        let scene = MemberFixture::new();
+        let [(kind, problem, _)] = scene.problems().await.try_into().expect("one");
+        assert_eq!((&*kind, &*problem), ("no-leader", "no leader is known: not in the queue"));
+
+        scene.publishes(|snapshot| {
+            snapshot.problems = problems_of(&[(ProblemKind::Zookeeper, "the servers refuse", 2)]);
+        });
+        scene.has_problems(&[("zookeeper", "the servers refuse", 2)]).await;
+
+        scene.publishes(|snapshot| {
+            let unlinked = (ProblemKind::Zookeeper, "the servers refuse", 2);
+            snapshot.problems = problems_of(&[unlinked, (ProblemKind::Unhealthy, "", 3)]);
+        });
+        let unchecked = "the application is not healthy: its health is not known yet";
+        scene.has_problems(&[("unhealthy", unchecked, 3)]).await;
+        let failure = Some("the answer is 500".into());
+        scene.application.send_replace(Some(ApplicationHealth { healthy: false, failure }));
+        let unhealthy = ("unhealthy", "the application is not healthy: the answer is 500", 3);
+        scene.has_problems(&[unhealthy]).await;
+
+        scene.publishes(|snapshot| {
+            snapshot.link.forget_session();
+            snapshot.problems = problems_of(&[(ProblemKind::Paused, "", 4)]);
+        });
+        scene
+            .has_problems(&[("paused", "paused: out of the queue until `bellwether resume`", 4)])
+            .await;
+    }
+
+    #[tokio::test]
+    async fn a_member_that_follows_a_leader_with_another_of_its_id_says_so() {
+        let mut scene = MemberFixture::new();
+        scene.follows(4);
+        scene.publishes(|snapshot| {
+            snapshot.same_id = Some(FencingToken(3));
+            snapshot.problems = problems_of(&[(ProblemKind::DuplicateId, "", 6)]);
+            snapshot.counters.earlier_lives_end_at = Some(scene.now.after(SECOND));
+        });
+        scene.has_problems(&[]).await;
+        scene.publishes(|snapshot| snapshot.counters.earlier_lives_end_at = Some(scene.now));
+        let duplicate_id = "another member of the queue has the id of this one, with token 3: give each member an id of \
+                        its own (member.id, --id)";
+        scene.has_problems(&[("duplicate-id", duplicate_id, 6)]).await;
+        scene.publishes(|snapshot| snapshot.same_id = None);
+        scene.has_problems(&[]).await;
+    }
+
+    #[tokio::test]
+    async fn contenders_that_keep_a_member_out_come_before_what_follows_from_them() {
+        let scene = MemberFixture::new();
+        for (keeps_out, kinds) in
+            [(true, ["foreign", "no-leader"]), (false, ["no-leader", "foreign"])]
+        {
+            scene.publishes(|snapshot| {
+                snapshot.link.session = Some((SessionId(1), SECOND));
+                snapshot.problems = problems_of(&[(ProblemKind::Foreign, "", 2)]);
+                snapshot.link.foreign = vec![contender_of_kazoo(keeps_out)];
+            });
+            let told: Vec<_> = scene.problems().await.into_iter().map(|(kind, ..)| kind).collect();
+            assert_eq!(told, kinds);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_member_of_a_newer_format_is_a_problem() {
+        let scene = MemberFixture::new();
+        let problem = "/q/leader_0000000003 has data of format 2";
+        scene.publishes(|snapshot| {
+            snapshot.problems = problems_of(&[(ProblemKind::NewerFormat, problem, 3)]);
+        });
+        let problems = scene.problems().await;
+        let newer = ("newer-format".into(), problem.into(), crate::api::date(at(3)));
+        assert!(problems.contains(&newer), "{problems:?}");
+    }
+
+    #[tokio::test]
+    async fn an_unknown_znode_at_the_head_is_told_in_place_of_no_leader_and_a_session_file_beside_it()
+     {
+        let mut scene = MemberFixture::new();
+        scene.enters(4, &[3, 4]);
+        let behind = "this member waits behind /q/leader_0000000003, which is not a member's";
+        scene.publishes(|snapshot| {
+            snapshot.problems = problems_of(&[(ProblemKind::UnknownZnode, behind, 3)]);
+        });
+        scene.has_problems(&[("unknown-znode", behind, 3)]).await;
+        scene.publishes(|snapshot| {
+            let unwritten = (ProblemKind::SessionFile, "it cannot be written", 5);
+            snapshot.problems = problems_of(&[(ProblemKind::UnknownZnode, behind, 3), unwritten]);
+        });
+        let unwritten = ("session-file", "it cannot be written", 5);
+        scene.has_problems(&[("unknown-znode", behind, 3), unwritten]).await;
+        let answer = ask(&scene.service, "/readyz").await.into_body().collect().await.unwrap();
+        assert!(String::from_utf8_lossy(&answer.to_bytes()).contains(behind));
+    }
+
+    #[tokio::test]
+    async fn a_failing_hook_is_a_problem_until_it_succeeds() {
+        let scene = MemberFixture::new();
+        scene
+            .publishes(|snapshot| snapshot.problems = problems_of(&[(ProblemKind::Paused, "", 4)]));
+        let run = |failure: &str| LastHookRun {
+            change: "became-leader",
+            at: at(9),
+            took: SECOND,
+            failure: Some(failure.to_owned()),
+        };
+        let record = |failing_since, failure| HookRecord {
+            what: "run notify".into(),
+            on: vec![],
+            runs: 15,
+            failures: 14,
+            cut_short: 1,
+            spent: SECOND,
+            running: None,
+            last: Some(run(failure)),
+            failing_since,
+        };
+        let records = vec![record(Some(at(8)), "exit code 7"), record(None, "cut short")];
+        scene.hooks.send_replace(Hooks { records, told: None });
+        scene
+            .has_problems(&[
+                ("paused", "paused: out of the queue until `bellwether resume`", 4),
+                ("hook", "hook run notify: 14 of 15 runs failed, exit code 7", 8),
+            ])
+            .await;
+    }
+
+    impl MemberFixture {
+        async fn problems(&self) -> Vec<(String, String, String)> {
+            let status = ask(&self.service, "/status").await.into_body().collect().await.unwrap();
+            let status: Value = serde_json::from_slice(&status.to_bytes()).unwrap();
+            let problems = status["problems"].as_array().cloned().unwrap_or_default();
+            let text = |problem: &Value, name| problem[name].as_str().expect("text").to_owned();
+            let parts = |it| (text(&it, "kind"), text(&it, "problem"), text(&it, "since"));
+            problems.into_iter().map(parts).collect()
+        }
+
+        async fn has_problems(&self, wanted: &[(&str, &str, u64)]) {
+            let wanted = wanted.iter().map(|(kind, problem, second)| {
+                let since = crate::api::date(at(*second));
+                ((*kind).to_owned(), (*problem).to_owned(), since)
+            });
+            assert_eq!(self.problems().await, wanted.collect::<Vec<_>>());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests_of_queue {
+    use super::super::testing::{MemberFixture, at, contender_of_kazoo, problems_of};
+    use super::super::tests::ask;
+    use crate::problems::ProblemKind;
+    use crate::status::{MemberEntry, MemberRequest, OwnState, QueueReading};
+    use http_body_util::BodyExt;
+    use recipes::election::{Announcement, Profile};
+    use recipes::{FencingToken, MemberId, Sequence, SessionId, Ticket};
+    use serde_json::{Value, json};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    fn entry(number: i32, id: &str, names: i32) -> MemberEntry {
+        let profile = |id: &str| {
+            let id = MemberId::new(id).unwrap();
+            let labels = BTreeMap::new();
+            Profile { id, address: None, labels, revision: 0 }
+        };
+        let ticket = |number: i32| {
+            let token = FencingToken(number.unsigned_abs().into());
+            Ticket { sequence: Sequence::new(number).unwrap(), token }
+        };
+        let leader = Arc::new(profile("a"));
+        let names = Some(Announcement { leader, ticket: ticket(names) });
+        let ticket = ticket(number);
+        let profile = Some(profile(id));
+        MemberEntry { profile, names, ready: true, ..MemberEntry::of_unknown(ticket, at(60)) }
+    }
+
+    async fn members(entries: Vec<MemberEntry>) -> Value {
+        let mut scene = MemberFixture::new();
+        scene.leads(1);
+        members_at(&mut scene, entries).await
+    }
+
+    async fn members_at(scene: &mut MemberFixture, entries: Vec<MemberEntry>) -> Value {
+        let MemberFixture { service, publisher, .. } = scene;
+        let reads = async {
+            match publisher.requests.recv().await.unwrap() {
+                MemberRequest::Members(answer) => {
+                    let reading = QueueReading { index: 1, members: entries.into() };
+                    answer.send(Ok(reading)).unwrap();
+                }
+                MemberRequest::Tell(_) | MemberRequest::Carry(..) => panic!("it only asks"),
+            }
+        };
+        let (answer, ()) = tokio::join!(ask(service, "/members"), reads);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_election_in_which_all_is_well_has_no_problems() {
+        let told = members(vec![entry(1, "a", 1), entry(2, "b", 1)]).await;
+        assert_eq!(told["problems"], json!([]));
+        let member = &told["members"][1];
+        assert_eq!(member["standby"], json!({"ready": true}));
+        assert_eq!(member["since"], json!(crate::api::date(at(60))));
+        assert_eq!((&member["unhealthy"], &member["hooks_failing"]), (&json!(false), &json!(0)));
+    }
+
+    #[tokio::test]
+    async fn who_is_next_stands_behind_the_leader_whatever_stands_ahead_of_it() {
+        let by_hand = MemberEntry { profile: None, names: None, ready: false, ..entry(0, "x", 1) };
+        let told = members(vec![by_hand, entry(1, "a", 1), entry(2, "b", 1)]).await;
+        let standbys: Vec<_> =
+            told["members"].as_array().unwrap().iter().map(|it| it["standby"].is_null()).collect();
+        assert_eq!(standbys, [true, true, false]);
+        let [problem] = &told["problems"].as_array().unwrap()[..] else { panic!("{told}") };
+        assert!(problem.as_str().unwrap().starts_with("leader_0000000000 does not say"));
+    }
+
+    #[tokio::test]
+    async fn a_member_outside_the_queue_says_so_and_whose_contenders_it_saw() {
+        let mut scene = MemberFixture::new();
+        scene.publishes(|snapshot| {
+            snapshot.link.session = Some((SessionId(1), std::time::Duration::from_secs(10)));
+            snapshot.link.connected = true;
+            snapshot.problems = problems_of(&[(ProblemKind::Foreign, "", 2)]);
+            snapshot.link.problem = Some("the servers refuse".into());
+            snapshot.link.foreign = vec![contender_of_kazoo(false)];
+        });
+        let told = members_at(&mut scene, vec![entry(1, "a", 1)]).await;
+        let [unknown, foreign] = &told["problems"].as_array().unwrap()[..] else {
+            panic!("{told}")
+        };
+        let why =
+            "who leads is not known here: this member is not in the queue: the servers refuse";
+        assert_eq!(unknown, why);
+        assert!(foreign.as_str().unwrap().contains("two elections in one path"), "{foreign}");
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_any_member_is_a_sentence() {
+        let leader = entry(1, "a", 1);
+        let mut next = entry(2, "b", 1);
+        next.ready = false;
+        let unheard = entry(3, "c", 9);
+        let mut ill = entry(4, "d", 1);
+        ill.state = OwnState { unhealthy: true, hooks_failing: 2 };
+        let duplicate_id = entry(5, "d", 1);
+        let unknown_znode = MemberEntry { profile: None, names: None, ..entry(6, "e", 1) };
+        let told = members(vec![leader, next, unheard, ill, duplicate_id, unknown_znode]).await;
+        let problems: Vec<_> =
+            told["problems"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let [several, is_next, hears, unhealthy, hooks, unknown] = problems[..] else {
+            panic!("{problems:?}")
+        };
+        assert!(several.starts_with("2 members have the id d: "), "{several}");
+        assert!(is_next.starts_with("b is next, and not ready"), "{is_next}");
+        assert_eq!(hears, "c does not name the leader yet");
+        assert_eq!(unhealthy, "the application of d is not healthy");
+        assert_eq!(hooks, "2 hooks of d fail");
+        assert!(unknown.starts_with("leader_0000000006 does not say"), "{unknown}");
+    }
+}
