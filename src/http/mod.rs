@@ -64,8 +64,8 @@ use routes::Routes;
 pub use serve::{Accept, Answer, ConnectionLimits, Handler, serve};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::SystemTime;
-use tokio::sync::{Mutex, Semaphore};
+use std::time::{Duration, SystemTime};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use verdict::Verdict;
 
 /// The names of this election.
@@ -260,6 +260,21 @@ fn accounted_for(budget: &ByteBudget, response: Response) -> Response {
     }
 }
 
+/// Asks a runner, and returns its answer, or why there is none.
+async fn ask<R, T>(
+    runner: &mpsc::Sender<R>,
+    request: impl FnOnce(oneshot::Sender<T>) -> R,
+    patience: Duration,
+) -> Result<T, String> {
+    let (answer, answered) = oneshot::channel();
+    runner.try_send(request(answer)).map_err(|_| "too many ask at once")?;
+    match tokio::time::timeout(patience, answered).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => Err("this member is leaving".into()),
+        Err(_) => Err(format!("ZooKeeper did not answer within {patience:?}")),
+    }
+}
+
 /// Says of a refused method which ones there are: the router names them in `Allow`, after the fallback has answered.
 fn with_methods(mut response: Response) -> Response {
     let uri = match response.status() {
@@ -296,7 +311,6 @@ mod tests {
     use recipes::{FencingToken, Margins, MemberId, Sequence, SessionId, Ticket};
     use std::collections::BTreeMap;
     use std::convert::Infallible;
-    use std::time::Duration;
     use tokio::time::Instant;
 
     #[tokio::test]

@@ -75,7 +75,8 @@ impl Slots {
         let taken = loop {
             let freed = self.free.clone().acquire_owned();
             let first_closable = self.first_closable.notified();
-            if self.free.available_permits() > 0 || self.close_one(|_| true) {
+            let is_free = self.free.available_permits() > 0;
+            if is_free || self.close_one(Reason::Idle) || self.close_one(Reason::Stalled) {
                 break freed.await.expect(never);
             }
             let closable_at = self.closable().first_key_value().map(|((at, _), _)| *at);
@@ -95,15 +96,15 @@ impl Slots {
     pub(super) async fn close_stalled_when_short(&self, budget: &ByteBudget) -> Infallible {
         loop {
             budget.shortage().await;
-            while self.close_one(|reason| reason == Reason::Stalled) {}
+            while self.close_one(Reason::Stalled) {}
         }
     }
 
-    /// Closes the connection that may be closed for longest, if there is one.
-    fn close_one(&self, is_wanted: impl Fn(Reason) -> bool) -> bool {
+    /// Closes the connection that may be closed for longest for this reason, if there is one.
+    fn close_one(&self, wanted: Reason) -> bool {
         let mut closable = self.closable();
         let mut due = closable.range(..=(self.clock.now(), u64::MAX));
-        let Some((key, _)) = due.find(|(_, (reason, _))| is_wanted(*reason)) else { return false };
+        let Some((key, _)) = due.find(|(_, (reason, _))| *reason == wanted) else { return false };
         let key = *key;
         closable.remove(&key).inspect(|(_, close)| close.notify_one()).is_some()
     }

@@ -17,15 +17,14 @@ mod tests;
 pub(super) use kept::TtlLocks;
 pub(super) use registry::HoldingRegistry;
 
-use super::AppState;
 use super::problem::ProblemResponse;
 use super::verdict::millis;
+use super::{AppState, ask};
 use crate::api::{self, LockHeld, LockMode};
 use crate::holdings::{Answer, HoldingsHandle, LookRequest, ProcessName};
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
-use tokio::sync::oneshot;
 use utoipa::IntoResponses;
 
 /// How long a stream's answer waits for its first event, so that a refusal can be one.
@@ -63,7 +62,7 @@ impl AppState {
         &self,
         look: impl FnOnce(Answer<T>) -> LookRequest,
     ) -> Result<T, ProblemResponse> {
-        let read = look_at(self.holdings()?, look).await;
+        let read = ask(&self.holdings()?.looks, look, LOOKUP_TIMEOUT).await.and_then(|read| read);
         read.map_err(|why| {
             ProblemResponse::unread("locks-unavailable", "the locks cannot be read", why)
         })
@@ -73,24 +72,10 @@ impl AppState {
         &self,
         look: impl FnOnce(Answer<T>) -> LookRequest,
     ) -> Result<T, ProblemResponse> {
-        let read = look_at(self.holdings()?, look).await;
+        let read = ask(&self.holdings()?.looks, look, LOOKUP_TIMEOUT).await.and_then(|read| read);
         read.map_err(|why| {
             ProblemResponse::unread("barriers-unavailable", "the barriers cannot be read", why)
         })
-    }
-}
-
-async fn look_at<T>(
-    holdings: &HoldingsHandle,
-    look: impl FnOnce(Answer<T>) -> LookRequest,
-) -> Result<T, String> {
-    let (answer, answered) = oneshot::channel();
-    let asked = holdings.looks.try_send(look(answer));
-    asked.map_err(|_| "too many ask at once")?;
-    match tokio::time::timeout(LOOKUP_TIMEOUT, answered).await {
-        Ok(Ok(read)) => read,
-        Ok(Err(_)) => Err("this member is leaving".into()),
-        Err(_) => Err(format!("ZooKeeper did not answer within {LOOKUP_TIMEOUT:?}")),
     }
 }
 

@@ -19,6 +19,7 @@ use recipes::{Margins, Sequence, SessionId, Ticket};
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
 use std::time::SystemTime;
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 /// Long enough for a busy machine.

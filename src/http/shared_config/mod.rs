@@ -210,14 +210,7 @@ impl AppState {
         ask: impl FnOnce(oneshot::Sender<T>) -> Ask,
         patience: Duration,
     ) -> Result<T, ProblemResponse> {
-        let (answer, answered) = oneshot::channel();
-        let asked = self.shared_config()?.requests.try_send(ask(answer));
-        asked.map_err(|_| unread("too many ask at once"))?;
-        match timeout(patience, answered).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(unread("this member is leaving")),
-            Err(_) => Err(unread(format!("ZooKeeper did not answer within {patience:?}"))),
-        }
+        super::ask(&self.shared_config()?.requests, ask, patience).await.map_err(unread)
     }
 
     async fn watched(&self, name: &ConfigName) -> Result<WatchedValue, ProblemResponse> {
