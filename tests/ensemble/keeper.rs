@@ -80,5 +80,5 @@ fn a_leader_that_loses_its_connection_leaves_leadership_to_the_standby() {
 }
 
 fn expired_sessions(member: &Member) -> usize {
-    member.log().matches("session expired").count()
+    member.log().matches("the session has expired").count()
 }
