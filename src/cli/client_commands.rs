@@ -6,9 +6,9 @@ use super::shared_config::ConfigArguments;
 use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
-    BARRIER, BARRIER_NAMES, BreakLock, COMMANDS, Call, ClientCommand, HoldingName, LOCK_NAMES,
-    LOCK_QUEUE, LONGEST_TRANSFER, OutputFormat, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor,
-    Waiting, Width,
+    BARRIER, BARRIER_NAMES, COMMANDS, Call, ClientCommand, HoldingName, LOCK_NAMES, LOCK_QUEUE,
+    LONGEST_TRANSFER, OutputFormat, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor, Waiting,
+    Width,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -161,9 +161,7 @@ struct BreakArguments {
     #[arg(long)]
     now: bool,
     #[command(flatten)]
-    address: SidecarUrl,
-    #[command(flatten)]
-    token_file: TokenFile,
+    target: CommandTarget,
 }
 
 #[derive(Args)]
@@ -177,15 +175,16 @@ pub(super) struct BarrierQuestion {
 #[derive(Args)]
 pub(super) struct SidecarCommand {
     #[command(flatten)]
-    address: SidecarUrl,
-    #[command(flatten)]
-    token: TokenFile,
+    target: CommandTarget,
     #[command(flatten)]
     form: OutputArguments,
 }
 
+/// The sidecar that a command is for, and the token that it wants to see.
 #[derive(Args)]
-pub(super) struct TokenFile {
+pub(super) struct CommandTarget {
+    #[command(flatten)]
+    address: SidecarUrl,
     /// A file with the command token, if the sidecar wants to see one [default: none]
     #[arg(long, env = "BELLWETHER_TOKEN_FILE", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     token_file: Option<PathBuf>,
@@ -312,10 +311,11 @@ pub(super) fn errand(
         ClientSubcommand::Locks(LockQuestion {
             action: Some(LockAction::Break(place)), ..
         }) => {
-            let BreakArguments { name, token, now: is_at_once, address, token_file } = place;
+            let BreakArguments { name, token, now: is_at_once, target } = place;
             let name = super::locking::lock_name(&name)?;
-            let sidecar = address.sidecar()?.shown(token_file.read()?);
-            Ok(ClientCommand::BreakLock(BreakLock { sidecar, name, token, is_at_once }))
+            let sidecar = target.sidecar()?;
+            let question = Query::BreakLock { name, token, is_at_once };
+            Ok(ClientCommand::Ask { sidecar, question, form: OutputFormat::People(Width::Narrow) })
         }
         ClientSubcommand::Locks(LockQuestion { name, question, action: None }) => {
             let name = name.map(|name| super::locking::lock_name(&name)).transpose()?;
@@ -367,17 +367,18 @@ impl CallArguments for SidecarCommand {
 
 impl SidecarCommand {
     fn ask(self, question: Query) -> Result<ClientCommand, String> {
-        let sidecar = self.address.sidecar()?.shown(self.token.read()?);
+        let sidecar = self.target.sidecar()?;
         Ok(ClientCommand::Ask { sidecar, question, form: self.form.form() })
     }
 }
 
-impl TokenFile {
-    pub(super) fn read(self) -> Result<Option<Token>, String> {
+impl CommandTarget {
+    pub(super) fn sidecar(self) -> Result<Sidecar, String> {
+        let sidecar = self.address.sidecar()?;
         let file = self.token_file.filter(|file| !file.as_os_str().is_empty());
-        let Some(file) = file else { return Ok(None) };
+        let Some(file) = file else { return Ok(sidecar) };
         let token = config::token("--token-file", &file)?;
-        Ok(Some(Token::new(&token).expect("it was found to be one")))
+        Ok(sidecar.shown(Token::new(&token).expect("it was found to be one")))
     }
 }
 

@@ -7,7 +7,7 @@ use super::foreign::ForeignElection;
 use super::screen::{PAUSE, Screen};
 use super::table::{Cell, pairs, table};
 use super::views::{BAD, GOOD, ODD, PLAIN, condition, labels, marks};
-use super::{ClientError, OutputFormat, Width, formed, print};
+use super::{ClientError, OutputFormat, Width, print};
 use crate::api::{self, Standby};
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -126,7 +126,7 @@ impl<'a> Inspection<'a> {
         self.inspector.close().await;
         let (text, healthy) = inspected?;
         print(&text)?;
-        if healthy { Ok(()) } else { Err(ClientError::NoAsPrinted) }
+        if healthy { Ok(()) } else { Err(ClientError::Exit(1, None)) }
     }
 
     /// Inspects again and again, and prints the result whenever it has changed.
@@ -155,7 +155,7 @@ impl<'a> Inspection<'a> {
         let root = &settings.root;
         let family = settings.znodes.family();
         let inspection = InspectedElection::of(root, family, election.as_ref(), clock.date());
-        let text = formed(form, |width| inspection.shown(width), &api::json(&inspection))?;
+        let text = form.render(|width| inspection.shown(width), &api::json(&inspection));
         Ok((text, inspection.healthy))
     }
 }

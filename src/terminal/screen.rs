@@ -53,7 +53,7 @@ impl Screen {
             }
             _ => {}
         }
-        let why = trouble.told().1.unwrap_or_default();
+        let why = trouble.message().unwrap_or_default();
         if self.remarked.as_ref() != Some(&why) {
             remark(&format!("{why}; trying again"));
             self.remarked = Some(why);
