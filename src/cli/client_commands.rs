@@ -1,14 +1,12 @@
 //! The commands that ask: their arguments, and the errand that each of them is.
 
-use super::calls::{CallArguments, Listed};
 use super::locking::{BarrierArguments, LockArguments};
 use super::shared_config::ConfigArguments;
 use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
-    BARRIER, BARRIER_NAMES, COMMANDS, Call, ClientCommand, HoldingName, LOCK_NAMES, LOCK_QUEUE,
-    LONGEST_TRANSFER, OutputFormat, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor, Waiting,
-    Width,
+    self, BARRIER, BARRIER_NAMES, Call, ClientCommand, HoldingName, LOCK_NAMES, LOCK_QUEUE,
+    LONGEST_TRANSFER, OutputFormat, Probe, Query, Sidecar, Token, WaitFor, Waiting, Width,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -17,8 +15,16 @@ use std::path::PathBuf;
 
 #[derive(Subcommand)]
 pub(super) enum ClientSubcommand {
-    #[command(flatten)]
-    Query(Listed<FormatArguments>),
+    /// Print who leads.
+    ///
+    /// Only the leader's own sidecar knows how long its lease holds.
+    Leader(FormatArguments),
+    /// Print where this member stands: role, place, lease, session.
+    Status(FormatArguments),
+    /// Print the queue in order, how each member is, and what is wrong.
+    Members(FormatArguments),
+    /// Print who led when, as far as this member has heard.
+    History(FormatArguments),
     /// Print a line at each change, until told to stop.
     ///
     /// When the stream of events is lost it says so on stderr and tries again; what was missed is
@@ -63,8 +69,17 @@ pub(super) enum ClientSubcommand {
     Barrier(BarrierArguments),
     /// Read, write and follow values that applications share, through the sidecar.
     Config(ConfigArguments),
-    #[command(flatten)]
-    Command(Listed<SidecarCommand>),
+    /// Have the leader go to the tail of the queue.
+    #[command(visible_aliases = ["step-down", "demote"])]
+    Resign(SidecarCommand),
+    /// Have this member leave the queue until told to resume.
+    Pause(SidecarCommand),
+    /// Have this member join the queue again, at its tail, after a pause or drain.
+    Resume(SidecarCommand),
+    /// Have this member hand over and leave the queue, as pause does, and wait for its hooks: for a preStop hook.
+    Drain(SidecarCommand),
+    /// Have this member leave the queue and its process end, for Jobs.
+    Shutdown(SidecarCommand),
     /// Have the leader hand over to another member.
     ///
     /// Ask the leader's sidecar; any other one names the leader, and exits with 1. The leader leads on until the
@@ -264,8 +279,15 @@ pub(super) fn errand(
     given: &ArgMatches,
 ) -> Result<ClientCommand, String> {
     match client_commands {
-        ClientSubcommand::Query(question) => question.errand(),
-        ClientSubcommand::Command(command) => command.errand(),
+        ClientSubcommand::Leader(question) => question.asking(&terminal::LEADER, None),
+        ClientSubcommand::Status(question) => question.asking(&terminal::STATUS, None),
+        ClientSubcommand::Members(question) => question.asking(&terminal::MEMBERS, None),
+        ClientSubcommand::History(question) => question.asking(&terminal::HISTORY, None),
+        ClientSubcommand::Resign(command) => command.call(&terminal::RESIGN),
+        ClientSubcommand::Pause(command) => command.call(&terminal::PAUSE),
+        ClientSubcommand::Resume(command) => command.call(&terminal::RESUME),
+        ClientSubcommand::Drain(command) => command.call(&terminal::DRAIN),
+        ClientSubcommand::Shutdown(command) => command.call(&terminal::SHUTDOWN),
         ClientSubcommand::Watch(stream) => {
             let (sidecar, form) = stream.parts()?;
             Ok(ClientCommand::Ask { sidecar, question: Query::Watch, form })
@@ -334,14 +356,6 @@ pub(super) fn errand(
     }
 }
 
-impl CallArguments for FormatArguments {
-    const CALLS: &'static [Call] = QUESTIONS;
-
-    fn errand(self, call: &'static Call) -> Result<ClientCommand, String> {
-        self.asking(call, None)
-    }
-}
-
 impl FormatArguments {
     pub(super) fn asking(
         self,
@@ -357,15 +371,11 @@ impl FormatArguments {
     }
 }
 
-impl CallArguments for SidecarCommand {
-    const CALLS: &'static [Call] = COMMANDS;
-
-    fn errand(self, call: &'static Call) -> Result<ClientCommand, String> {
+impl SidecarCommand {
+    fn call(self, call: &'static Call) -> Result<ClientCommand, String> {
         self.ask(Query::Call { call, of: None, again: false })
     }
-}
 
-impl SidecarCommand {
     fn ask(self, question: Query) -> Result<ClientCommand, String> {
         let sidecar = self.target.sidecar()?;
         Ok(ClientCommand::Ask { sidecar, question, form: self.form.form() })

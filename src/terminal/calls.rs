@@ -1,6 +1,6 @@
-//! The questions and commands that take one request. The program has a subcommand for each, named like its path.
+//! The questions and commands that take one request.
 
-use super::screen::{PAUSE, Screen};
+use super::screen::{self, Screen};
 use super::sidecar::COMMAND_TIMEOUT;
 use super::views::HumanView;
 use super::{ClientError, OutputFormat, Sidecar, SidecarAnswer, print, remark};
@@ -13,87 +13,37 @@ use tokio::time::sleep;
 /// Longer than any sidecar waits until the lease of a holder is over: it is twice the session timeout.
 const LEASE_END_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A question or command of the sidecar's API, as a subcommand.
+/// A question or command of the sidecar's API that takes one request.
 pub struct Call {
     path: &'static str,
     is_command: bool,
-    /// Other names of the subcommand, by which other programs call the same.
-    pub aliases: &'static [&'static str],
-    /// The help text, in one line.
-    pub help: &'static str,
-    /// The rest of the help text.
-    pub more: Option<&'static str>,
     show: fn(&Sidecar, &SidecarAnswer, &OutputFormat) -> CallOutput,
 }
 
-pub const QUESTIONS: &[Call] = &[
-    Call::get(&api::LEADER, "Print who leads")
-        .with("Only the leader's own sidecar knows how long its lease holds."),
-    Call::get(&api::STATUS, "Print where this member stands: role, place, lease, session"),
-    Call::get(&api::MEMBERS, "Print the queue in order, how each member is, and what is wrong"),
-    Call::get(&api::HISTORY, "Print who led when, as far as this member has heard"),
-];
-
-/// The calls of `locks`, without the name of a lock and with it.
-pub static LOCK_NAMES: Call = Call::get(&api::LOCKS, "Print the names of the locks");
-pub static LOCK_QUEUE: Call = Call {
-    path: api::LOCKS.path,
-    is_command: false,
-    aliases: &[],
-    help: "Print who holds a lock and who waits for it",
-    more: None,
-    show: show::<LockQueue>,
-};
-
-/// The call of `config ls`.
-pub static CONFIG_NAMES: Call = Call::get(&api::CONFIG_NAMES, "Print the names of the values");
-/// The calls of `barriers`, without the name of a barrier and with it.
-pub static BARRIER_NAMES: Call = Call::get(&api::BARRIERS, "Print the names of the barriers");
-pub static BARRIER: Call = Call {
-    path: api::BARRIERS.path,
-    is_command: false,
-    aliases: &[],
-    help: "Print who is in front of a barrier and who is inside",
-    more: None,
-    show: show::<BarrierState>,
-};
-
-pub const COMMANDS: &[Call] = &[
-    Call::post(&api::RESIGN, "Have the leader go to the tail of the queue")
-        .also_called(&["step-down", "demote"]),
-    Call::post(&api::PAUSE, "Have this member leave the queue until told to resume"),
-    Call::post(
-        &api::RESUME,
-        "Have this member join the queue again, at its tail, after a pause or drain",
-    ),
-    Call::post(
-        &api::DRAIN,
-        "Have this member hand over and leave the queue, as pause does, and wait for its hooks: for a preStop hook",
-    ),
-    Call::post(&api::SHUTDOWN, "Have this member leave the queue and its process end, for Jobs"),
-];
+pub static LEADER: Call = Call::get(&api::LEADER);
+pub static STATUS: Call = Call::get(&api::STATUS);
+pub static MEMBERS: Call = Call::get(&api::MEMBERS);
+pub static HISTORY: Call = Call::get(&api::HISTORY);
+pub static CONFIG_NAMES: Call = Call::get(&api::CONFIG_NAMES);
+pub static LOCK_NAMES: Call = Call::get(&api::LOCKS);
+/// With the name of a lock.
+pub static LOCK_QUEUE: Call = Call { show: show::<LockQueue>, ..Call::get(&api::LOCKS) };
+pub static BARRIER_NAMES: Call = Call::get(&api::BARRIERS);
+/// With the name of a barrier.
+pub static BARRIER: Call = Call { show: show::<BarrierState>, ..Call::get(&api::BARRIERS) };
+pub static RESIGN: Call = Call::post(&api::RESIGN);
+pub static PAUSE: Call = Call::post(&api::PAUSE);
+pub static RESUME: Call = Call::post(&api::RESUME);
+pub static DRAIN: Call = Call::post(&api::DRAIN);
+pub static SHUTDOWN: Call = Call::post(&api::SHUTDOWN);
 
 impl Call {
-    const fn get<T: HumanView>(question: &Get<T>, help: &'static str) -> Self {
-        let path = question.path;
-        Self { path, is_command: false, aliases: &[], help, more: None, show: show::<T> }
+    const fn get<T: HumanView>(question: &Get<T>) -> Self {
+        Self { path: question.path, is_command: false, show: show::<T> }
     }
 
-    const fn post<T: HumanView>(command: &Post<T>, help: &'static str) -> Self {
-        let path = command.path;
-        Self { path, is_command: true, aliases: &[], help, more: None, show: show::<T> }
-    }
-
-    const fn with(self, more: &'static str) -> Self {
-        Self { more: Some(more), ..self }
-    }
-
-    const fn also_called(self, aliases: &'static [&'static str]) -> Self {
-        Self { aliases, ..self }
-    }
-
-    pub fn name(&self) -> &'static str {
-        self.path.trim_start_matches('/')
+    const fn post<T: HumanView>(command: &Post<T>) -> Self {
+        Self { path: command.path, is_command: true, show: show::<T> }
     }
 
     /// Asks, also of what has this name below the path; with `again`, prints the answer whenever it has changed.
@@ -123,7 +73,7 @@ impl Call {
                     screen.fail(trouble)?
                 }
             }
-            sleep(PAUSE).await;
+            sleep(screen::PAUSE).await;
         }
     }
 }

@@ -29,7 +29,8 @@ pub use crate::holdings::HoldingName;
 pub use crate::shared_config::{Condition, ConfigName};
 pub use answer::SidecarAnswer;
 pub use calls::{
-    BARRIER, BARRIER_NAMES, COMMANDS, CONFIG_NAMES, Call, LOCK_NAMES, LOCK_QUEUE, QUESTIONS,
+    BARRIER, BARRIER_NAMES, CONFIG_NAMES, Call, DRAIN, HISTORY, LEADER, LOCK_NAMES, LOCK_QUEUE,
+    MEMBERS, PAUSE, RESIGN, RESUME, SHUTDOWN, STATUS,
 };
 pub use guarded::{GuardedCommand, HoldingProcess, Patience};
 pub use probe::Probe;
@@ -95,7 +96,7 @@ impl ClientCommand {
 pub const LONGEST_TRANSFER: Duration = Transfer::LONGEST;
 
 pub enum Query {
-    /// One of [`QUESTIONS`] or [`COMMANDS`]; `again` prints the answer whenever it is another.
+    /// `again` prints the answer whenever it is another.
     Call {
         call: &'static Call,
         /// Of what is below its path.
