@@ -20,7 +20,7 @@ mod unknown_variables;
 
 pub use self::effective::Effective;
 pub use self::programs::runnable;
-use crate::config::{self, Check, Config, ConfigError, HookAction, Scope, table};
+use crate::config::{self, Check, Config, ConfigErrors, HookAction, Scope, table};
 use crate::terminal::ClientCommand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
@@ -205,7 +205,7 @@ pub enum CliCommand {
 /// Reads the command line, and the environment and the file it names.
 ///
 /// # Errors
-/// One sentence that says what is wrong with the configuration. Wrong usage of the command line
+/// What is wrong with the configuration, one line for each. Wrong usage of the command line
 /// itself ends the process with exit code 2.
 pub fn read() -> Result<CliCommand, String> {
     let matches = match command().try_get_matches() {
@@ -294,7 +294,7 @@ fn command() -> clap::Command {
 }
 
 /// Puts the configuration together, and looks at the files that it names.
-fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigError> {
+fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigErrors> {
     let effective = Effective::new(sources::values(file.config, given)?)?;
     let config = &effective.config;
     // Otherwise a wrong token would show late, when a command comes.
@@ -374,7 +374,7 @@ pub(crate) fn of_file(text: &str) -> Result<String, String> {
         std::sync::LazyLock::new(|| command().get_matches_from(["bellwether", "check-config"]));
     let (_, given) = MATCHES.subcommand().expect("clap demands a command");
     let name = "bellwether.toml";
-    let file = sources::parsed(text, name)?;
+    let file = config::File::parse(text, name)?;
     let values = sources::values_beside((name.into(), file), given)?;
     Ok(Effective::new(values)?.to_string())
 }

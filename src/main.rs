@@ -113,5 +113,7 @@ fn misconfigured(why: String) -> ExitFailure {
 
 #[expect(clippy::print_stderr, reason = "the log may not have started yet")]
 fn complain(what: &str) {
-    eprintln!("bellwether: {what}");
+    for line in what.lines() {
+        eprintln!("bellwether: {line}");
+    }
 }

@@ -125,6 +125,29 @@ impl fmt::Display for ConfigError {
     }
 }
 
+/// All that is wrong with a configuration, one line for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(error: ConfigError) -> Self {
+        Self(vec![error])
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl From<ConfigErrors> for String {
+    fn from(errors: ConfigErrors) -> Self {
+        errors.to_string()
+    }
+}
+
 impl std::error::Error for ValueError {}
 
 impl std::error::Error for ConfigError {}

@@ -82,7 +82,7 @@ mod tests {
     use crate::config::File;
 
     fn parsed(text: &str) -> Result<Vec<String>, String> {
-        let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let file = File::parse(text, "f")?;
         let pod = PodEnvironment::default();
         let kept = SyncedFileConfig::all(&file.config, &pod)?;
         Ok(kept.iter().map(ToString::to_string).collect())
@@ -123,7 +123,7 @@ mod tests {
             ("name = \"b\"", "config[1].file is missing"),
             ("name = \"b\"\nfile = \"b\"", "config[1].file = \"b\""),
             (&format!("{both}mode = \"rw\""), "config[1].mode = \"rw\""),
-            (&format!("{both}version = 3"), "unknown field"),
+            (&format!("{both}version = 3"), "unknown key"),
             (&format!("{both}then = {{}}"), "config[1].then must have exactly one"),
             (&format!("{both}then = {{ file = \"/c\" }}"), "config[1].then must have exactly one"),
             (

@@ -13,6 +13,7 @@ use super::parse::{
 use super::security::{AclPolicy, Scheme};
 use super::servers::{self, Servers};
 use super::setting::{Row, Scope, Setting, ValueKind};
+use super::sources::Checked;
 use super::{Listen, LogFormat, OnExit};
 use recipes::election::Priority;
 use recipes::{ForeignClient, MemberId};
@@ -28,6 +29,8 @@ macro_rules! table {
 
         /// Every setting, in the order of `check-config` and `--help`.
         pub static ALL: &[&Row] = &[$(&$name.row),*];
+
+        pub(super) static SETTINGS: &[&(dyn Checked + Sync)] = &[$(&$name),*];
     };
 }
 

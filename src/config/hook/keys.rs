@@ -292,7 +292,7 @@ mod tests {
     use crate::config::File;
 
     fn parsed(text: &str) -> Result<Vec<HookConfig>, String> {
-        let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let file = File::parse(text, "f")?;
         let pod = pod::PodEnvironment {
             host: "fd00::1".into(),
             port: "443".into(),
@@ -368,7 +368,7 @@ mod tests {
             ("file = \"/a\"\nmode = \"rw\"", "hook[1].mode = \"rw\""),
             ("file = \"/a\"\nmode = \"4755\"", "hook[1].mode = \"4755\""),
             ("file = \"/a\"\nunknown = \"?\"", "hook[1].unknown = \"?\""),
-            ("file = \"/a\"\nurls = 1", "unknown field"),
+            ("file = \"/a\"\nurls = 1", "unknown key"),
             ("pod_label = \"a b\"", "hook[1].pod_label = \"a b\" must"),
             ("pod_label = \"a\"\nfile = \"/a\"", "hook[1] must have exactly one"),
             ("pod_label = \"a\"\non = [\"leader-lost\"]", "hook[1].on is not for pod_label"),
