@@ -13,6 +13,8 @@ use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+const URL_VARIABLE: &str = "BELLWETHER_URL";
+
 #[derive(Subcommand)]
 pub(super) enum ClientSubcommand {
     /// Print who leads.
@@ -97,7 +99,7 @@ pub(super) enum ClientSubcommand {
 #[derive(Args)]
 pub(super) struct SidecarUrl {
     /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where the sidecar listens that is this container's first process, else where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
-    #[arg(short, long, env = "BELLWETHER_URL", value_name = "URL")]
+    #[arg(short, long, env = URL_VARIABLE, value_name = "URL")]
     url: Option<String>,
 }
 
@@ -316,7 +318,7 @@ pub(super) fn errand(
             Ok(ClientCommand::Ask {
                 sidecar: probing.address.sidecar()?,
                 question,
-                form: OutputFormat::People(Width::Narrow),
+                form: OutputFormat::Table(Width::Narrow),
             })
         }
         ClientSubcommand::Transfer(TransferArguments { to, within, command }) => {
@@ -337,7 +339,7 @@ pub(super) fn errand(
             let name = super::locking::lock_name(&name)?;
             let sidecar = target.sidecar()?;
             let question = Query::BreakLock { name, token, is_at_once };
-            Ok(ClientCommand::Ask { sidecar, question, form: OutputFormat::People(Width::Narrow) })
+            Ok(ClientCommand::Ask { sidecar, question, form: OutputFormat::Table(Width::Narrow) })
         }
         ClientSubcommand::Locks(LockQuestion { name, question, action: None }) => {
             let name = name.map(|name| super::locking::lock_name(&name)).transpose()?;
@@ -395,7 +397,10 @@ impl CommandTarget {
 impl SidecarUrl {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
-            return Sidecar::at(&url);
+            let sidecar = Sidecar::at(&url)?;
+            // The next command finds the variable again.
+            let is_variable = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
+            return Ok(if is_variable { sidecar } else { sidecar.hinted(url) });
         }
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::that_listens(&listen));
@@ -417,10 +422,10 @@ impl StreamArguments {
 impl OutputArguments {
     fn form(self) -> OutputFormat {
         match self.output {
-            FormatName::Json => OutputFormat::Scripts,
-            _ if self.json => OutputFormat::Scripts,
-            FormatName::Table => OutputFormat::People(Width::Narrow),
-            FormatName::Wide => OutputFormat::People(Width::Wide),
+            _ if self.json => OutputFormat::Json,
+            FormatName::Json => OutputFormat::Json,
+            FormatName::Table => OutputFormat::Table(Width::Narrow),
+            FormatName::Wide => OutputFormat::Table(Width::Wide),
         }
     }
 }

@@ -94,11 +94,11 @@ impl ConfigArguments {
             ConfigSubcommands::Put { name, value, if_version, if_absent, ephemeral, target } => {
                 let condition = if if_absent { Condition::Absent } else { over(if_version) };
                 let action = ConfigAction::Put { value, condition, is_ephemeral: ephemeral };
-                ((target.sidecar()?, OutputFormat::People(Width::Narrow)), name, action)
+                ((target.sidecar()?, OutputFormat::Table(Width::Narrow)), name, action)
             }
             ConfigSubcommands::Rm { name, if_version, target } => {
                 let action = ConfigAction::Remove { condition: over(if_version) };
-                ((target.sidecar()?, OutputFormat::People(Width::Narrow)), name, action)
+                ((target.sidecar()?, OutputFormat::Table(Width::Narrow)), name, action)
             }
         };
         let name = HoldingName::parse(&name, "name of a value", "limits.json")?;

@@ -128,12 +128,13 @@ pub enum Query {
     Config(ConfigCommand),
 }
 
-/// For whom to print.
+/// How to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
-    People(Width),
-    /// JSON, as it came.
-    Scripts,
+    /// For people.
+    Table(Width),
+    /// For scripts, as it came.
+    Json,
 }
 
 /// How much of a table to print.
@@ -262,8 +263,8 @@ impl OutputFormat {
     /// Returns an answer as it is to be printed.
     fn render(&self, view: impl FnOnce(Width) -> String, json: &str) -> String {
         match self {
-            Self::People(width) => view(*width),
-            Self::Scripts => text::harmless_json(json.trim()) + "\n",
+            Self::Table(width) => view(*width),
+            Self::Json => text::harmless_json(json.trim()) + "\n",
         }
     }
 }

@@ -27,9 +27,9 @@ enum Separator {
 impl Screen {
     pub(super) fn of(form: &OutputFormat) -> Self {
         let before = match form {
-            OutputFormat::People(_) if io::stdout().is_terminal() => Separator::Clear,
-            OutputFormat::People(_) => Separator::EmptyLine,
-            OutputFormat::Scripts => Separator::Nothing,
+            OutputFormat::Table(_) if io::stdout().is_terminal() => Separator::Clear,
+            OutputFormat::Table(_) => Separator::EmptyLine,
+            OutputFormat::Json => Separator::Nothing,
         };
         Self { before, shown: None, remarked: None }
     }

@@ -128,7 +128,7 @@ impl ConfigCommand {
                 }
                 Ok(Polled { state: Ok(value), index, .. }) if command.is_empty() => {
                     print_value(form, Some(*index), value)?;
-                    if matches!(form, OutputFormat::People(_)) && !value.data.ends_with(b"\n") {
+                    if matches!(form, OutputFormat::Table(_)) && !value.data.ends_with(b"\n") {
                         print_bytes(b"\n")?;
                     }
                 }
@@ -212,7 +212,7 @@ fn print_value(
     index: Option<u64>,
     value: &StoredValue,
 ) -> Result<(), ClientError> {
-    if let OutputFormat::People(_) = form {
+    if let OutputFormat::Table(_) = form {
         return print_bytes(&value.data);
     }
     let text = str::from_utf8(&value.data).ok().map(str::to_owned);

@@ -11,7 +11,6 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
 use hyper::http::uri::Scheme;
 use hyper::{Method, Request, Response, Uri};
 use std::borrow::Cow;
-use std::env;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -29,9 +28,6 @@ pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event
 
 /// The default port of sidecars.
 const PORT: u16 = 4040;
-
-/// The environment variable that names the sidecar to ask.
-const URL_VARIABLE: &str = "BELLWETHER_URL";
 
 /// The address of a sidecar, and the credentials for it.
 pub struct Sidecar {
@@ -71,12 +67,9 @@ impl Sidecar {
                  http://127.0.0.1:4040, or unix:PATH, such as unix:/run/bellwether.sock"
             ))
         };
-        // The next command finds the variable again.
-        let is_variable = env::var(URL_VARIABLE).is_ok_and(|variable| variable == url);
-        let hinted = (!is_variable).then(|| url.to_owned());
         if let Some(path) = url.strip_prefix("unix:") {
             return match path.starts_with('/') {
-                true => Ok(Self { url: hinted, ..Self::new(SidecarAddress::Unix(path.into())) }),
+                true => Ok(Self::new(SidecarAddress::Unix(path.into()))),
                 false => wrong(),
             };
         }
@@ -96,8 +89,7 @@ impl Sidecar {
         }
         let Some((host, port)) = config::host_and_port(&uri) else { return wrong() };
         let port = port.unwrap_or(if with_scheme == url { 80 } else { PORT });
-        let place = SidecarAddress::Tcp { host: host.to_owned(), port };
-        Ok(Self { url: hinted, ..Self::new(place) })
+        Ok(Self::new(SidecarAddress::Tcp { host: host.to_owned(), port }))
     }
 
     /// The one that is served there, asked from the same machine.
@@ -120,6 +112,12 @@ impl Sidecar {
     #[must_use]
     pub fn shown(self, token: Token) -> Self {
         Self { token: Some(token), ..self }
+    }
+
+    /// Has the commands that are named to people repeat this `--url`.
+    #[must_use]
+    pub fn hinted(self, url: String) -> Self {
+        Self { url: Some(url), ..self }
     }
 
     fn new(place: SidecarAddress) -> Self {
@@ -375,7 +373,7 @@ mod tests {
             let expected = format!(
                 "paused, until `bellwether resume --url {shown}`: see `/status`, or `bellwether locks a --url {shown}`"
             );
-            assert_eq!(with_url(Sidecar::at(url).unwrap()), expected);
+            assert_eq!(with_url(Sidecar::at(url).unwrap().hinted(url.into())), expected);
         }
     }
 
