@@ -6,7 +6,7 @@ use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
     self, BARRIER, BARRIER_NAMES, Call, ClientCommand, HoldingName, LOCK_NAMES, LOCK_QUEUE,
-    LONGEST_TRANSFER, OutputFormat, Probe, Query, Sidecar, Token, WaitFor, Waiting, Width,
+    LONGEST_TRANSFER, OutputFormat, Probe, Query, Sidecar, Token, Width,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -302,10 +302,8 @@ pub(super) fn errand(
             form,
             command,
         }) => {
-            let whom = if itself { WaitFor::Itself } else { WaitFor::AnyLeader };
             let at_most = timeout.map(|span| config::span("--timeout", &span)).transpose()?;
-            let waiting = Waiting { whom, at_most };
-            let question = Query::Wait { waiting, command };
+            let question = Query::Wait { itself, at_most, command };
             Ok(ClientCommand::Ask { sidecar: address.sidecar()?, question, form: form.form() })
         }
         ClientSubcommand::Probe(probing) => {

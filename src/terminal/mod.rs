@@ -40,7 +40,6 @@ pub use sidecar::{Sidecar, SidecarRequest, Token};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::time::Duration;
-pub use wait::{WaitFor, Waiting};
 
 /// A subcommand of the client, with its arguments.
 pub enum ClientCommand {
@@ -106,7 +105,9 @@ pub enum Query {
     Watch,
     /// With a command, the program becomes it at the end.
     Wait {
-        waiting: Waiting,
+        /// For the member that is asked to lead, and not any.
+        itself: bool,
+        at_most: Option<Duration>,
         command: Vec<OsString>,
     },
     Probe {
@@ -224,7 +225,9 @@ async fn ask(
     match question {
         Query::Call { call, of, again } => call.ask(sidecar, of.as_ref(), *again, form).await,
         Query::Watch => watch::watch(sidecar, clock, form).await,
-        Query::Wait { waiting, command } => wait::wait(sidecar, waiting, command, form).await,
+        Query::Wait { itself, at_most, command } => {
+            wait::wait(sidecar, *itself, *at_most, command, form).await
+        }
         Query::Probe { probe, verbose } => probe::probe(sidecar, *probe, *verbose).await,
         Query::Transfer { to, within } => calls::transfer(sidecar, to.clone(), *within, form).await,
         Query::BreakLock { name, token, is_at_once } => {

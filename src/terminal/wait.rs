@@ -9,31 +9,17 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Which member has to lead for the wait to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitFor {
-    AnyLeader,
-    /// The member that is asked.
-    Itself,
-}
-
-/// The state to wait for.
-#[derive(Clone, Copy, Debug)]
-pub struct Waiting {
-    pub whom: WaitFor,
-    pub at_most: Option<Duration>,
-}
-
 /// Ends with the wait, or becomes the command, if there is one.
 pub(super) async fn wait(
     sidecar: &Sidecar,
-    waiting: &Waiting,
+    itself: bool,
+    at_most: Option<Duration>,
     command: &[OsString],
     form: &OutputFormat,
 ) -> Result<(), ClientError> {
     let mut last = LastAttempt { why: "it has not answered".to_owned(), is_answer: false };
-    let until = until_leads(sidecar, waiting, &mut last);
-    let answered = match waiting.at_most {
+    let until = until_leads(sidecar, itself, &mut last);
+    let answered = match at_most {
         Some(limit) => timeout(limit, until).await.ok().ok_or(limit),
         None => Ok(until.await),
     };
@@ -68,23 +54,17 @@ fn become_program(program: &OsStr, arguments: &[OsString], state: &LeaderState) 
     ClientError::unrunnable(program, &command.exec())
 }
 
-impl Waiting {
-    fn is_over(&self, is_self: bool) -> bool {
-        self.whom == WaitFor::AnyLeader || is_self
-    }
-}
-
 /// The caller drops this future when it has waited long enough.
 async fn until_leads(
     sidecar: &Sidecar,
-    waiting: &Waiting,
+    itself: bool,
     last: &mut LastAttempt,
 ) -> (SidecarAnswer, LeaderState) {
     let mut poll = Poll::new(sidecar, LEADER.path, SidecarAnswer::body::<LeaderState>);
     loop {
         let why = match poll.next().await {
             Ok(Polled { answer, state: Ok(state), .. }) => match &state.leader {
-                Some(_) if waiting.is_over(state.is_self) => return (answer, state),
+                Some(_) if state.is_self || !itself => return (answer, state),
                 Some(leader) => views::sentence(leader, false),
                 None => "no member leads".to_owned(),
             },
