@@ -272,9 +272,8 @@ fn absolute_path(text: &str) -> Result<PathBuf, ValueError> {
 
 impl Signal {
     fn named(text: &str) -> Result<Self, ValueError> {
-        Self::ALL.into_iter().find(|signal| signal.name() == text).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.into_iter().map(Self::name).collect();
-            let remedy = format!("write one of {}", names.join(", "));
+        one_of(text, &Self::NAMES).map_err(|_| {
+            let remedy = format!("write one of {}", Self::NAMES.map(|(name, _)| name).join(", "));
             ValueError::new("is not a signal that can be sent").remedy(remedy)
         })
     }
