@@ -331,8 +331,11 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
 fn all_that_is_wrong_is_said_at_once() {
     let wrong = file("[lease]\nheartbeat = 5\nbeat = \"1s\"\n");
     let wrong = wrong.path().to_str().unwrap();
+    let hooks = file("[[hook]]\nurl = \"http://h/\"\n[[hook]]\nfile = \"a\"\n");
+    let hooks = hooks.path().to_str().unwrap();
     let flags = ["--tick-time", "soon", "--session-timeout", "fast"];
     for (args, named) in [
+        (&["--config", hooks][..], ["hook[0].on is missing", "hook[1].file = \"a\" must"]),
         (&["--config", wrong][..], ["line 2, heartbeat: found integer", "line 3, beat: unknown"]),
         (&flags[..], ["zookeeper.session_timeout = \"fast\"", "zookeeper.tick_time = \"soon\""]),
     ] {

@@ -102,6 +102,16 @@ impl ConfigError {
     }
 }
 
+/// Makes something of each table of a list. An error names the table by its number.
+pub(super) fn numbered<T, U>(
+    list: &str,
+    written: &[T],
+    make: impl Fn(&T) -> Result<U, ConfigError>,
+) -> Vec<Result<U, ConfigError>> {
+    let made = written.iter().map(make).enumerate();
+    made.map(|(n, made)| made.map_err(|error| error.within(&format!("{list}[{n}]")))).collect()
+}
+
 impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.problem)?;

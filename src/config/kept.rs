@@ -1,6 +1,6 @@
 //! Values of the shared configuration that are kept as files.
 
-use super::error::ConfigError;
+use super::error::{ConfigError, numbered};
 use super::hook::{HookAction, HookKeys, absolute};
 use super::parse::mode;
 use super::pod::PodEnvironment;
@@ -36,14 +36,8 @@ impl SyncedFileConfig {
     pub(super) fn all(
         written: &[SyncedFileKeys],
         pod: &PodEnvironment,
-    ) -> Result<Vec<Self>, ConfigError> {
-        written
-            .iter()
-            .enumerate()
-            .map(|(n, keys)| {
-                Self::new(keys, pod).map_err(|error| error.within(&format!("config[{n}]")))
-            })
-            .collect()
+    ) -> Vec<Result<Self, ConfigError>> {
+        numbered("config", written, |keys| Self::new(keys, pod))
     }
 
     fn new(keys: &SyncedFileKeys, pod: &PodEnvironment) -> Result<Self, ConfigError> {
@@ -84,7 +78,8 @@ mod tests {
     fn parsed(text: &str) -> Result<Vec<String>, String> {
         let file = File::parse(text, "f")?;
         let pod = PodEnvironment::default();
-        let kept = SyncedFileConfig::all(&file.config, &pod)?;
+        let kept = SyncedFileConfig::all(&file.config, &pod).into_iter();
+        let kept = kept.collect::<Result<Vec<_>, _>>()?;
         Ok(kept.iter().map(ToString::to_string).collect())
     }
 

@@ -2,8 +2,8 @@
 
 use super::error::ConfigError;
 use super::file::File;
-use super::hook::HookKeys;
-use super::kept::SyncedFileKeys;
+use super::hook::{HookConfig, HookKeys};
+use super::kept::{SyncedFileConfig, SyncedFileKeys};
 use super::pod;
 use super::security::CREDENTIALS_VARIABLE;
 use super::setting::{DefaultValue, Row, Setting};
@@ -114,9 +114,12 @@ impl Values {
         self.values.iter()
     }
 
-    /// Parses each value, and returns all that cannot be parsed.
+    /// Parses each value, each hook and each value that is kept as a file, and returns all that cannot be parsed.
     pub fn errors(&self) -> Vec<ConfigError> {
-        SETTINGS.iter().filter_map(|setting| setting.error(self)).collect()
+        let settings = SETTINGS.iter().filter_map(|setting| setting.error(self));
+        let hooks = self.hooks().into_iter().filter_map(Result::err);
+        let kept = self.kept().into_iter().filter_map(Result::err);
+        settings.chain(hooks).chain(kept).collect()
     }
 
     /// Parses a setting's value, or its default.
@@ -154,12 +157,12 @@ impl Values {
         self.credentials.as_ref()
     }
 
-    pub(super) fn kept(&self) -> (&[SyncedFileKeys], &pod::PodEnvironment) {
-        (&self.kept, &self.pod)
+    pub(super) fn kept(&self) -> Vec<Result<SyncedFileConfig, ConfigError>> {
+        SyncedFileConfig::all(&self.kept, &self.pod)
     }
 
-    pub(super) fn hooks(&self) -> (&[HookKeys], &pod::PodEnvironment) {
-        (&self.hooks, &self.pod)
+    pub(super) fn hooks(&self) -> Vec<Result<HookConfig, ConfigError>> {
+        HookConfig::all(&self.hooks, &self.pod)
     }
 
     fn value(&self, row: &Row) -> &SettingValue {

@@ -1,7 +1,7 @@
 //! A hook as it is written in the file, and what is made of it.
 
 use super::{HookAction, HookConfig, Signal, Webhook, WhenUnknown};
-use crate::config::error::{ConfigError, ValueError};
+use crate::config::error::{ConfigError, ValueError, numbered};
 use crate::config::parse::{duration, host_and_port, mode, one_of};
 use crate::config::pod::{self, KubernetesHook};
 use recipes::election::ChangeKind;
@@ -38,14 +38,8 @@ impl HookConfig {
     pub(in crate::config) fn all(
         written: &[HookKeys],
         pod: &pod::PodEnvironment,
-    ) -> Result<Vec<Self>, ConfigError> {
-        written
-            .iter()
-            .enumerate()
-            .map(|(n, keys)| {
-                Self::new(keys, pod).map_err(|error| error.within(&format!("hook[{n}]")))
-            })
-            .collect()
+    ) -> Vec<Result<Self, ConfigError>> {
+        numbered("hook", written, |keys| Self::new(keys, pod))
     }
 
     fn new(keys: &HookKeys, pod: &pod::PodEnvironment) -> Result<Self, ConfigError> {
@@ -298,7 +292,7 @@ mod tests {
             name: "app-0".into(),
             ip: "10.0.0.7".into(),
         };
-        Ok(HookConfig::all(&file.hook, &pod)?)
+        Ok(HookConfig::all(&file.hook, &pod).into_iter().collect::<Result<_, _>>()?)
     }
 
     #[test]
