@@ -7,7 +7,6 @@
 //! - `dev`: what `dev` is to start. `first_process`: where the sidecar of this container listens.
 //! - `unknown_variables`: variables that begin with `BELLWETHER_` and are not read. `programs`: whether programs that are to be run are there.
 
-mod calls;
 mod client_commands;
 mod dev;
 mod effective;
@@ -21,8 +20,8 @@ mod unknown_variables;
 
 pub use self::effective::Effective;
 pub use self::programs::runnable;
-use crate::config::{self, Check, Config, ConfigError, HookAction, Scope, table};
-use crate::terminal::{COMMANDS, Call, ClientCommand, QUESTIONS};
+use crate::config::{self, Check, Config, ConfigErrors, HookAction, Scope, table};
+use crate::terminal::ClientCommand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -134,14 +133,17 @@ const CONFIGURED: &[(&str, Scope)] = &[
 ];
 
 /// How the help orders the commands. One that is named nowhere stands with the first.
-const GROUPS: &[(&str, &[Call], &[&str])] = &[
-    ("Beside your application", &[], &["run", "exec", "lock", "barrier", "check-config"]),
-    ("Ask the sidecar", QUESTIONS, &["locks", "barriers", "watch", "wait", "probe"]),
-    ("Tell the sidecar", COMMANDS, &["transfer", "config"]),
-    ("Look into ZooKeeper", &[], &["inspect"]),
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Beside your application", &["run", "exec", "lock", "barrier", "check-config"]),
+    (
+        "Ask the sidecar",
+        &["leader", "status", "members", "history", "locks", "barriers", "watch", "wait", "probe"],
+    ),
+    ("Tell the sidecar", &["resign", "pause", "resume", "drain", "shutdown", "transfer", "config"]),
+    ("Look into ZooKeeper", &["inspect"]),
     #[cfg(feature = "dev")]
-    ("Try and develop", &[], &["dev"]),
-    ("About the program", &[], &["version", "completions", "man"]),
+    ("Try and develop", &["dev"]),
+    ("About the program", &["version", "completions", "man"]),
 ];
 
 /// Of the program as a whole.
@@ -203,7 +205,7 @@ pub enum CliCommand {
 /// Reads the command line, and the environment and the file it names.
 ///
 /// # Errors
-/// One sentence that says what is wrong with the configuration. Wrong usage of the command line
+/// What is wrong with the configuration, one line for each. Wrong usage of the command line
 /// itself ends the process with exit code 2.
 pub fn read() -> Result<CliCommand, String> {
     let matches = match command().try_get_matches() {
@@ -247,8 +249,8 @@ pub fn read() -> Result<CliCommand, String> {
 /// Takes a suggestion out of the error that has somebody who mistypes a command move leadership or end a process.
 fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
     let kind = ContextKind::SuggestedSubcommand;
-    let is_harmful =
-        |name: &String| name == "transfer" || COMMANDS.iter().any(|command| command.name() == name);
+    let (_, commands) = GROUPS[2];
+    let is_harmful = |name: &String| name != "config" && commands.contains(&&**name);
     if let Some(ContextValue::Strings(names)) = error.get(kind)
         && names.iter().any(is_harmful)
     {
@@ -270,12 +272,9 @@ fn command() -> clap::Command {
     let literal = *styles.get_literal();
     let mut help = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
     fn group_of(name: &str) -> usize {
-        let group = GROUPS.iter().position(|(_, calls, names)| {
-            names.contains(&name) || calls.iter().any(|call| call.name() == name)
-        });
-        group.unwrap_or(0)
+        GROUPS.iter().position(|(_, names)| names.contains(&name)).unwrap_or(0)
     }
-    for (n, (heading, ..)) in GROUPS.iter().enumerate() {
+    for (n, (heading, _)) in GROUPS.iter().enumerate() {
         help += &format!("\n{header}{heading}:{header:#}\n");
         for each in command.get_subcommands().filter(|each| !each.is_hide_set()) {
             let name = each.get_name();
@@ -286,8 +285,8 @@ fn command() -> clap::Command {
         }
     }
     help += &format!("\n{header}Options:{header:#}\n{{options}}{{after-help}}");
-    for (_, calls, names) in &GROUPS[1..4] {
-        for name in calls.iter().map(Call::name).chain(names.iter().copied()) {
+    for (_, names) in &GROUPS[1..4] {
+        for name in *names {
             command = command.mut_subcommand(name, |asks| asks.after_help(EXIT_CODES));
         }
     }
@@ -295,7 +294,7 @@ fn command() -> clap::Command {
 }
 
 /// Puts the configuration together, and looks at the files that it names.
-fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigError> {
+fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigErrors> {
     let effective = Effective::new(sources::values(file.config, given)?)?;
     let config = &effective.config;
     // Otherwise a wrong token would show late, when a command comes.
@@ -375,7 +374,7 @@ pub(crate) fn of_file(text: &str) -> Result<String, String> {
         std::sync::LazyLock::new(|| command().get_matches_from(["bellwether", "check-config"]));
     let (_, given) = MATCHES.subcommand().expect("clap demands a command");
     let name = "bellwether.toml";
-    let file = sources::parsed(text, name)?;
+    let file = config::File::parse(text, name)?;
     let values = sources::values_beside((name.into(), file), given)?;
     Ok(Effective::new(values)?.to_string())
 }
@@ -383,4 +382,25 @@ pub(crate) fn of_file(text: &str) -> Result<String, String> {
 /// Whether a service manager started us that wants to be told how we are.
 pub fn is_service() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GROUPS;
+    use std::fs;
+
+    #[test]
+    fn the_documentation_has_each_question_and_command() {
+        let text = fs::read_to_string("docs/reference/cli.md")
+            .expect("tests run in the root of the crate");
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
+        let cells: Vec<_> = rows.filter_map(|row| row.split(" | ").next()).collect();
+        for (_, names) in &GROUPS[1..3] {
+            for name in *names {
+                let documented = [format!("`{name}`"), format!("`{name} ")];
+                let has = |cell: &&str| documented.iter().any(|name| cell.contains(&**name));
+                assert!(cells.iter().any(has), "put {name} into the table");
+            }
+        }
+    }
 }

@@ -23,7 +23,7 @@ mod setting;
 mod sources;
 pub mod table;
 
-pub use self::error::{ConfigError, FoundValue, ValueError};
+pub use self::error::{ConfigError, ConfigErrors, FoundValue, ValueError};
 pub use self::file::File;
 pub use self::files::{file_text, named, token, token_in, weak_secrets};
 pub use self::health::{Check, Health};
@@ -204,7 +204,7 @@ impl Config {
             session_file: values.written(&table::SESSION_FILE)?,
             priority: values.get(&table::PRIORITY)?,
             health: Health::new(values)?,
-            hooks: hooks(values)?,
+            hooks: values.hooks().into_iter().collect::<Result<_, _>>()?,
             kept: kept(values)?,
             reserve: Duration::ZERO,
             heartbeat_is_a_tenth,
@@ -313,19 +313,13 @@ fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
 }
 
 fn kept(values: &Values) -> Result<Vec<SyncedFileConfig>, ConfigError> {
-    let (written, pod) = values.kept();
-    let kept = SyncedFileConfig::all(written, pod)?;
+    let kept = values.kept().into_iter().collect::<Result<Vec<_>, _>>()?;
     if !kept.is_empty() && values.get(&table::RECIPES_ROOT)?.is_none() {
         let problem = "is empty, and [[config]] needs it";
         let remedy = "name a path, such as \"/\", or leave [[config]] out";
         return Err(ConfigError::new(table::RECIPES_ROOT.key(), problem).remedy(remedy));
     }
     Ok(kept)
-}
-
-fn hooks(values: &Values) -> Result<Vec<HookConfig>, ConfigError> {
-    let (written, pod) = values.hooks();
-    HookConfig::all(written, pod)
 }
 
 /// Returns the servers, and the full path of the election there, for a fuzzer to try.

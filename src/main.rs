@@ -46,16 +46,20 @@ fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
         CliCommand::Terminal(errand) => run_errand(errand),
         #[cfg(feature = "dev")]
         CliCommand::Dev(options) => bellwether::dev::run(&options),
-        CliCommand::Say(text) => exit_code(terminal::print(&text)),
+        CliCommand::Say(text) => printed(terminal::print(&text)),
     }
 }
 
-fn exit_code(done: Result<(), ClientError>) -> Result<u8, ExitFailure> {
-    match done.map_err(ClientError::told) {
+fn exit_code(done: Result<(), (u8, Option<String>)>) -> Result<u8, ExitFailure> {
+    match done {
         Ok(()) => Ok(0),
         Err((code, None)) => Ok(code),
         Err((code, Some(why))) => Err((code, why)),
     }
+}
+
+fn printed(done: Result<(), ClientError>) -> Result<u8, ExitFailure> {
+    exit_code(done.map_err(|error| (error.exit_code(), error.message())))
 }
 
 fn guarded(ended: io::Result<()>) -> Result<u8, ExitFailure> {
@@ -77,7 +81,7 @@ fn check_config(effective: &Effective, json: bool, connect: bool) -> Result<u8, 
         let tried = tried.iter().flatten().map(|tried| format!("{tried}\n"));
         effective.to_string() + &tried.collect::<String>()
     };
-    let printed = exit_code(terminal::print(shown))?;
+    let printed = printed(terminal::print(shown))?;
     let is_unusable = tried.iter().flatten().any(|tried| tried.problem.is_some());
     Ok(if is_unusable { UNANSWERED } else { printed })
 }
@@ -109,5 +113,7 @@ fn misconfigured(why: String) -> ExitFailure {
 
 #[expect(clippy::print_stderr, reason = "the log may not have started yet")]
 fn complain(what: &str) {
-    eprintln!("bellwether: {what}");
+    for line in what.lines() {
+        eprintln!("bellwether: {line}");
+    }
 }

@@ -108,7 +108,7 @@ fn help_does_not_show_what_is_for_the_program_alone() {
 #[test]
 fn the_sample_file_has_every_default_and_changes_nothing() {
     let text = include_str!("../config/bellwether.toml");
-    let _parses: File = toml::from_str(text).unwrap();
+    File::parse(text, "bellwether.toml").unwrap();
     let values = |printed: &str| {
         let line = |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
         printed.lines().map(line).collect::<Vec<_>>()
@@ -323,6 +323,27 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
             assert_eq!(code, 2, "{command} {args:?}: {printed}");
             assert!(printed.contains(named), "{command} {args:?}: {printed}");
             assert!(!printed.contains("panicked"), "{printed}");
+        }
+    }
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once() {
+    let wrong = file("[lease]\nheartbeat = 5\nbeat = \"1s\"\n");
+    let wrong = wrong.path().to_str().unwrap();
+    let hooks = file("[[hook]]\nurl = \"http://h/\"\n[[hook]]\nfile = \"a\"\n");
+    let hooks = hooks.path().to_str().unwrap();
+    let flags = ["--tick-time", "soon", "--session-timeout", "fast"];
+    for (args, named) in [
+        (&["--config", hooks][..], ["hook[0].on is missing", "hook[1].file = \"a\" must"]),
+        (&["--config", wrong][..], ["line 2, heartbeat: found integer", "line 3, beat: unknown"]),
+        (&flags[..], ["zookeeper.session_timeout = \"fast\"", "zookeeper.tick_time = \"soon\""]),
+    ] {
+        let (code, printed) = ran(bellwether(&["run"]).args(args));
+        let lines: Vec<_> = printed.lines().collect();
+        assert_eq!((code, lines.len()), (2, 2), "{printed}");
+        for (line, named) in lines.iter().zip(named) {
+            assert!(line.starts_with("bellwether: ") && line.contains(named), "{printed}");
         }
     }
 }

@@ -1,24 +1,32 @@
 //! The commands that ask: their arguments, and the errand that each of them is.
 
-use super::calls::{CallArguments, Listed};
 use super::locking::{BarrierArguments, LockArguments};
 use super::shared_config::ConfigArguments;
 use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
-    BARRIER, BARRIER_NAMES, BreakLock, COMMANDS, Call, ClientCommand, HoldingName, LOCK_NAMES,
-    LOCK_QUEUE, LONGEST_TRANSFER, OutputFormat, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor,
-    Waiting, Width,
+    self, BARRIER, BARRIER_NAMES, Call, ClientCommand, HoldingName, LOCK_NAMES, LOCK_QUEUE,
+    LONGEST_TRANSFER, OutputFormat, Probe, Query, Sidecar, Token, Width,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+const URL_VARIABLE: &str = "BELLWETHER_URL";
+
 #[derive(Subcommand)]
 pub(super) enum ClientSubcommand {
-    #[command(flatten)]
-    Query(Listed<FormatArguments>),
+    /// Print who leads.
+    ///
+    /// Only the leader's own sidecar knows how long its lease holds.
+    Leader(FormatArguments),
+    /// Print where this member stands: role, place, lease, session.
+    Status(FormatArguments),
+    /// Print the queue in order, how each member is, and what is wrong.
+    Members(FormatArguments),
+    /// Print who led when, as far as this member has heard.
+    History(FormatArguments),
     /// Print a line at each change, until told to stop.
     ///
     /// When the stream of events is lost it says so on stderr and tries again; what was missed is
@@ -63,8 +71,17 @@ pub(super) enum ClientSubcommand {
     Barrier(BarrierArguments),
     /// Read, write and follow values that applications share, through the sidecar.
     Config(ConfigArguments),
-    #[command(flatten)]
-    Command(Listed<SidecarCommand>),
+    /// Have the leader go to the tail of the queue.
+    #[command(visible_aliases = ["step-down", "demote"])]
+    Resign(SidecarCommand),
+    /// Have this member leave the queue until told to resume.
+    Pause(SidecarCommand),
+    /// Have this member join the queue again, at its tail, after a pause or drain.
+    Resume(SidecarCommand),
+    /// Have this member hand over and leave the queue, as pause does, and wait for its hooks: for a preStop hook.
+    Drain(SidecarCommand),
+    /// Have this member leave the queue and its process end, for Jobs.
+    Shutdown(SidecarCommand),
     /// Have the leader hand over to another member.
     ///
     /// Ask the leader's sidecar; any other one names the leader, and exits with 1. The leader leads on until the
@@ -82,7 +99,7 @@ pub(super) enum ClientSubcommand {
 #[derive(Args)]
 pub(super) struct SidecarUrl {
     /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where the sidecar listens that is this container's first process, else where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
-    #[arg(short, long, env = "BELLWETHER_URL", value_name = "URL")]
+    #[arg(short, long, env = URL_VARIABLE, value_name = "URL")]
     url: Option<String>,
 }
 
@@ -161,9 +178,7 @@ struct BreakArguments {
     #[arg(long)]
     now: bool,
     #[command(flatten)]
-    address: SidecarUrl,
-    #[command(flatten)]
-    token_file: TokenFile,
+    target: CommandTarget,
 }
 
 #[derive(Args)]
@@ -177,15 +192,16 @@ pub(super) struct BarrierQuestion {
 #[derive(Args)]
 pub(super) struct SidecarCommand {
     #[command(flatten)]
-    address: SidecarUrl,
-    #[command(flatten)]
-    token: TokenFile,
+    target: CommandTarget,
     #[command(flatten)]
     form: OutputArguments,
 }
 
+/// The sidecar that a command is for, and the token that it wants to see.
 #[derive(Args)]
-pub(super) struct TokenFile {
+pub(super) struct CommandTarget {
+    #[command(flatten)]
+    address: SidecarUrl,
     /// A file with the command token, if the sidecar wants to see one [default: none]
     #[arg(long, env = "BELLWETHER_TOKEN_FILE", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     token_file: Option<PathBuf>,
@@ -265,8 +281,15 @@ pub(super) fn errand(
     given: &ArgMatches,
 ) -> Result<ClientCommand, String> {
     match client_commands {
-        ClientSubcommand::Query(question) => question.errand(),
-        ClientSubcommand::Command(command) => command.errand(),
+        ClientSubcommand::Leader(question) => question.asking(&terminal::LEADER, None),
+        ClientSubcommand::Status(question) => question.asking(&terminal::STATUS, None),
+        ClientSubcommand::Members(question) => question.asking(&terminal::MEMBERS, None),
+        ClientSubcommand::History(question) => question.asking(&terminal::HISTORY, None),
+        ClientSubcommand::Resign(command) => command.call(&terminal::RESIGN),
+        ClientSubcommand::Pause(command) => command.call(&terminal::PAUSE),
+        ClientSubcommand::Resume(command) => command.call(&terminal::RESUME),
+        ClientSubcommand::Drain(command) => command.call(&terminal::DRAIN),
+        ClientSubcommand::Shutdown(command) => command.call(&terminal::SHUTDOWN),
         ClientSubcommand::Watch(stream) => {
             let (sidecar, form) = stream.parts()?;
             Ok(ClientCommand::Ask { sidecar, question: Query::Watch, form })
@@ -279,10 +302,8 @@ pub(super) fn errand(
             form,
             command,
         }) => {
-            let whom = if itself { WaitFor::Itself } else { WaitFor::AnyLeader };
             let at_most = timeout.map(|span| config::span("--timeout", &span)).transpose()?;
-            let waiting = Waiting { whom, at_most };
-            let question = Query::Wait { waiting, command };
+            let question = Query::Wait { itself, at_most, command };
             Ok(ClientCommand::Ask { sidecar: address.sidecar()?, question, form: form.form() })
         }
         ClientSubcommand::Probe(probing) => {
@@ -295,7 +316,7 @@ pub(super) fn errand(
             Ok(ClientCommand::Ask {
                 sidecar: probing.address.sidecar()?,
                 question,
-                form: OutputFormat::People(Width::Narrow),
+                form: OutputFormat::Table(Width::Narrow),
             })
         }
         ClientSubcommand::Transfer(TransferArguments { to, within, command }) => {
@@ -312,10 +333,11 @@ pub(super) fn errand(
         ClientSubcommand::Locks(LockQuestion {
             action: Some(LockAction::Break(place)), ..
         }) => {
-            let BreakArguments { name, token, now: is_at_once, address, token_file } = place;
+            let BreakArguments { name, token, now: is_at_once, target } = place;
             let name = super::locking::lock_name(&name)?;
-            let sidecar = address.sidecar()?.shown(token_file.read()?);
-            Ok(ClientCommand::BreakLock(BreakLock { sidecar, name, token, is_at_once }))
+            let sidecar = target.sidecar()?;
+            let question = Query::BreakLock { name, token, is_at_once };
+            Ok(ClientCommand::Ask { sidecar, question, form: OutputFormat::Table(Width::Narrow) })
         }
         ClientSubcommand::Locks(LockQuestion { name, question, action: None }) => {
             let name = name.map(|name| super::locking::lock_name(&name)).transpose()?;
@@ -334,14 +356,6 @@ pub(super) fn errand(
     }
 }
 
-impl CallArguments for FormatArguments {
-    const CALLS: &'static [Call] = QUESTIONS;
-
-    fn errand(self, call: &'static Call) -> Result<ClientCommand, String> {
-        self.asking(call, None)
-    }
-}
-
 impl FormatArguments {
     pub(super) fn asking(
         self,
@@ -357,34 +371,34 @@ impl FormatArguments {
     }
 }
 
-impl CallArguments for SidecarCommand {
-    const CALLS: &'static [Call] = COMMANDS;
-
-    fn errand(self, call: &'static Call) -> Result<ClientCommand, String> {
+impl SidecarCommand {
+    fn call(self, call: &'static Call) -> Result<ClientCommand, String> {
         self.ask(Query::Call { call, of: None, again: false })
     }
-}
 
-impl SidecarCommand {
     fn ask(self, question: Query) -> Result<ClientCommand, String> {
-        let sidecar = self.address.sidecar()?.shown(self.token.read()?);
+        let sidecar = self.target.sidecar()?;
         Ok(ClientCommand::Ask { sidecar, question, form: self.form.form() })
     }
 }
 
-impl TokenFile {
-    pub(super) fn read(self) -> Result<Option<Token>, String> {
+impl CommandTarget {
+    pub(super) fn sidecar(self) -> Result<Sidecar, String> {
+        let sidecar = self.address.sidecar()?;
         let file = self.token_file.filter(|file| !file.as_os_str().is_empty());
-        let Some(file) = file else { return Ok(None) };
+        let Some(file) = file else { return Ok(sidecar) };
         let token = config::token("--token-file", &file)?;
-        Ok(Some(Token::new(&token).expect("it was found to be one")))
+        Ok(sidecar.shown(Token::new(&token).expect("it was found to be one")))
     }
 }
 
 impl SidecarUrl {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
-            return Sidecar::at(&url);
+            let sidecar = Sidecar::at(&url)?;
+            // The next command finds the variable again.
+            let is_variable = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
+            return Ok(if is_variable { sidecar } else { sidecar.hinted(url) });
         }
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::that_listens(&listen));
@@ -406,10 +420,10 @@ impl StreamArguments {
 impl OutputArguments {
     fn form(self) -> OutputFormat {
         match self.output {
-            FormatName::Json => OutputFormat::Scripts,
-            _ if self.json => OutputFormat::Scripts,
-            FormatName::Table => OutputFormat::People(Width::Narrow),
-            FormatName::Wide => OutputFormat::People(Width::Wide),
+            _ if self.json => OutputFormat::Json,
+            FormatName::Json => OutputFormat::Json,
+            FormatName::Table => OutputFormat::Table(Width::Narrow),
+            FormatName::Wide => OutputFormat::Table(Width::Wide),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration that results from all that was written, and what `check-config` prints of it.
 
-use crate::config::{Config, ConfigError, LogFormat, Values, table};
+use crate::config::{Config, ConfigErrors, LogFormat, Values, table};
 use serde::Serialize;
 use serde_json::{Map, json};
 use std::fmt;
@@ -15,7 +15,11 @@ pub struct Effective {
 }
 
 impl Effective {
-    pub(super) fn new(values: Values) -> Result<Self, ConfigError> {
+    pub(super) fn new(values: Values) -> Result<Self, ConfigErrors> {
+        let errors = values.errors();
+        if !errors.is_empty() {
+            return Err(ConfigErrors(errors));
+        }
         let log_level = values.get(&table::LOG_LEVEL)?;
         let log_format = values.get(&table::LOG_FORMAT)?;
         let config = Config::new(&values)?;

@@ -1,6 +1,6 @@
 //! What `lock` is to hold or `barrier` to enter, for how long they may wait, and who holds it.
 
-use super::client_commands::{SidecarUrl, TokenFile};
+use super::client_commands::CommandTarget;
 use super::{ConfigFile, sources};
 use crate::config::{self, HoldingConfig, Scope, table};
 use crate::terminal::{ClientCommand, GuardedCommand, HoldingName, HoldingProcess, Patience};
@@ -86,9 +86,7 @@ struct GuardedArguments {
     #[arg(long, value_name = "DURATION", default_value = "1m")]
     stopped_for: String,
     #[command(flatten)]
-    address: SidecarUrl,
-    #[command(flatten)]
-    token: TokenFile,
+    target: CommandTarget,
     #[command(flatten)]
     file: ConfigFile,
     /// The program and its arguments, behind --
@@ -124,7 +122,7 @@ impl GuardedArguments {
                     flag.name
                 ));
             }
-            HoldingProcess::Sidecar(self.address.sidecar()?.shown(self.token.read()?))
+            HoldingProcess::Sidecar(self.target.sidecar()?)
         };
         let command = self.command;
         let guarded =

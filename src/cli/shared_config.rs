@@ -1,9 +1,10 @@
 //! The commands about the shared configuration.
 
-use super::client_commands::{FormatArguments, SidecarUrl, StreamArguments, TokenFile};
+use super::client_commands::{CommandTarget, FormatArguments, StreamArguments};
 use crate::config;
 use crate::terminal::{
-    CONFIG_NAMES, ClientCommand, Condition, ConfigAction, ConfigCommand, HoldingName,
+    CONFIG_NAMES, ClientCommand, Condition, ConfigAction, ConfigCommand, HoldingName, OutputFormat,
+    Query, Width,
 };
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
@@ -46,9 +47,7 @@ enum ConfigSubcommands {
         #[arg(long)]
         ephemeral: bool,
         #[command(flatten)]
-        address: SidecarUrl,
-        #[command(flatten)]
-        token: TokenFile,
+        target: CommandTarget,
     },
     /// Print a value, and again at each change, or run a program each time.
     ///
@@ -75,9 +74,7 @@ enum ConfigSubcommands {
         #[arg(long, value_name = "VERSION", value_parser = version, allow_negative_numbers = true)]
         if_version: Option<i32>,
         #[command(flatten)]
-        address: SidecarUrl,
-        #[command(flatten)]
-        token: TokenFile,
+        target: CommandTarget,
     },
 }
 
@@ -85,37 +82,28 @@ impl ConfigArguments {
     /// # Errors
     /// One sentence that says what is wrong with the arguments, or with what they name.
     pub(super) fn errand(self) -> Result<ClientCommand, String> {
-        let (sidecar, name, action) = match self.action {
+        let ((sidecar, form), name, action) = match self.action {
             ConfigSubcommands::Ls(question) => return question.asking(&CONFIG_NAMES, None),
             ConfigSubcommands::Get { name, wait, proved, asked } => {
                 let wait = wait.map(|wait| config::span("--wait", &wait)).transpose()?;
-                let (sidecar, form) = asked.parts()?;
-                (sidecar, name, ConfigAction::Get { wait, is_proved: proved, form })
+                (asked.parts()?, name, ConfigAction::Get { wait, is_proved: proved })
             }
             ConfigSubcommands::Watch { name, asked, command } => {
-                let (sidecar, form) = asked.parts()?;
-                (sidecar, name, ConfigAction::Watch { command, form })
+                (asked.parts()?, name, ConfigAction::Watch { command })
             }
-            ConfigSubcommands::Put {
-                name,
-                value,
-                if_version,
-                if_absent,
-                ephemeral,
-                address,
-                token,
-            } => {
+            ConfigSubcommands::Put { name, value, if_version, if_absent, ephemeral, target } => {
                 let condition = if if_absent { Condition::Absent } else { over(if_version) };
                 let action = ConfigAction::Put { value, condition, is_ephemeral: ephemeral };
-                (address.sidecar()?.shown(token.read()?), name, action)
+                ((target.sidecar()?, OutputFormat::Table(Width::Narrow)), name, action)
             }
-            ConfigSubcommands::Rm { name, if_version, address, token } => {
+            ConfigSubcommands::Rm { name, if_version, target } => {
                 let action = ConfigAction::Remove { condition: over(if_version) };
-                (address.sidecar()?.shown(token.read()?), name, action)
+                ((target.sidecar()?, OutputFormat::Table(Width::Narrow)), name, action)
             }
         };
         let name = HoldingName::parse(&name, "name of a value", "limits.json")?;
-        Ok(ClientCommand::Config(ConfigCommand { sidecar, name, action }))
+        let question = Query::Config(ConfigCommand { name, action });
+        Ok(ClientCommand::Ask { sidecar, question, form })
     }
 }
 

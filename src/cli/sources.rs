@@ -3,7 +3,7 @@
 use crate::config::security::CREDENTIALS_VARIABLE;
 use crate::config::table::{ALL, ID, LABELS};
 use crate::config::{
-    ConfigError, File, FoundValue, Given, Origin, PodEnvironment, Row, Scope, Sources, ValueKind,
+    ConfigError, ConfigErrors, File, Given, Origin, PodEnvironment, Row, Scope, Sources, ValueKind,
     Values, file_text, labels_as_text,
 };
 use clap::parser::ValueSource;
@@ -52,15 +52,15 @@ fn label(written: &str) -> Result<(String, String), String> {
 }
 
 /// Reads the file, if one is named, and puts the sources together.
-pub(super) fn values(file: Option<PathBuf>, matches: &ArgMatches) -> Result<Values, ConfigError> {
+pub(super) fn values(file: Option<PathBuf>, matches: &ArgMatches) -> Result<Values, ConfigErrors> {
     // A variable that is set to nothing is not set.
     let Some(path) = file.filter(|path| !path.as_os_str().is_empty()) else {
-        return values_beside((PathBuf::new(), File::default()), matches);
+        return Ok(values_beside((PathBuf::new(), File::default()), matches)?);
     };
     let name = path.display().to_string();
     let text = file_text("--config", &path)?;
-    let file = parsed(&text, &name)?;
-    values_beside((path, file), matches)
+    let file = File::parse(&text, &name)?;
+    Ok(values_beside((path, file), matches)?)
 }
 
 pub(super) fn values_beside(
@@ -80,50 +80,6 @@ pub(super) fn values_beside(
         credentials: credentials()?,
         pod: pod(),
     })
-}
-
-pub(super) fn parsed(text: &str, name: &str) -> Result<File, ConfigError> {
-    toml::from_str(text).map_err(|error: toml::de::Error| {
-        let start = error.span().map_or(0, |span| span.start);
-        let line = text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count();
-        // Not the value: it may be a secret that does not belong there.
-        let key = text.lines().nth(line).and_then(|line| line.split_once('='));
-        let key = key.map_or("", |(key, _)| key.trim());
-        ConfigError {
-            found: FoundValue::Line { file: name.to_owned(), number: line + 1 },
-            ..ConfigError::new(printable(key), printable(&in_words_of_toml(error.message())))
-        }
-    })
-}
-
-/// Returns the error without the words of the language in which this is written.
-fn in_words_of_toml(error: &str) -> String {
-    let words = [
-        ("\n", " "),
-        (
-            "invalid type: map, expected a sequence",
-            "such a table is written in two brackets, as [[hook]]",
-        ),
-        ("string values must be quoted, expected literal string", "text has to stand in quotes"),
-        ("invalid type: sequence", "found a list"),
-        ("invalid type: map", "found a table"),
-        ("invalid type: ", "found "),
-        ("expected a string", "expected text in quotes"),
-        ("expected a sequence", "expected a list"),
-        ("expected a map", "expected a table"),
-        ("invalid value: ", "found "),
-        ("expected u8", "expected a whole number from 0 to 255"),
-        ("expected u32", "expected a whole number from 0 to 4294967295"),
-        ("expected u64", "expected a whole number of at least 0"),
-    ];
-    words.iter().fold(error.to_owned(), |said, (of_rust, of_toml)| said.replace(of_rust, of_toml))
-}
-
-/// Escapes control characters, which a key may hold and a terminal would obey.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.into() })
-        .collect()
 }
 
 fn in_environment(row: &Row) -> Option<Given> {

@@ -102,6 +102,16 @@ impl ConfigError {
     }
 }
 
+/// Makes something of each table of a list. An error names the table by its number.
+pub(super) fn numbered<T, U>(
+    list: &str,
+    written: &[T],
+    make: impl Fn(&T) -> Result<U, ConfigError>,
+) -> Vec<Result<U, ConfigError>> {
+    let made = written.iter().map(make).enumerate();
+    made.map(|(n, made)| made.map_err(|error| error.within(&format!("{list}[{n}]")))).collect()
+}
+
 impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.problem)?;
@@ -122,6 +132,29 @@ impl fmt::Display for ConfigError {
             }
         }
         remedy.iter().try_for_each(|remedy| write!(f, ": {remedy}"))
+    }
+}
+
+/// All that is wrong with a configuration, one line for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(error: ConfigError) -> Self {
+        Self(vec![error])
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl From<ConfigErrors> for String {
+    fn from(errors: ConfigErrors) -> Self {
+        errors.to_string()
     }
 }
 

@@ -1,14 +1,16 @@
 //! The configuration file, read by the table of settings. An unknown key is an error.
 
+use super::error::{ConfigError, ConfigErrors, FoundValue};
 use super::hook::HookKeys;
 use super::kept::SyncedFileKeys;
 use super::parse::labels_as_text;
-use super::setting::{Row, ValueKind};
+use super::setting::ValueKind;
 use super::table::ALL;
-use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
 
 /// The content of the configuration file.
 #[derive(Debug, Default)]
@@ -19,139 +21,134 @@ pub struct File {
     pub config: Vec<SyncedFileKeys>,
 }
 
-/// The key of the hooks, of which each is a table.
-const HOOK: &str = "hook";
-/// The key of the values that are kept as files, of which each is a table.
-const KEPT: &str = "config";
+/// The keys of the hooks, and of the values that are kept as files. Of both, each is a table.
+const LISTS: [&str; 2] = ["hook", "config"];
 
-impl<'de> Deserialize<'de> for File {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut file = Self::default();
-        Table { name: String::new(), file: &mut file }.deserialize(deserializer)?;
-        Ok(file)
+impl File {
+    /// Reads a file of this name.
+    ///
+    /// # Errors
+    /// All that is wrong with it, each with its line.
+    pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
+        let mut reader = Reader { text, name, file: Self::default(), errors: vec![] };
+        match DeTable::parse(text) {
+            Ok(table) => reader.read_table("", table.into_inner()),
+            Err(error) => reader.refuse(error.span(), error.message()),
+        }
+        let Reader { file, mut errors, .. } = reader;
+        if errors.is_empty() {
+            return Ok(file);
+        }
+        errors.sort_by_key(|(line, _)| *line);
+        Err(ConfigErrors(errors.into_iter().map(|(_, error)| error).collect()))
     }
 }
 
-/// Reads one table of the file; the empty name is the whole file.
-struct Table<'a> {
-    name: String,
-    file: &'a mut File,
+struct Reader<'a> {
+    text: &'a str,
+    name: &'a str,
+    file: File,
+    /// With their lines.
+    errors: Vec<(usize, ConfigError)>,
 }
 
-impl<'de> DeserializeSeed<'de> for Table<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Table<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a table")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key_seed(KeyIn { table: &self.name })? {
-            match key {
-                FileKey::Hooks => self.file.hook = map.next_value()?,
-                FileKey::Kept => self.file.config = map.next_value()?,
-                FileKey::Table(name) => {
-                    map.next_value_seed(Table { name, file: &mut *self.file })?
-                }
-                FileKey::Setting(row) => {
-                    let text = match row.kind {
-                        ValueKind::Text => map.next_value::<String>()?,
-                        ValueKind::Number => map.next_value::<u32>()?.to_string(),
-                        ValueKind::Labels => labels_as_text(&map.next_value::<BTreeMap<_, _>>()?),
-                    };
-                    self.file.values.insert(row.key, text);
+impl Reader<'_> {
+    /// Reads one table of the file; the empty name is the whole file.
+    fn read_table(&mut self, table: &str, content: DeTable<'_>) {
+        for (key, value) in content {
+            let dot = if table.is_empty() { "" } else { "." };
+            let name = format!("{table}{dot}{}", key.get_ref());
+            let is_table = ALL.iter().any(|row| row.key.starts_with(&format!("{name}.")));
+            if let Some(row) = ALL.iter().find(|row| row.key == name) {
+                let text = match row.kind {
+                    ValueKind::Text => self.read(value),
+                    ValueKind::Number => self.read(value).map(|number: u32| number.to_string()),
+                    ValueKind::Labels => self.read(value).map(|labels| labels_as_text(&labels)),
+                };
+                self.file.values.extend(text.map(|text| (row.key, text)));
+            } else if name == LISTS[0] {
+                self.file.hook = self.read(value).unwrap_or_default();
+            } else if name == LISTS[1] {
+                self.file.config = self.read(value).unwrap_or_default();
+            } else if !is_table {
+                let known = keys_of(table).join("`, `");
+                let why = format!("unknown key `{}`, expected one of `{known}`", key.get_ref());
+                self.refuse(Some(key.span()), &why);
+            } else {
+                let span = value.span();
+                match value.into_inner() {
+                    DeValue::Table(content) => self.read_table(&name, content),
+                    other => {
+                        let why = format!("found {}, expected a table", other.type_str());
+                        self.refuse(Some(span), &why);
+                    }
                 }
             }
         }
-        Ok(())
+    }
+
+    fn read<'de, T: Deserialize<'de>>(&mut self, value: Spanned<DeValue<'de>>) -> Option<T> {
+        let span = value.span();
+        let read = T::deserialize(ValueDeserializer::from(value));
+        read.map_err(|error: Error| self.refuse(error.span().or(Some(span)), error.message())).ok()
+    }
+
+    fn refuse(&mut self, span: Option<Range<usize>>, why: &str) {
+        let start = span.map_or(0, |span| span.start);
+        let line = self.text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count();
+        // Not the value: it may be a secret that does not belong there.
+        let key = self.text.lines().nth(line).and_then(|line| line.split_once('='));
+        let key = key.map_or("", |(key, _)| key.trim());
+        let found = FoundValue::Line { file: self.name.to_owned(), number: line + 1 };
+        let why = printable(&in_words_of_toml(why));
+        let error = ConfigError::new(printable(key), why);
+        self.errors.push((line, ConfigError { found, ..error }));
     }
 }
 
-/// The meaning of a key.
-enum FileKey {
-    Setting(&'static Row),
-    /// Its full name.
-    Table(String),
-    Hooks,
-    Kept,
+/// Returns what a table may hold: settings and further tables.
+fn keys_of(table: &str) -> Vec<&'static str> {
+    let rest = |key: &'static str| match table {
+        "" => Some(key),
+        _ => key.strip_prefix(table)?.strip_prefix('.'),
+    };
+    let mut names: Vec<_> = ALL.iter().filter_map(|row| rest(row.key)?.split('.').next()).collect();
+    names.dedup();
+    if table.is_empty() {
+        names.extend(LISTS);
+    }
+    names
 }
 
-/// Knows the keys of one table.
-struct KeyIn<'a> {
-    table: &'a str,
+/// Returns the error without the words of the language in which this is written.
+fn in_words_of_toml(error: &str) -> String {
+    let words = [
+        ("\n", " "),
+        ("unknown field", "unknown key"),
+        (
+            "invalid type: map, expected a sequence",
+            "such a table is written in two brackets, as [[hook]]",
+        ),
+        ("string values must be quoted, expected literal string", "text has to stand in quotes"),
+        ("invalid type: sequence", "found a list"),
+        ("invalid type: map", "found a table"),
+        ("invalid type: ", "found "),
+        ("expected a string", "expected text in quotes"),
+        ("expected a sequence", "expected a list"),
+        ("expected a map", "expected a table"),
+        ("invalid value: ", "found "),
+        ("expected u8", "expected a whole number from 0 to 255"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected u64", "expected a whole number of at least 0"),
+    ];
+    words.iter().fold(error.to_owned(), |said, (of_rust, of_toml)| said.replace(of_rust, of_toml))
 }
 
-impl<'de> DeserializeSeed<'de> for KeyIn<'_> {
-    type Value = FileKey;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<FileKey, D::Error> {
-        deserializer.deserialize_identifier(self)
-    }
-}
-
-impl Visitor<'_> for KeyIn<'_> {
-    type Value = FileKey;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_str<E: Error>(self, key: &str) -> Result<FileKey, E> {
-        if self.table.is_empty() && key == HOOK {
-            return Ok(FileKey::Hooks);
-        }
-        if self.table.is_empty() && key == KEPT {
-            return Ok(FileKey::Kept);
-        }
-        let names = self.names();
-        if !names.contains(&key) {
-            return Err(E::custom(format!("unknown field `{key}`, expected {}", listed(&names))));
-        }
-        let name =
-            if self.table.is_empty() { key.to_owned() } else { format!("{}.{key}", self.table) };
-        let setting = ALL.iter().copied().find(|row| row.key == name);
-        Ok(setting.map_or(FileKey::Table(name), FileKey::Setting))
-    }
-}
-
-impl KeyIn<'_> {
-    /// Returns what the table may hold: settings and further tables.
-    fn names(&self) -> Vec<&'static str> {
-        let mut names = vec![];
-        for row in ALL {
-            let rest = match row.key.strip_prefix(self.table) {
-                Some(rest) if self.table.is_empty() => rest,
-                Some(rest) if rest.starts_with('.') => &rest[1..],
-                Some(_) | None => continue,
-            };
-            let name = rest.split('.').next().unwrap_or(rest);
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        if self.table.is_empty() {
-            names.extend([HOOK, KEPT]);
-        }
-        names
-    }
-}
-
-/// Writes names as serde does.
-fn listed(names: &[&str]) -> String {
-    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-    match &names[..] {
-        [one] => one.clone(),
-        [one, other] => format!("{one} or {other}"),
-        all => format!("one of {}", all.join(", ")),
-    }
+/// Escapes control characters, which a key may hold and a terminal would obey.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.into() })
+        .collect()
 }
 
 #[cfg(test)]
@@ -159,14 +156,14 @@ mod tests {
     use super::*;
 
     fn error(text: &str) -> String {
-        toml::from_str::<File>(text).unwrap_err().message().to_owned()
+        File::parse(text, "f").unwrap_err().to_string()
     }
 
     #[test]
     fn each_kind_of_value_is_read_as_one_text() {
         let text = "zookeeper.tls.ca = \"ca\"\n[health]\nfailures = 4\n\
                     [member]\nlabels = { a = \"1\" }\n[[hook]]\nfile = \"/x\"\n";
-        let file: File = toml::from_str(text).unwrap();
+        let file = File::parse(text, "f").unwrap();
         let labels = r#"{"a":"1"}"#;
         let expected =
             [("health.failures", "4"), ("member.labels", labels), ("zookeeper.tls.ca", "ca")];
@@ -178,22 +175,29 @@ mod tests {
     #[test]
     fn an_unknown_key_is_refused_with_those_that_are_known() {
         let tls = error("[zookeeper.tls]\ncas = \"x\"");
-        let said = "unknown field `cas`, expected one of `ca`, `cert`, `key`";
-        assert!(tls.starts_with(said), "{tls}");
-        assert_eq!(listed(&["a"]), "`a`");
-        assert_eq!(listed(&["a", "b"]), "`a` or `b`");
+        let said = "f, line 2, cas: unknown key `cas`, expected one of `ca`, `cert`, `key`";
+        assert_eq!(tls, said);
         let whole = error("hooks = 1");
         assert!(whole.contains("`hooks`") && whole.contains("`zookeeper`"), "{whole}");
+        assert_eq!(whole.matches("`zookeeper`").count(), 1, "{whole}");
         // The names of tables are no settings.
         assert!(error("zookeeper = \"a:1\"").contains("expected a table"));
         assert!(error("zookeeper.tls = 1").contains("expected a table"));
-        assert!(error("lease.heartbeat.x = 1").contains("expected a string"));
+        assert!(error("lease.heartbeat.x = 1").contains("expected text in quotes"));
     }
 
     #[test]
     fn a_value_of_another_kind_is_refused() {
-        assert!(error("[health]\ninterval = 5").contains("expected a string"));
-        assert!(error("[health]\nfailures = \"3\"").contains("expected u32"));
-        assert!(error("[member]\nlabels = [1]").contains("expected a map"));
+        assert!(error("[health]\ninterval = 5").contains("expected text in quotes"));
+        assert!(error("[health]\nfailures = \"3\"").contains("from 0 to 4294967295"));
+        assert!(error("[member]\nlabels = [1]").contains("expected a table"));
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said_at_once_each_with_its_line() {
+        let text = "[lease]\nbeat = \"1s\"\n[health]\ninterval = 5\n[[hook]]\nfiles = 1\n";
+        let errors = error(text);
+        let starts: Vec<_> = errors.lines().map(|line| line.split(": ").next().unwrap()).collect();
+        assert_eq!(starts, ["f, line 2, beat", "f, line 4, interval", "f, line 6, files"]);
     }
 }

@@ -9,6 +9,7 @@ mod keys;
 pub use self::files::{can_use_files, no_directory, replaceable, secret};
 pub use self::keys::HookKeys;
 pub(super) use self::keys::{absolute, place};
+use super::parse::word_for;
 use super::pod::{KubernetesHook, KubernetesTarget};
 use recipes::election::ChangeKind;
 use std::fmt;
@@ -83,32 +84,21 @@ impl HookConfig {
 }
 
 impl Signal {
-    const ALL: [Self; 10] = [
-        Self::Hup,
-        Self::Int,
-        Self::Quit,
-        Self::Kill,
-        Self::Usr1,
-        Self::Usr2,
-        Self::Term,
-        Self::Cont,
-        Self::Stop,
-        Self::Winch,
+    const NAMES: [(&'static str, Self); 10] = [
+        ("SIGHUP", Self::Hup),
+        ("SIGINT", Self::Int),
+        ("SIGQUIT", Self::Quit),
+        ("SIGKILL", Self::Kill),
+        ("SIGUSR1", Self::Usr1),
+        ("SIGUSR2", Self::Usr2),
+        ("SIGTERM", Self::Term),
+        ("SIGCONT", Self::Cont),
+        ("SIGSTOP", Self::Stop),
+        ("SIGWINCH", Self::Winch),
     ];
 
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Hup => "SIGHUP",
-            Self::Int => "SIGINT",
-            Self::Quit => "SIGQUIT",
-            Self::Kill => "SIGKILL",
-            Self::Usr1 => "SIGUSR1",
-            Self::Usr2 => "SIGUSR2",
-            Self::Term => "SIGTERM",
-            Self::Cont => "SIGCONT",
-            Self::Stop => "SIGSTOP",
-            Self::Winch => "SIGWINCH",
-        }
+        word_for(&self, &Self::NAMES)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Values of the shared configuration that are kept as files.
 
-use super::error::ConfigError;
+use super::error::{ConfigError, numbered};
 use super::hook::{HookAction, HookKeys, absolute};
 use super::parse::mode;
 use super::pod::PodEnvironment;
@@ -36,14 +36,8 @@ impl SyncedFileConfig {
     pub(super) fn all(
         written: &[SyncedFileKeys],
         pod: &PodEnvironment,
-    ) -> Result<Vec<Self>, ConfigError> {
-        written
-            .iter()
-            .enumerate()
-            .map(|(n, keys)| {
-                Self::new(keys, pod).map_err(|error| error.within(&format!("config[{n}]")))
-            })
-            .collect()
+    ) -> Vec<Result<Self, ConfigError>> {
+        numbered("config", written, |keys| Self::new(keys, pod))
     }
 
     fn new(keys: &SyncedFileKeys, pod: &PodEnvironment) -> Result<Self, ConfigError> {
@@ -82,9 +76,10 @@ mod tests {
     use crate::config::File;
 
     fn parsed(text: &str) -> Result<Vec<String>, String> {
-        let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let file = File::parse(text, "f")?;
         let pod = PodEnvironment::default();
-        let kept = SyncedFileConfig::all(&file.config, &pod)?;
+        let kept = SyncedFileConfig::all(&file.config, &pod).into_iter();
+        let kept = kept.collect::<Result<Vec<_>, _>>()?;
         Ok(kept.iter().map(ToString::to_string).collect())
     }
 
@@ -123,7 +118,7 @@ mod tests {
             ("name = \"b\"", "config[1].file is missing"),
             ("name = \"b\"\nfile = \"b\"", "config[1].file = \"b\""),
             (&format!("{both}mode = \"rw\""), "config[1].mode = \"rw\""),
-            (&format!("{both}version = 3"), "unknown field"),
+            (&format!("{both}version = 3"), "unknown key"),
             (&format!("{both}then = {{}}"), "config[1].then must have exactly one"),
             (&format!("{both}then = {{ file = \"/c\" }}"), "config[1].then must have exactly one"),
             (

@@ -50,6 +50,12 @@ pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, Valu
     Err(ValueError::new(format!("must be {}", listed(known))))
 }
 
+/// Returns the word for a value that is known.
+pub(super) fn word_for<T: PartialEq>(value: &T, known: &[(&'static str, T)]) -> &'static str {
+    let word = known.iter().find(|(_, known)| known == value).map(|(word, _)| *word);
+    word.expect("every value has a word")
+}
+
 /// Writes words as `"a", "b" or "c"`.
 fn listed<T>(known: &[(&str, T)]) -> String {
     let words: Vec<_> = known.iter().map(|(word, _)| format!("{word:?}")).collect();

@@ -1,7 +1,7 @@
 //! The security settings: certificates, identity, and access to the znodes.
 
 use super::error::{ConfigError, ValueError};
-use super::parse::{one_of, or_none};
+use super::parse::{one_of, or_none, word_for};
 use super::sources::Values;
 use super::table;
 use secrecy::SecretString;
@@ -248,21 +248,13 @@ impl AclPolicy {
 
 impl fmt::Display for AclPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Open => "open",
-            Self::Creator => "creator",
-            Self::CreatorReadable => "creator-readable",
-        })
+        f.write_str(word_for(self, &Self::WORDS))
     }
 }
 
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Digest => "digest",
-            Self::Sasl => "sasl",
-            Self::Kerberos => "kerberos",
-        })
+        f.write_str(word_for(self, &Self::WORDS))
     }
 }
 

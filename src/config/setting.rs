@@ -5,7 +5,7 @@ use super::error::{ConfigError, ValueError};
 /// A key whose value is a `T`.
 pub struct Setting<T> {
     pub row: Row,
-    parser: fn(&str) -> Result<T, ValueError>,
+    pub(super) parser: fn(&str) -> Result<T, ValueError>,
 }
 
 /// The description of a key, independent of the type of its value.
@@ -24,7 +24,8 @@ pub struct Row {
     pub changes_in_flight: bool,
     /// Whether the value may be a secret, also by mistake: no error repeats it.
     pub may_be_secret: bool,
-    show: fn(&str) -> String,
+    /// What `check-config` and the log show of the value.
+    pub(super) show: fn(&str) -> String,
 }
 
 /// A flag of the command line, and what its help calls the value.
@@ -76,82 +77,6 @@ pub enum ValueKind {
 }
 
 impl<T> Setting<T> {
-    /// Begins a row: a text that every member may set by the file alone.
-    pub(super) const fn new(key: &'static str, parser: fn(&str) -> Result<T, ValueError>) -> Self {
-        let row = Row {
-            key,
-            flag: None,
-            variable: None,
-            default: DefaultValue::Nothing,
-            help: "",
-            scope: Scope::Member,
-            kind: ValueKind::Text,
-            changes_in_flight: false,
-            may_be_secret: false,
-            show: str::to_owned,
-        };
-        Self { row, parser }
-    }
-
-    pub(super) const fn help(mut self, help: &'static str) -> Self {
-        self.row.help = help;
-        self
-    }
-
-    pub(super) const fn flag(mut self, name: &'static str, value: &'static str) -> Self {
-        self.row.flag = Some(Flag { name, short: None, value });
-        self
-    }
-
-    /// Adds a letter that stands for the flag.
-    pub(super) const fn short(mut self, letter: char) -> Self {
-        if let Some(flag) = &mut self.row.flag {
-            flag.short = Some(letter);
-        }
-        self
-    }
-
-    pub(super) const fn variable(mut self, name: &'static str) -> Self {
-        self.row.variable = Some(name);
-        self
-    }
-
-    pub(super) const fn default(mut self, text: &'static str) -> Self {
-        self.row.default = DefaultValue::Text(text);
-        self
-    }
-
-    pub(super) const fn derived(mut self, words: &'static str) -> Self {
-        self.row.default = DefaultValue::Derived(words);
-        self
-    }
-
-    pub(super) const fn scope(mut self, scope: Scope) -> Self {
-        self.row.scope = scope;
-        self
-    }
-
-    pub(super) const fn kind(mut self, kind: ValueKind) -> Self {
-        self.row.kind = kind;
-        self
-    }
-
-    pub(super) const fn in_flight(mut self) -> Self {
-        self.row.changes_in_flight = true;
-        self
-    }
-
-    pub(super) const fn may_be_secret(mut self) -> Self {
-        self.row.may_be_secret = true;
-        self
-    }
-
-    /// Has `check-config` and the log show this of the value.
-    pub(super) const fn shown_by(mut self, show: fn(&str) -> String) -> Self {
-        self.row.show = show;
-        self
-    }
-
     pub fn key(&self) -> &'static str {
         self.row.key
     }
@@ -169,6 +94,20 @@ impl<T> Setting<T> {
 }
 
 impl Row {
+    /// A text that every member may set by the file alone.
+    pub(super) const TEXT: Self = Self {
+        key: "",
+        flag: None,
+        variable: None,
+        default: DefaultValue::Nothing,
+        help: "",
+        scope: Scope::Member,
+        kind: ValueKind::Text,
+        changes_in_flight: false,
+        may_be_secret: false,
+        show: str::to_owned,
+    };
+
     /// Returns what may be shown of a value.
     pub fn shown(&self, text: &str) -> String {
         (self.show)(text)

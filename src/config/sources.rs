@@ -2,12 +2,12 @@
 
 use super::error::ConfigError;
 use super::file::File;
-use super::hook::HookKeys;
-use super::kept::SyncedFileKeys;
+use super::hook::{HookConfig, HookKeys};
+use super::kept::{SyncedFileConfig, SyncedFileKeys};
 use super::pod;
 use super::security::CREDENTIALS_VARIABLE;
 use super::setting::{DefaultValue, Row, Setting};
-use super::table::{ALL, CREDENTIALS_FILE};
+use super::table::{ALL, CREDENTIALS_FILE, SETTINGS};
 use secrecy::SecretString;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -114,6 +114,14 @@ impl Values {
         self.values.iter()
     }
 
+    /// Parses each value, each hook and each value that is kept as a file, and returns all that cannot be parsed.
+    pub fn errors(&self) -> Vec<ConfigError> {
+        let settings = SETTINGS.iter().filter_map(|setting| setting.error(self));
+        let hooks = self.hooks().into_iter().filter_map(Result::err);
+        let kept = self.kept().into_iter().filter_map(Result::err);
+        settings.chain(hooks).chain(kept).collect()
+    }
+
     /// Parses a setting's value, or its default.
     ///
     /// # Errors
@@ -149,17 +157,28 @@ impl Values {
         self.credentials.as_ref()
     }
 
-    pub(super) fn kept(&self) -> (&[SyncedFileKeys], &pod::PodEnvironment) {
-        (&self.kept, &self.pod)
+    pub(super) fn kept(&self) -> Vec<Result<SyncedFileConfig, ConfigError>> {
+        SyncedFileConfig::all(&self.kept, &self.pod)
     }
 
-    pub(super) fn hooks(&self) -> (&[HookKeys], &pod::PodEnvironment) {
-        (&self.hooks, &self.pod)
+    pub(super) fn hooks(&self) -> Vec<Result<HookConfig, ConfigError>> {
+        HookConfig::all(&self.hooks, &self.pod)
     }
 
     fn value(&self, row: &Row) -> &SettingValue {
         let value = self.values.iter().find(|value| value.row.key == row.key);
         value.expect("the table has every setting")
+    }
+}
+
+/// A setting of any type.
+pub(super) trait Checked {
+    fn error(&self, values: &Values) -> Option<ConfigError>;
+}
+
+impl<T> Checked for Setting<T> {
+    fn error(&self, values: &Values) -> Option<ConfigError> {
+        values.written(self).err()
     }
 }
 
@@ -221,7 +240,7 @@ mod tests {
         let twice = given(key, "/f", Origin::Environment(variable));
         let twice = Values::new(Sources { credentials: secret(), ..twice }).err().unwrap();
         assert!(twice.to_string().contains("leave one of them out"), "{twice}");
-        let file = toml::from_str("[zookeeper]\ncredentials_file = \"/f\"").unwrap();
+        let file = File::parse("[zookeeper]\ncredentials_file = \"/f\"", "f").unwrap();
         let values = Sources { file, credentials: secret(), ..Sources::default() };
         let values = Values::new(values).unwrap();
         assert!(values.credentials().is_some());
@@ -231,7 +250,7 @@ mod tests {
     #[test]
     fn a_login_in_the_environment_hides_no_empty_name_of_a_file() {
         let named_by_nothing = |credentials: Option<SecretString>| {
-            let file = toml::from_str("[zookeeper]\ncredentials_file = \"\"").unwrap();
+            let file = File::parse("[zookeeper]\ncredentials_file = \"\"", "f").unwrap();
             let values = Values::new(Sources { file, credentials, ..Sources::default() });
             values.and_then(|values| values.written(&CREDENTIALS_FILE)).unwrap_err().to_string()
         };

@@ -43,7 +43,10 @@ impl InForce {
             Ok(CliCommand::Run(new) | CliCommand::CheckConfig { effective: new, .. }) => new,
             // No other command listens for SIGHUP.
             Ok(_) => return,
-            Err(error) => return error!("SIGHUP: {error}; all stays as it was"),
+            Err(errors) => {
+                let errors = errors.replace('\n', "; ");
+                return error!("SIGHUP: {errors}; all stays as it was");
+            }
         };
         if new.config.has_secrets() {
             secrets::hide().iter().for_each(|warning| warn!("{warning}"));

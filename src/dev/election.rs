@@ -8,10 +8,8 @@ use super::timeline::Timeline;
 use super::{MOST_MEMBERS, Options, reachable, say, start_server, warning};
 use crate::api::{Done, LeaderState, RESIGN};
 use crate::clock::Clock;
-use crate::terminal::ClientError;
 use anyhow::{Context, bail};
 use dev_server::DevServer;
-use hyper::Method;
 use recipes::Moment;
 use rustix::process::Signal;
 use std::fs::File;
@@ -233,7 +231,7 @@ impl LocalElection {
                         format!("says that {} leads", leader.id.escape_debug())
                     }
                     Ok(_) => "says that it knows no leader".to_owned(),
-                    Err(trouble) => trouble.told().1.unwrap_or_default(),
+                    Err(trouble) => trouble.message().unwrap_or_default(),
                 };
                 let line = format!("{id} goes on, and {says}");
                 let _receiver_gone = sender.send(TaskOutput::Line(line));
@@ -265,9 +263,9 @@ impl LocalElection {
         self.timelines[0].befell(self.clock.now(), &id, "was told to resign");
         let sender = self.sender.clone();
         tokio::spawn(async move {
-            let answer = sidecar_at(port).ask(Method::POST, RESIGN.path, 4 * PATIENCE).await;
+            let answer = sidecar_at(port).post(RESIGN.path).within(4 * PATIENCE).answer().await;
             let done = answer.and_then(|answer| answer.body::<Done>());
-            if let Err((_, Some(why))) = done.map_err(ClientError::told) {
+            if let Some(why) = done.err().and_then(|error| error.message()) {
                 let line = format!("{id} does not resign: {why}");
                 let _receiver_gone = sender.send(TaskOutput::Line(line));
             }

@@ -3,7 +3,6 @@
 use crate::api::{LEADER, LeaderState};
 use crate::config::Listen;
 use crate::terminal::{ClientError, Sidecar, SidecarAnswer};
-use hyper::Method;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -22,7 +21,7 @@ pub(super) fn sidecar_at(port: u16) -> Sidecar {
 
 /// Returns whom the member names as the leader at this moment.
 pub(super) async fn leader_of(sidecar: &Sidecar) -> Result<Option<LeaderState>, ClientError> {
-    let answer = sidecar.ask(Method::GET, LEADER.path, PATIENCE).await;
+    let answer = sidecar.get(LEADER.path).within(PATIENCE).answer().await;
     answer.map(|answer| named_in(&answer))
 }
 
@@ -30,7 +29,7 @@ pub(super) async fn leader_of(sidecar: &Sidecar) -> Result<Option<LeaderState>, 
 pub(super) async fn follow(sidecar: Sidecar, report: impl Fn(Option<LeaderState>)) {
     let mut path = LEADER.path.to_owned();
     loop {
-        let answer = sidecar.ask(Method::GET, &path, PATIENCE_FOR_CHANGE).await.ok();
+        let answer = sidecar.get(&path).within(PATIENCE_FOR_CHANGE).answer().await.ok();
         match answer.as_ref().and_then(SidecarAnswer::index) {
             Some(index) => path = format!("{}?index={index}&wait=30s", LEADER.path),
             None => sleep(PAUSE).await,

@@ -7,7 +7,6 @@ use crate::clock::Clock;
 use crate::process::{self, Child};
 use anyhow::{Context, bail};
 use dev_server::Knobs;
-use hyper::Method;
 use rustix::process::{Resource, Signal, getrlimit, kill_process};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -120,7 +119,7 @@ impl MemberProcess {
         let sidecar = sidecar_at(self.port);
         let limit = surroundings.clock.now().after(JOIN_TIMEOUT);
         while self.is_alive() {
-            let answer = sidecar.ask(Method::GET, STATUS.path, PATIENCE).await;
+            let answer = sidecar.get(STATUS.path).within(PATIENCE).answer().await;
             let status = answer.and_then(|answer| answer.body::<Status>());
             // A member of another server may have taken that port, and answer there.
             if status

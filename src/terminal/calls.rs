@@ -1,151 +1,80 @@
-//! The questions and commands that take one request. The program has a subcommand for each, named like its path.
+//! The questions and commands that take one request.
 
-use super::screen::{PAUSE, Screen};
-use super::sidecar::{ANSWER_TIMEOUT, COMMAND_TIMEOUT, Sidecar, SidecarAnswer};
-use super::text::harmless_json;
+use super::screen::{self, Screen};
+use super::sidecar::COMMAND_TIMEOUT;
 use super::views::HumanView;
-use super::{ClientError, OutputFormat, formed, print};
+use super::{ClientError, OutputFormat, Sidecar, SidecarAnswer, print, remark};
 use crate::api::{self, BarrierState, Get, LockQueue, Post, Transfer, Transferred};
 use crate::holdings::HoldingName;
-use hyper::Method;
-use std::borrow::Cow;
+use hyper::header::CONTENT_TYPE;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A question or command of the sidecar's API, as a subcommand.
+/// Longer than any sidecar waits until the lease of a holder is over: it is twice the session timeout.
+const LEASE_END_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A question or command of the sidecar's API that takes one request.
 pub struct Call {
     path: &'static str,
     is_command: bool,
-    /// Other names of the subcommand, by which other programs call the same.
-    pub aliases: &'static [&'static str],
-    /// The help text, in one line.
-    pub help: &'static str,
-    /// The rest of the help text.
-    pub more: Option<&'static str>,
-    show: fn(&SidecarAnswer, &OutputFormat) -> CallOutput,
+    show: fn(&Sidecar, &SidecarAnswer, &OutputFormat) -> CallOutput,
 }
 
-pub const QUESTIONS: &[Call] = &[
-    Call::get(&api::LEADER, "Print who leads")
-        .with("Only the leader's own sidecar knows how long its lease holds."),
-    Call::get(&api::STATUS, "Print where this member stands: role, place, lease, session"),
-    Call::get(&api::MEMBERS, "Print the queue in order, how each member is, and what is wrong"),
-    Call::get(&api::HISTORY, "Print who led when, as far as this member has heard"),
-];
-
-/// The calls of `locks`, without the name of a lock and with it.
-pub static LOCK_NAMES: Call = Call::get(&api::LOCKS, "Print the names of the locks");
-pub static LOCK_QUEUE: Call = Call {
-    path: api::LOCKS.path,
-    is_command: false,
-    aliases: &[],
-    help: "Print who holds a lock and who waits for it",
-    more: None,
-    show: show::<LockQueue>,
-};
-
-/// The call of `config ls`.
-pub static CONFIG_NAMES: Call = Call::get(&api::CONFIG_NAMES, "Print the names of the values");
-/// The calls of `barriers`, without the name of a barrier and with it.
-pub static BARRIER_NAMES: Call = Call::get(&api::BARRIERS, "Print the names of the barriers");
-pub static BARRIER: Call = Call {
-    path: api::BARRIERS.path,
-    is_command: false,
-    aliases: &[],
-    help: "Print who is in front of a barrier and who is inside",
-    more: None,
-    show: show::<BarrierState>,
-};
-
-pub const COMMANDS: &[Call] = &[
-    Call::post(&api::RESIGN, "Have the leader go to the tail of the queue")
-        .also_called(&["step-down", "demote"]),
-    Call::post(&api::PAUSE, "Have this member leave the queue until told to resume"),
-    Call::post(
-        &api::RESUME,
-        "Have this member join the queue again, at its tail, after a pause or drain",
-    ),
-    Call::post(
-        &api::DRAIN,
-        "Have this member hand over and leave the queue, as pause does, and wait for its hooks: for a preStop hook",
-    ),
-    Call::post(&api::SHUTDOWN, "Have this member leave the queue and its process end, for Jobs"),
-];
+pub static LEADER: Call = Call::get(&api::LEADER);
+pub static STATUS: Call = Call::get(&api::STATUS);
+pub static MEMBERS: Call = Call::get(&api::MEMBERS);
+pub static HISTORY: Call = Call::get(&api::HISTORY);
+pub static CONFIG_NAMES: Call = Call::get(&api::CONFIG_NAMES);
+pub static LOCK_NAMES: Call = Call::get(&api::LOCKS);
+/// With the name of a lock.
+pub static LOCK_QUEUE: Call = Call { show: show::<LockQueue>, ..Call::get(&api::LOCKS) };
+pub static BARRIER_NAMES: Call = Call::get(&api::BARRIERS);
+/// With the name of a barrier.
+pub static BARRIER: Call = Call { show: show::<BarrierState>, ..Call::get(&api::BARRIERS) };
+pub static RESIGN: Call = Call::post(&api::RESIGN);
+pub static PAUSE: Call = Call::post(&api::PAUSE);
+pub static RESUME: Call = Call::post(&api::RESUME);
+pub static DRAIN: Call = Call::post(&api::DRAIN);
+pub static SHUTDOWN: Call = Call::post(&api::SHUTDOWN);
 
 impl Call {
-    const fn get<T: HumanView>(question: &Get<T>, help: &'static str) -> Self {
-        let path = question.path;
-        Self { path, is_command: false, aliases: &[], help, more: None, show: show::<T> }
+    const fn get<T: HumanView>(question: &Get<T>) -> Self {
+        Self { path: question.path, is_command: false, show: show::<T> }
     }
 
-    const fn post<T: HumanView>(command: &Post<T>, help: &'static str) -> Self {
-        let path = command.path;
-        Self { path, is_command: true, aliases: &[], help, more: None, show: show::<T> }
+    const fn post<T: HumanView>(command: &Post<T>) -> Self {
+        Self { path: command.path, is_command: true, show: show::<T> }
     }
 
-    const fn with(self, more: &'static str) -> Self {
-        Self { more: Some(more), ..self }
-    }
-
-    const fn also_called(self, aliases: &'static [&'static str]) -> Self {
-        Self { aliases, ..self }
-    }
-
-    pub fn name(&self) -> &'static str {
-        self.path.trim_start_matches('/')
-    }
-
-    /// Returns the path to ask: its own, or that of a lock or barrier below it.
-    pub(super) fn path_of(&self, of: Option<&HoldingName>) -> Cow<'static, str> {
-        match of {
-            Some(name) => format!("{}/{name}", self.path).into(),
-            None => self.path.into(),
-        }
-    }
-
+    /// Asks, also of what has this name below the path; with `again`, prints the answer whenever it has changed.
     pub(super) async fn ask(
         &self,
         sidecar: &Sidecar,
-        path: &str,
+        of: Option<&HoldingName>,
+        again: bool,
         form: &OutputFormat,
     ) -> Result<(), ClientError> {
-        let CallOutput { text, trouble } = self.asked(sidecar, path, form).await?;
-        print(&text)?;
-        trouble.map_or(Ok(()), Err)
-    }
-
-    /// Asks again and again, and prints the answer whenever it has changed.
-    pub(super) async fn ask_again(
-        &self,
-        sidecar: &Sidecar,
-        path: &str,
-        form: &OutputFormat,
-    ) -> Result<(), ClientError> {
+        let path = match of {
+            Some(name) => format!("{}/{name}", self.path),
+            None => self.path.to_owned(),
+        };
+        if !again {
+            let request = if self.is_command { sidecar.post(path) } else { sidecar.get(path) };
+            let CallOutput { text, trouble } = (self.show)(sidecar, &request.answer().await?, form);
+            print(&text)?;
+            return trouble.map_or(Ok(()), Err);
+        }
         let mut screen = Screen::of(form);
         loop {
-            match self.asked(sidecar, path, form).await {
+            let answered = sidecar.get(&path).answer().await;
+            match answered.map(|answer| (self.show)(sidecar, &answer, form)) {
                 Ok(CallOutput { text, trouble: None }) => screen.show(text)?,
                 Ok(CallOutput { trouble: Some(trouble), .. }) | Err(trouble) => {
                     screen.fail(trouble)?
                 }
             }
-            sleep(PAUSE).await;
+            sleep(screen::PAUSE).await;
         }
-    }
-
-    async fn asked(
-        &self,
-        sidecar: &Sidecar,
-        path: &str,
-        form: &OutputFormat,
-    ) -> Result<CallOutput, ClientError> {
-        let (method, patience) = if self.is_command {
-            (Method::POST, COMMAND_TIMEOUT)
-        } else {
-            (Method::GET, ANSWER_TIMEOUT)
-        };
-        let answer = sidecar.ask(method, path, patience).await?;
-        Ok((self.show)(&answer, form))
     }
 }
 
@@ -157,12 +86,32 @@ pub(super) async fn transfer(
     form: &OutputFormat,
 ) -> Result<(), ClientError> {
     let wanted = Transfer { to, within_ms: within.as_millis().try_into().ok() };
+    let request = sidecar.post(api::TRANSFER.path).header(CONTENT_TYPE, "application/json");
     // Afterwards it waits for as long again to hear of the next leader.
-    let patience = 2 * within + COMMAND_TIMEOUT;
-    let answer = sidecar.post(api::TRANSFER.path, api::json(&wanted), patience).await?;
-    let CallOutput { text, trouble } = show::<Transferred>(&answer, form);
+    let request = request.body(api::json(&wanted)).within(2 * within + COMMAND_TIMEOUT);
+    let CallOutput { text, trouble } = show::<Transferred>(sidecar, &request.answer().await?, form);
     print(&text)?;
     trouble.map_or(Ok(()), Err)
+}
+
+/// Breaks a place in a lock's queue.
+pub(super) async fn break_lock(
+    sidecar: &Sidecar,
+    name: &HoldingName,
+    token: u64,
+    is_at_once: bool,
+) -> Result<(), ClientError> {
+    let path = format!("{}/{name}/break/{token}", api::LOCKS.path);
+    let request = if is_at_once {
+        sidecar.post(path + "?now=1")
+    } else {
+        remark(
+            "waiting for twice the session timeout, until the lease of its holder is surely over; the sidecar goes on with it if this is interrupted",
+        );
+        sidecar.post(path).within(LEASE_END_TIMEOUT)
+    };
+    request.answer().await?.done()?;
+    print(format!("the place with token {token} in the queue of lock {name} is gone\n"))
 }
 
 /// The text to print, and the error with which the program ends.
@@ -172,18 +121,22 @@ struct CallOutput {
 }
 
 /// Returns the answer as it is to be printed. Scripts get the JSON of a refusal as well.
-fn show<T: HumanView>(answer: &SidecarAnswer, form: &OutputFormat) -> CallOutput {
-    let body = match answer.body::<T>() {
-        Ok(body) => body,
-        Err(trouble) => {
-            let is_shown =
-                *form == OutputFormat::Scripts && !matches!(trouble, ClientError::Unanswered(_));
-            let json = is_shown.then(|| harmless_json(answer.text().trim()) + "\n");
-            return CallOutput { text: json.unwrap_or_default(), trouble: Some(trouble) };
+fn show<T: HumanView>(
+    sidecar: &Sidecar,
+    answer: &SidecarAnswer,
+    form: &OutputFormat,
+) -> CallOutput {
+    match answer.body::<T>() {
+        Ok(body) => {
+            let view = |width| sidecar.with_url(&body.view(width)).into_owned();
+            CallOutput { text: form.render(view, &answer.text()), trouble: None }
         }
-    };
-    match formed(form, |width| body.view(width), answer.text()) {
-        Ok(text) => CallOutput { text, trouble: None },
-        Err(trouble) => CallOutput { text: String::new(), trouble: Some(trouble) },
+        Err(trouble @ ClientError::Unanswered(_)) => {
+            CallOutput { text: String::new(), trouble: Some(trouble) }
+        }
+        Err(trouble) => {
+            let text = form.render(|_| String::new(), &answer.text());
+            CallOutput { text, trouble: Some(trouble) }
+        }
     }
 }

@@ -87,16 +87,16 @@ impl<'a> ForeignElection<'a> {
         let rows = elections.iter().flat_map(|election| {
             election.contenders.iter().map(move |contender| election.row(contender))
         });
-        table(["FOREIGN ID", "IS", "BY", "ZNODE", "AGE"], rows.collect())
+        table(&["FOREIGN ID", "IS", "BY", "ZNODE", "AGE"], rows)
     }
 
-    fn row(&self, contender: &ForeignContender<'_>) -> [Cell; 5] {
+    fn row(&self, contender: &ForeignContender<'_>) -> Vec<Cell> {
         let leads = self.leader == Some(contender.znode);
         let (is, style) = if leads { ("leader", BAD) } else { ("contender", PLAIN) };
         let id = contender.id.map_or_else(|| Cell::new("(no id)").style(ODD), Cell::new);
         let client = Cell::new(&self.client);
         let age = Cell::new(&age(contender.age_ms));
-        [id, Cell::new(is).style(style), client, Cell::new(contender.znode), age]
+        vec![id, Cell::new(is).style(style), client, Cell::new(contender.znode), age]
     }
 }
 

@@ -7,7 +7,7 @@ use super::foreign::ForeignElection;
 use super::screen::{PAUSE, Screen};
 use super::table::{Cell, pairs, table};
 use super::views::{BAD, GOOD, ODD, PLAIN, condition, labels, marks};
-use super::{ClientError, OutputFormat, Width, formed, print};
+use super::{ClientError, OutputFormat, Width, print};
 use crate::api::{self, Standby};
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -126,7 +126,7 @@ impl<'a> Inspection<'a> {
         self.inspector.close().await;
         let (text, healthy) = inspected?;
         print(&text)?;
-        if healthy { Ok(()) } else { Err(ClientError::NoAsPrinted) }
+        if healthy { Ok(()) } else { Err(ClientError::Exit(1, None)) }
     }
 
     /// Inspects again and again, and prints the result whenever it has changed.
@@ -155,7 +155,7 @@ impl<'a> Inspection<'a> {
         let root = &settings.root;
         let family = settings.znodes.family();
         let inspection = InspectedElection::of(root, family, election.as_ref(), clock.date());
-        let text = formed(form, |width| inspection.shown(width), &api::json(&inspection))?;
+        let text = form.render(|width| inspection.shown(width), &api::json(&inspection));
         Ok((text, inspection.healthy))
     }
 }
@@ -231,38 +231,9 @@ impl<'a> InspectedElection<'a> {
                 "ID", "IS", "NAMES", "WRONG", "PRIORITY", "ZNODE", "TOKEN", "AGE", "ADDRESS",
                 "VERSION", "SESSION", "LABELS",
             ];
-            let rows: Vec<_> = self.queue.iter().map(QueuedMember::row).collect();
+            let columns = if width == Width::Wide { heading.len() } else { 10 };
             text.push('\n');
-            text += &match width {
-                Width::Wide => table(heading, rows),
-                Width::Narrow => {
-                    let [id, is, names, state, priority, znode, token, age, at, version, ..] =
-                        heading;
-                    let heading = [id, is, names, state, priority, znode, token, age, at, version];
-                    table(
-                        heading,
-                        rows.into_iter()
-                            .map(
-                                |[
-                                    id,
-                                    is,
-                                    names,
-                                    state,
-                                    priority,
-                                    znode,
-                                    token,
-                                    age,
-                                    at,
-                                    version,
-                                    ..,
-                                ]: [Cell; 12]| {
-                                    [id, is, names, state, priority, znode, token, age, at, version]
-                                },
-                            )
-                            .collect(),
-                    )
-                }
-            };
+            text += &table(&heading[..columns], self.queue.iter().map(QueuedMember::row));
         }
         if !self.foreign.is_empty() {
             text.push('\n');
@@ -276,11 +247,11 @@ impl<'a> InspectedElection<'a> {
             self.unknown_znodes.iter().map(|name| (*name, "an unknown client", ODD));
         let others: Vec<_> = non_ephemeral
             .chain(unknown_clients)
-            .map(|(name, is, style)| [Cell::new(name), Cell::new(is).style(style)])
+            .map(|(name, is, style)| vec![Cell::new(name), Cell::new(is).style(style)])
             .collect();
         if !others.is_empty() {
             text.push('\n');
-            text += &table(["NO MEMBER", "IS"], others);
+            text += &table(&["NO MEMBER", "IS"], others);
         }
         text
     }
@@ -395,7 +366,7 @@ impl<'a> QueuedMember<'a> {
         self.names.as_ref().is_some_and(|named| named.is == QueueLocation::Head)
     }
 
-    fn row(&self) -> [Cell; 12] {
+    fn row(&self) -> Vec<Cell> {
         let named = match &self.names {
             Some(NamedLeader { id, is: QueueLocation::Head, .. }) => Cell::new(id),
             Some(NamedLeader { id, is: QueueLocation::Behind, .. }) => {
@@ -413,7 +384,7 @@ impl<'a> QueuedMember<'a> {
         };
         let labels: BTreeMap<String, String> =
             self.labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        [
+        vec![
             id,
             Cell::new(&marks(leads, self.standby.as_ref(), false)),
             named,

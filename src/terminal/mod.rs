@@ -1,16 +1,17 @@
 //! The client for terminals and scripts: asks a sidecar, and prints what it answers.
 //!
-//! - `sidecar`: where it is, and how to ask it.
+//! - `sidecar`, `answer`: where it is, how to ask it, and what it answers; `poll` waits for changes of that.
 //! - `calls`: what one request asks or commands; `watch`, `wait` and `probe`: what takes more than that.
 //! - `views`: how answers, the bodies of `api`, look to people. `screen` prints again what has changed.
 //! - `guarded`: runs a command while a lock is held, or inside a barrier. `shared_config`: reads, writes and follows a value.
 //! - `inspect`: the one subcommand that asks ZooKeeper and no sidecar.
 
-mod break_lock;
+mod answer;
 mod calls;
 mod foreign;
 mod guarded;
 mod inspect;
+mod poll;
 mod probe;
 mod screen;
 mod shared_config;
@@ -26,42 +27,41 @@ use crate::clock::Clock;
 use crate::config::Settings;
 pub use crate::holdings::HoldingName;
 pub use crate::shared_config::{Condition, ConfigName};
-pub use break_lock::BreakLock;
+pub use answer::SidecarAnswer;
 pub use calls::{
-    BARRIER, BARRIER_NAMES, COMMANDS, CONFIG_NAMES, Call, LOCK_NAMES, LOCK_QUEUE, QUESTIONS,
+    BARRIER, BARRIER_NAMES, CONFIG_NAMES, Call, DRAIN, HISTORY, LEADER, LOCK_NAMES, LOCK_QUEUE,
+    MEMBERS, PAUSE, RESIGN, RESUME, SHUTDOWN, STATUS,
 };
 pub use guarded::{GuardedCommand, HoldingProcess, Patience};
 pub use probe::Probe;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub use shared_config::{ConfigAction, ConfigCommand};
-pub use sidecar::{Sidecar, SidecarAnswer, Token};
+pub use sidecar::{Sidecar, SidecarRequest, Token};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::time::Duration;
-pub use wait::{WaitFor, Waiting};
 
 /// A subcommand of the client, with its arguments.
 pub enum ClientCommand {
     Ask { sidecar: Sidecar, question: Query, form: OutputFormat },
     Inspect { settings: Settings, patience: Duration, again: bool, form: OutputFormat },
     Guarded(GuardedCommand),
-    Config(ConfigCommand),
-    BreakLock(BreakLock),
 }
 
 impl ClientCommand {
     /// Tells whether this process holds secrets, so that no other may look into its memory.
     pub fn has_secrets(&self) -> bool {
+        self.sidecar().is_some_and(Sidecar::is_shown_a_token)
+            || self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets())
+    }
+
+    fn sidecar(&self) -> Option<&Sidecar> {
         match self {
             Self::Ask { sidecar, .. }
-            | Self::Config(ConfigCommand { sidecar, .. })
-            | Self::BreakLock(BreakLock { sidecar, .. })
             | Self::Guarded(GuardedCommand { holder: HoldingProcess::Sidecar(sidecar), .. }) => {
-                sidecar.is_shown_a_token()
+                Some(sidecar)
             }
-            Self::Inspect { .. } | Self::Guarded(_) => {
-                self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets())
-            }
+            Self::Inspect { .. } | Self::Guarded(_) => None,
         }
     }
 
@@ -78,14 +78,16 @@ impl ClientCommand {
 
     /// The program that this one is to become, or to run.
     pub fn program(&self) -> Option<&OsStr> {
-        match self {
+        let command = match self {
             Self::Ask { question: Query::Wait { command, .. }, .. }
-            | Self::Config(ConfigCommand { action: ConfigAction::Watch { command, .. }, .. })
-            | Self::Guarded(GuardedCommand { command, .. }) => {
-                command.first().map(OsString::as_os_str)
-            }
-            _ => None,
-        }
+            | Self::Guarded(GuardedCommand { command, .. }) => command,
+            Self::Ask { question: Query::Config(config), .. } => match &config.action {
+                ConfigAction::Watch { command } => command,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        command.first().map(OsString::as_os_str)
     }
 }
 
@@ -93,7 +95,7 @@ impl ClientCommand {
 pub const LONGEST_TRANSFER: Duration = Transfer::LONGEST;
 
 pub enum Query {
-    /// One of [`QUESTIONS`] or [`COMMANDS`]; `again` prints the answer whenever it is another.
+    /// `again` prints the answer whenever it is another.
     Call {
         call: &'static Call,
         /// Of what is below its path.
@@ -103,7 +105,9 @@ pub enum Query {
     Watch,
     /// With a command, the program becomes it at the end.
     Wait {
-        waiting: Waiting,
+        /// For the member that is asked to lead, and not any.
+        itself: bool,
+        at_most: Option<Duration>,
         command: Vec<OsString>,
     },
     Probe {
@@ -115,14 +119,23 @@ pub enum Query {
         to: Option<String>,
         within: Duration,
     },
+    BreakLock {
+        name: HoldingName,
+        /// The token of the place.
+        token: u64,
+        /// Whether not to wait until the lease of its holder is over.
+        is_at_once: bool,
+    },
+    Config(ConfigCommand),
 }
 
-/// For whom to print.
+/// How to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
-    People(Width),
-    /// JSON, as it came.
-    Scripts,
+    /// For people.
+    Table(Width),
+    /// For scripts, as it came.
+    Json,
 }
 
 /// How much of a table to print.
@@ -139,12 +152,8 @@ pub enum Width {
 pub enum ClientError {
     /// The answer is no.
     No(String),
-    /// The answer is no, and has been printed.
-    NoAsPrinted,
-    /// The command cannot be run: the exit code and why.
-    Unrunnable(u8, String),
-    /// The command has ended with this exit code.
-    Ended(u8),
+    /// The exit code of what was run, or could not be; and why, unless it has been printed.
+    Exit(u8, Option<String>),
     /// No answer came, or none that makes sense.
     Unanswered(String),
     /// The sidecar answers, and cannot tell or do it without ZooKeeper.
@@ -154,17 +163,33 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The exit code, and what to say.
-    pub fn told(self) -> (u8, Option<String>) {
+    /// A program could not be run, with the exit code that a shell has for it.
+    fn unrunnable(program: &OsStr, error: &io::Error) -> Self {
+        let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+        Self::Exit(code, Some(format!("cannot run {}: {error}", program.display())))
+    }
+
+    /// A reader that closes the pipe has read enough.
+    fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Unprintable(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    pub fn exit_code(&self) -> u8 {
         match self {
-            Self::No(why) => (1, Some(why)),
-            Self::NoAsPrinted => (1, None),
-            Self::Unrunnable(code, why) => (code, Some(why)),
-            Self::Ended(code) => (code, None),
-            Self::Unanswered(why) | Self::Unread(why) => (3, Some(why)),
-            // A reader that closes the pipe has read enough.
-            Self::Unprintable(error) if error.kind() == io::ErrorKind::BrokenPipe => (0, None),
-            Self::Unprintable(error) => (3, Some(format!("cannot print: {error}"))),
+            Self::No(_) => 1,
+            Self::Exit(code, _) => *code,
+            Self::Unprintable(_) if self.is_closed_pipe() => 0,
+            Self::Unanswered(_) | Self::Unread(_) | Self::Unprintable(_) => 3,
+        }
+    }
+
+    /// Says why; `None` if that has been printed.
+    pub fn message(&self) -> Option<String> {
+        match self {
+            Self::No(why) | Self::Unanswered(why) | Self::Unread(why) => Some(why.clone()),
+            Self::Exit(_, why) => why.clone(),
+            Self::Unprintable(_) if self.is_closed_pipe() => None,
+            Self::Unprintable(error) => Some(format!("cannot print: {error}")),
         }
     }
 }
@@ -172,31 +197,43 @@ impl ClientError {
 /// Runs the subcommand to its end.
 ///
 /// # Errors
-/// Everything but a yes.
-pub async fn run(errand: ClientCommand, clock: Clock) -> Result<(), ClientError> {
-    let (sidecar, question, form) = match errand {
-        ClientCommand::Ask { sidecar, question, form } => (sidecar, question, form),
+/// Everything but a yes: the exit code, and why.
+pub async fn run(command: ClientCommand, clock: Clock) -> Result<(), (u8, Option<String>)> {
+    let done = match &command {
+        ClientCommand::Ask { sidecar, question, form } => ask(sidecar, question, form, clock).await,
         ClientCommand::Inspect { settings, patience, again, form } => {
-            let inspection = inspect::Inspection::of(&settings, patience, clock, form);
-            return if again { inspection.again().await } else { inspection.once().await };
+            let inspection = inspect::Inspection::of(settings, *patience, clock, form.clone());
+            if *again { inspection.again().await } else { inspection.once().await }
         }
-        ClientCommand::Guarded(guarded) => return guarded.run(clock).await,
-        ClientCommand::Config(config) => return config.run().await,
-        ClientCommand::BreakLock(place) => return place.run().await,
+        ClientCommand::Guarded(guarded) => guarded.run(clock).await,
     };
+    done.map_err(|error| {
+        let hint = |why: String| match command.sidecar() {
+            Some(sidecar) => sidecar.with_url(&why).into_owned(),
+            None => why,
+        };
+        (error.exit_code(), error.message().map(hint))
+    })
+}
+
+async fn ask(
+    sidecar: &Sidecar,
+    question: &Query,
+    form: &OutputFormat,
+    clock: Clock,
+) -> Result<(), ClientError> {
     match question {
-        Query::Call { call, of, again } => {
-            let path = call.path_of(of.as_ref());
-            if again {
-                call.ask_again(&sidecar, &path, &form).await
-            } else {
-                call.ask(&sidecar, &path, &form).await
-            }
+        Query::Call { call, of, again } => call.ask(sidecar, of.as_ref(), *again, form).await,
+        Query::Watch => watch::watch(sidecar, clock, form).await,
+        Query::Wait { itself, at_most, command } => {
+            wait::wait(sidecar, *itself, *at_most, command, form).await
         }
-        Query::Watch => watch::watch(&sidecar, clock, &form).await,
-        Query::Wait { waiting, command } => wait::wait(&sidecar, &waiting, &command, &form).await,
-        Query::Probe { probe, verbose } => probe::probe(&sidecar, probe, verbose).await,
-        Query::Transfer { to, within } => calls::transfer(&sidecar, to, within, &form).await,
+        Query::Probe { probe, verbose } => probe::probe(sidecar, *probe, *verbose).await,
+        Query::Transfer { to, within } => calls::transfer(sidecar, to.clone(), *within, form).await,
+        Query::BreakLock { name, token, is_at_once } => {
+            calls::break_lock(sidecar, name, *token, *is_at_once).await
+        }
+        Query::Config(config) => config.run(sidecar, form).await,
     }
 }
 
@@ -225,15 +262,13 @@ fn check_reader() -> Result<(), ClientError> {
     }
 }
 
-/// Returns an answer as it is to be printed.
-fn formed(
-    form: &OutputFormat,
-    view: impl FnOnce(Width) -> String,
-    json: &str,
-) -> Result<String, ClientError> {
-    match form {
-        OutputFormat::People(width) => Ok(view(*width)),
-        OutputFormat::Scripts => Ok(text::harmless_json(json.trim()) + "\n"),
+impl OutputFormat {
+    /// Returns an answer as it is to be printed.
+    fn render(&self, view: impl FnOnce(Width) -> String, json: &str) -> String {
+        match self {
+            Self::Table(width) => view(*width),
+            Self::Json => text::harmless_json(json.trim()) + "\n",
+        }
     }
 }
 

@@ -1,10 +1,9 @@
 //! Yes or no as the exit code, for probes in an image without a shell.
 
-use super::sidecar::{ANSWER_TIMEOUT, Sidecar};
 use super::text::visible;
-use super::{ClientError, print};
+use super::{ClientError, Sidecar, print};
 use crate::api::{IS_LEADER, LIVEZ, Leadership, READYZ};
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
@@ -23,7 +22,7 @@ pub(super) async fn probe(
         Probe::Ready => format!("{}?verbose", READYZ.path),
         Probe::Live => format!("{}?verbose", LIVEZ.path),
     };
-    let answer = sidecar.ask(Method::GET, &path, ANSWER_TIMEOUT).await?;
+    let answer = sidecar.get(path).answer().await?;
     let passed = match answer.status() {
         StatusCode::OK => true,
         StatusCode::SERVICE_UNAVAILABLE => false,
@@ -37,7 +36,7 @@ pub(super) async fn probe(
             }
             is.reason
         }
-        Probe::Ready | Probe::Live => match checks(answer.text(), passed) {
+        Probe::Ready | Probe::Live => match checks(&answer.text(), passed) {
             Some(checks) => checks,
             None => return Err(answer.nonsense("not a list of checks")),
         },

@@ -27,9 +27,9 @@ enum Separator {
 impl Screen {
     pub(super) fn of(form: &OutputFormat) -> Self {
         let before = match form {
-            OutputFormat::People(_) if io::stdout().is_terminal() => Separator::Clear,
-            OutputFormat::People(_) => Separator::EmptyLine,
-            OutputFormat::Scripts => Separator::Nothing,
+            OutputFormat::Table(_) if io::stdout().is_terminal() => Separator::Clear,
+            OutputFormat::Table(_) => Separator::EmptyLine,
+            OutputFormat::Json => Separator::Nothing,
         };
         Self { before, shown: None, remarked: None }
     }
@@ -53,7 +53,7 @@ impl Screen {
             }
             _ => {}
         }
-        let why = trouble.told().1.unwrap_or_default();
+        let why = trouble.message().unwrap_or_default();
         if self.remarked.as_ref() != Some(&why) {
             remark(&format!("{why}; trying again"));
             self.remarked = Some(why);

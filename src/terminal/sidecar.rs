@@ -1,15 +1,16 @@
 //! One sidecar, and how to ask it: HTTP over a port or a socket, with a limit to every wait.
 
 use super::ClientError;
+use super::answer::{EventStream, SidecarAnswer};
 use super::text::visible;
-use crate::api::{PROBLEM_TYPES, Problem};
 use crate::config::{self, Listen};
 use crate::http_client::HttpConnection;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
 use hyper::http::uri::Scheme;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use hyper::{Method, Request, Response, Uri};
+use std::borrow::Cow;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -22,16 +23,8 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A command is answered when it has been carried out, for which a sidecar itself has fifteen seconds,
 /// its hooks included.
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
-/// A client that waits for a change asks again after this long, so that it does not wait long for a sidecar that is frozen.
-const ROUND: Duration = Duration::from_secs(20);
-/// A stream is taken for dead after this long: a sidecar sends at least a comment every 15 s.
-pub(super) const SILENCE: Duration = Duration::from_secs(45);
-/// The body of a queue of very many members is shorter.
-const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
-/// No request or answer of ZooKeeper is longer, unless its operators want it.
-pub(super) const LONGEST_VALUE: usize = LONGEST_ANSWER;
 
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The default port of sidecars.
 const PORT: u16 = 4040;
@@ -40,6 +33,8 @@ const PORT: u16 = 4040;
 pub struct Sidecar {
     place: SidecarAddress,
     token: Option<Token>,
+    /// The value of `--url`, for the commands that hints name.
+    url: Option<String>,
 }
 
 enum SidecarAddress {
@@ -50,27 +45,14 @@ enum SidecarAddress {
 /// The token that a command has to show. It is never printed.
 pub struct Token(HeaderValue);
 
-/// Headers of a request, and its body.
-type Content = (Vec<(HeaderName, String)>, Bytes);
-
-/// Returns what to ask for what comes after this index, and how long the answer may take.
-pub(super) fn blocking(path: &str, seen: Option<u64>) -> (String, Duration) {
-    match seen {
-        Some(index) => {
-            let path = format!("{path}?index={index}&wait={}s", ROUND.as_secs());
-            (path, ROUND + ANSWER_TIMEOUT)
-        }
-        None => (path.to_owned(), ANSWER_TIMEOUT),
-    }
-}
-
-/// The answer of a sidecar.
-pub struct SidecarAnswer {
-    asked: String,
-    status: StatusCode,
-    is_problem: bool,
-    index: Option<u64>,
-    text: String,
+/// A request to a sidecar, and how long the answer may take.
+pub struct SidecarRequest<'a> {
+    sidecar: &'a Sidecar,
+    method: Method,
+    path: String,
+    headers: Vec<(HeaderName, String)>,
+    body: Bytes,
+    timeout: Duration,
 }
 
 impl Sidecar {
@@ -86,10 +68,9 @@ impl Sidecar {
             ))
         };
         if let Some(path) = url.strip_prefix("unix:") {
-            return if path.starts_with('/') {
-                Ok(Self::new(SidecarAddress::Unix(path.into())))
-            } else {
-                wrong()
+            return match path.starts_with('/') {
+                true => Ok(Self::new(SidecarAddress::Unix(path.into()))),
+                false => wrong(),
             };
         }
         let with_scheme = match url.split_once("://") {
@@ -129,126 +110,39 @@ impl Sidecar {
     }
 
     #[must_use]
-    pub fn shown(self, token: Option<Token>) -> Self {
-        Self { token, ..self }
+    pub fn shown(self, token: Token) -> Self {
+        Self { token: Some(token), ..self }
+    }
+
+    /// Has the commands that are named to people repeat this `--url`.
+    #[must_use]
+    pub fn hinted(self, url: String) -> Self {
+        Self { url: Some(url), ..self }
     }
 
     fn new(place: SidecarAddress) -> Self {
-        Self { place, token: None }
+        Self { place, token: None, url: None }
     }
 
-    /// Asks, and reads the whole answer.
-    ///
-    /// # Errors
-    /// There is none, or it makes no sense.
-    pub async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        patience: Duration,
-    ) -> Result<SidecarAnswer, ClientError> {
-        self.answer(method, path, Content::default(), patience).await
+    /// Begins a question.
+    pub fn get(&self, path: impl Into<String>) -> SidecarRequest<'_> {
+        self.request(Method::GET, path).within(ANSWER_TIMEOUT)
     }
 
-    /// Writes a value, if the header says nothing against it, and reads the whole answer.
-    ///
-    /// # Errors
-    /// There is none, or it makes no sense.
-    pub(super) async fn write(
-        &self,
-        method: Method,
-        path: &str,
-        condition: Option<(HeaderName, String)>,
-        value: Bytes,
-        patience: Duration,
-    ) -> Result<SidecarAnswer, ClientError> {
-        let content = (condition.into_iter().collect(), value);
-        self.answer(method, path, content, patience).await
+    /// Begins a command.
+    pub fn post(&self, path: impl Into<String>) -> SidecarRequest<'_> {
+        self.request(Method::POST, path)
     }
 
-    /// Sends a command with this JSON, and reads the whole answer.
-    ///
-    /// # Errors
-    /// There is none, or it makes no sense.
-    pub(super) async fn post(
-        &self,
-        path: &str,
-        json: String,
-        patience: Duration,
-    ) -> Result<SidecarAnswer, ClientError> {
-        let json = (vec![(CONTENT_TYPE, "application/json".to_owned())], json.into());
-        self.answer(Method::POST, path, json, patience).await
-    }
-
-    async fn answer(
-        &self,
-        method: Method,
-        path: &str,
-        with: Content,
-        patience: Duration,
-    ) -> Result<SidecarAnswer, ClientError> {
-        let asked = format!("{}{path}", self.name());
-        let in_doubt = in_doubt(&method);
-        let read = async {
-            let connection = self.connected().await?;
-            let response = self.send_over(connection, method, path, with).await?;
-            SidecarAnswer::read(&asked, response).await
-        };
-        timeout(patience, read).await.unwrap_or_else(|_| {
-            let late = format!("no answer within {patience:?}{in_doubt}");
-            Err(ClientError::unanswered(&asked, &late))
-        })
-    }
-
-    /// Asks, and leaves the answer's body to be read as it comes.
-    pub(super) async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        last_event: Option<&str>,
-    ) -> Result<Response<Incoming>, ClientError> {
-        let connection = self.connected().await?;
-        let last_event = last_event.map(|id| (LAST_EVENT_ID, id.to_owned()));
-        let content = (last_event.into_iter().collect(), Bytes::new());
-        self.send_over(connection, method, path, content).await
-    }
-
-    /// Sends a command that lasts for as long as its connection. Returns also a second hold on that.
-    pub(super) async fn begin(
-        &self,
-        path: &str,
-    ) -> Result<(Response<Incoming>, OwnedFd), ClientError> {
-        let connection = self.connected().await?;
-        let hold = connection.second_hold();
-        let hold =
-            hold.map_err(|error| ClientError::unanswered(&self.name(), &error.to_string()))?;
-        Ok((self.send_over(connection, Method::POST, path, Content::default()).await?, hold))
-    }
-
-    /// Sends a request with these headers besides, and this body.
-    async fn send_over(
-        &self,
-        connection: HttpConnection,
-        method: Method,
-        path: &str,
-        (headers, body): Content,
-    ) -> Result<Response<Incoming>, ClientError> {
-        let mut request = Request::builder().method(&method).uri(path).header(HOST, self.host());
-        if method != Method::GET {
-            request = request.header("x-bellwether", "terminal");
-            if let Some(Token(token)) = &self.token {
-                request = request.header(AUTHORIZATION, token);
-            }
+    pub(super) fn request(&self, method: Method, path: impl Into<String>) -> SidecarRequest<'_> {
+        SidecarRequest {
+            sidecar: self,
+            method,
+            path: path.into(),
+            headers: vec![],
+            body: Bytes::new(),
+            timeout: COMMAND_TIMEOUT,
         }
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        let request = request.body(Full::new(body));
-        let request = request.expect("every part was checked before");
-        let answered = connection.send(request).await;
-        answered.map_err(|error| {
-            ClientError::unanswered(&self.name(), &format!("{error}{}", in_doubt(&method)))
-        })
     }
 
     async fn connected(&self) -> Result<HttpConnection, ClientError> {
@@ -281,48 +175,106 @@ impl Sidecar {
             SidecarAddress::Unix(_) => "localhost".into(),
         }
     }
+
+    /// Adds the `--url` that was given to each command that a text for people names in backquotes.
+    pub(super) fn with_url<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let Some(url) = &self.url else { return text.into() };
+        let url = if url.contains(' ') { format!("'{url}'") } else { url.clone() };
+        let parts = text.split('`').enumerate().map(|(n, part)| {
+            let is_command = n % 2 == 1 && part.starts_with("bellwether ");
+            if is_command { format!("{part} --url {}", visible(&url)) } else { part.to_owned() }
+        });
+        parts.collect::<Vec<_>>().join("`").into()
+    }
 }
 
-/// The problems of a sidecar that ZooKeeper does not answer, besides those where something cannot be read.
-const UNREACHED: [&str; 2] = ["not-written", "unconfirmed"];
+impl SidecarRequest<'_> {
+    #[must_use]
+    pub fn within(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
 
-/// Returns what a problem says, with the command or flag in place of the header or path of HTTP.
-fn in_words_of_commands(kind: &str, detail: String) -> String {
-    match kind {
-        "unauthorized" if detail.starts_with("the command token is not") => {
-            "the command token is not the sidecar's: see the file that --token-file or BELLWETHER_TOKEN_FILE names, and \
-                           its http.token_file"
-                .into()
+    pub(super) fn header(mut self, name: HeaderName, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub(super) fn body(self, body: impl Into<Bytes>) -> Self {
+        Self { body: body.into(), ..self }
+    }
+
+    /// Asks, and reads the whole answer.
+    ///
+    /// # Errors
+    /// There is none, or it makes no sense.
+    pub async fn answer(self) -> Result<SidecarAnswer, ClientError> {
+        let limit = self.timeout;
+        let asked = self.asked();
+        let late = format!("no answer within {limit:?}{}", self.in_doubt());
+        let read = async {
+            let (response, _) = self.send().await?;
+            SidecarAnswer::read(&asked, response).await
+        };
+        let answered = timeout(limit, read).await;
+        answered.unwrap_or_else(|_| Err(ClientError::unanswered(&asked, &late)))
+    }
+
+    /// Asks for a stream of events, which lasts for as long as its connection.
+    ///
+    /// # Errors
+    /// There is no answer, or it is a refusal.
+    pub(super) async fn events(self) -> Result<EventStream, ClientError> {
+        let limit = self.timeout;
+        let asked = self.asked();
+        let opening = async {
+            let (response, hold) = self.send().await?;
+            EventStream::new(&asked, response, hold).await
+        };
+        let opened = timeout(limit, opening).await;
+        opened.unwrap_or_else(|_| Err(ClientError::unanswered(&asked, "no answer in time")))
+    }
+
+    fn asked(&self) -> String {
+        format!("{}{}", self.sidecar.name(), self.path)
+    }
+
+    /// Added to an error if it is not known whether the sidecar got the command.
+    fn in_doubt(&self) -> &'static str {
+        match self.method {
+            Method::GET => "",
+            _ => "; what it was told may still be done: see `bellwether status`",
         }
-        "unauthorized" => {
-            "the sidecar wants its command token: name a file that holds it by --token-file or \
-                           BELLWETHER_TOKEN_FILE"
-                .into()
+    }
+
+    /// Returns when the answer begins, with a second hold on the connection.
+    async fn send(self) -> Result<(Response<Incoming>, OwnedFd), ClientError> {
+        let Self { sidecar, method, path, headers, .. } = &self;
+        let connection = sidecar.connected().await?;
+        let name = sidecar.name();
+        let hold = connection.second_hold();
+        let hold = hold.map_err(|error| ClientError::unanswered(&name, &error.to_string()))?;
+        let mut request = Request::builder().method(method).uri(path).header(HOST, sidecar.host());
+        if method != Method::GET {
+            request = request.header("x-bellwether", "terminal");
+            if let Some(Token(token)) = &sidecar.token {
+                request = request.header(AUTHORIZATION, token);
+            }
         }
-        "no-such-value" => {
-            detail.split(": ").next().unwrap_or_default().to_owned()
-                + ": `bellwether config put` creates it, and `config get --wait` waits for it"
+        for (name, value) in headers {
+            request = request.header(name, value);
         }
-        "other-version" => {
-            detail.split(": ").next().unwrap_or_default().to_owned()
-                + ": `bellwether config get -o json` has the value with its version, for --if-version"
-        }
-        _ => detail.replace("/status", "`bellwether status`"),
+        let request = request.body(Full::new(self.body.clone()));
+        let request = request.expect("every part was checked before");
+        let response = connection.send(request).await.map_err(|error| {
+            ClientError::unanswered(&name, &format!("{error}{}", self.in_doubt()))
+        })?;
+        Ok((response, hold))
     }
 }
 
 /// Added to an error if no sidecar is found.
 const WHAT_TO_TRY: &str = ": does a sidecar run there? --url or BELLWETHER_URL says which one to ask, and a sidecar's log \
                            where it listens (http.listen)";
-
-/// Added to an error if it is not known whether the sidecar got the command.
-fn in_doubt(method: &Method) -> &'static str {
-    if method == Method::GET {
-        ""
-    } else {
-        "; what it was told may still be done: see `bellwether status`"
-    }
-}
 
 impl Token {
     /// `None` if it is not one line of visible ASCII characters.
@@ -331,112 +283,6 @@ impl Token {
         let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok()?;
         value.set_sensitive(true);
         Some(Self(value))
-    }
-}
-
-impl ClientError {
-    pub(super) fn unanswered(whom: &str, why: &str) -> Self {
-        Self::Unanswered(format!("{} gives no answer: {}", visible(whom), visible(why)))
-    }
-
-    pub(super) fn nonsense(whom: &str, why: &str) -> Self {
-        Self::Unanswered(format!(
-            "{} does not answer as a sidecar does: {}",
-            visible(whom),
-            visible(why)
-        ))
-    }
-}
-
-pub(super) fn index_in(headers: &HeaderMap) -> Option<u64> {
-    headers.get("x-bellwether-index")?.to_str().ok()?.parse().ok()
-}
-
-impl SidecarAnswer {
-    /// Reads the whole answer to what was asked there.
-    pub(super) async fn read(
-        asked: &str,
-        response: Response<Incoming>,
-    ) -> Result<Self, ClientError> {
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, LONGEST_ANSWER).collect().await;
-        let body = body.map_err(|error| ClientError::unanswered(asked, &error.to_string()))?;
-        let text = String::from_utf8(body.to_bytes().into());
-        let text = text.map_err(|_| ClientError::unanswered(asked, "the answer is not text"))?;
-        let content_type = head.headers.get(CONTENT_TYPE);
-        Ok(Self {
-            asked: asked.to_owned(),
-            status: head.status,
-            is_problem: content_type.is_some_and(|kind| kind == "application/problem+json"),
-            index: index_in(&head.headers),
-            text,
-        })
-    }
-
-    pub(super) fn text(&self) -> &str {
-        &self.text
-    }
-
-    pub(super) fn status(&self) -> StatusCode {
-        self.status
-    }
-
-    /// The index of the answer, also without a leader.
-    pub fn index(&self) -> Option<u64> {
-        self.index
-    }
-
-    /// Parses the body of a success.
-    ///
-    /// # Errors
-    /// A problem document is a no, anything else makes no sense.
-    pub fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
-        if self.status.is_success() {
-            return self.parsed();
-        }
-        let is_refusal = self.is_problem && self.may_be_a_refusal();
-        if !is_refusal {
-            return Err(self.unexpected_status());
-        }
-        let Problem { r#type, title, detail, .. } = self.parsed()?;
-        let Some(kind) = r#type.strip_prefix(PROBLEM_TYPES) else {
-            return Err(self.nonsense(&format!("it says {title}")));
-        };
-        // Otherwise the resource does not exist.
-        let is_told = kind.ends_with("-off") || ["no-such-value", "no-such-place"].contains(&kind);
-        if self.status == StatusCode::NOT_FOUND && !is_told {
-            return Err(self.unexpected_status());
-        }
-        let told = visible(&format!("{title}: {}", in_words_of_commands(kind, detail)));
-        let is_unread = kind.ends_with("-unavailable") || UNREACHED.contains(&kind);
-        Err(if is_unread { ClientError::Unread(told) } else { ClientError::No(told) })
-    }
-
-    /// Parses a body that comes with a no as well.
-    pub(super) fn parsed<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
-        serde_json::from_str(&self.text).map_err(|error| self.nonsense(&error.to_string()))
-    }
-
-    fn unexpected_status(&self) -> ClientError {
-        self.nonsense(&format!("it says {}", self.status))
-    }
-
-    pub(super) fn nonsense(&self, why: &str) -> ClientError {
-        ClientError::nonsense(&self.asked, why)
-    }
-
-    /// Other errors say that it was asked wrongly.
-    fn may_be_a_refusal(&self) -> bool {
-        matches!(
-            self.status,
-            StatusCode::UNAUTHORIZED
-                | StatusCode::FORBIDDEN
-                | StatusCode::NOT_FOUND
-                | StatusCode::CONFLICT
-                | StatusCode::PRECONDITION_FAILED
-                | StatusCode::PAYLOAD_TOO_LARGE
-                | StatusCode::SERVICE_UNAVAILABLE
-        )
     }
 }
 
@@ -501,13 +347,13 @@ mod tests {
         let said = async |method: Method| {
             let patience = Duration::from_millis(50);
             let asked = "/pause";
-            let silent = sidecar.ask(method.clone(), asked, patience).await;
+            let silent = sidecar.request(method.clone(), asked).within(patience).answer().await;
             // Both connections: the first has failed already, and the client tries once more.
             let hangs_up = async { drop((port.accept().await, port.accept().await)) };
-            let (_, gone) = tokio::join!(hangs_up, sidecar.ask(method, asked, ANSWER_TIMEOUT));
+            let (_, gone) = tokio::join!(hangs_up, sidecar.request(method, asked).answer());
             [silent, gone].map(|answer| match answer {
                 Err(ClientError::Unanswered(why)) => why,
-                other => panic!("{:?}", other.map(|answer| answer.text)),
+                other => panic!("{:?}", other.map(|answer| answer.status())),
             })
         };
         for (method, in_doubt) in [(Method::GET, false), (Method::POST, true)] {
@@ -517,48 +363,18 @@ mod tests {
         }
     }
 
-    /// A no can be counted on; what ZooKeeper alone knows cannot be told without it.
     #[test]
-    fn what_a_sidecar_cannot_tell_without_zookeeper_is_no_no() {
-        let told = |status: u16, kind: &str, detail: &str| {
-            let r#type = format!("{PROBLEM_TYPES}{kind}");
-            let body = serde_json::json!({"type": r#type, "title": "t", "status": status, "detail": detail});
-            let answer = SidecarAnswer {
-                asked: "http://h:1/x".into(),
-                status: StatusCode::from_u16(status).expect("a status"),
-                is_problem: true,
-                index: None,
-                text: body.to_string(),
-            };
-            let (code, why) = answer.body::<()>().expect_err("a problem").told();
-            (code, why.unwrap_or_default())
-        };
-        for kind in [
-            "config-unavailable",
-            "locks-unavailable",
-            "barriers-unavailable",
-            "queue-unavailable",
-            "not-written",
-            "unconfirmed",
-        ] {
-            assert_eq!(
-                told(503, kind, "see /status"),
-                (3, "t: see `bellwether status`".into()),
-                "{kind}"
+    fn commands_in_a_text_repeat_the_url_that_was_given() {
+        let text = "paused, until `bellwether resume`: see `/status`, or `bellwether locks a`";
+        let with_url = |sidecar: Sidecar| sidecar.with_url(text).into_owned();
+        let local = Sidecar::that_listens(&Listen::Tcp("127.0.0.1:1".parse().unwrap()));
+        assert_eq!(with_url(local), text, "none was given");
+        for (url, shown) in [(":4041", ":4041"), ("unix:/a b", "'unix:/a b'")] {
+            let expected = format!(
+                "paused, until `bellwether resume --url {shown}`: see `/status`, or `bellwether locks a --url {shown}`"
             );
+            assert_eq!(with_url(Sidecar::at(url).unwrap().hinted(url.into())), expected);
         }
-        for (status, kind) in [(503, "no-leader"), (409, "not-leader"), (503, "command-pending")] {
-            assert_eq!(told(status, kind, "d"), (1, "t: d".into()), "{kind}");
-        }
-        for (status, kind, word) in [
-            (401, "unauthorized", "--token-file"),
-            (404, "no-such-value", "config put"),
-            (412, "other-version", "--if-version"),
-        ] {
-            let (code, why) = told(status, kind, "h: PUT If-Match Authorization");
-            assert!(code == 1 && why.contains(word) && !why.contains("PUT"), "{kind}: {why}");
-        }
-        assert_eq!(told(404, "no-such-path", "d").0, 3, "it was asked for what is not there");
     }
 
     #[test]

@@ -33,32 +33,32 @@ impl Cell {
     }
 }
 
-/// A heading, and the rows below it.
-pub(super) fn table<const N: usize>(heading: [&str; N], rows: Vec<[Cell; N]>) -> String {
-    let heading = heading.map(|word| Cell::new(word).style(Style::new().bold()));
-    let rows: Vec<_> = std::iter::once(heading).chain(rows).collect();
-    aligned(&rows)
+/// A heading, and the rows below it, of which only as many columns are shown.
+pub(super) fn table(heading: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
+    let columns = heading.len();
+    let heading = heading.iter().map(|word| Cell::new(word).style(Style::new().bold())).collect();
+    aligned(columns, std::iter::once(heading).chain(rows).collect())
 }
 
 /// Names and what they stand for, one pair a line.
-pub(super) fn pairs(rows: Vec<(&str, Cell)>) -> String {
-    let rows: Vec<_> = rows
-        .into_iter()
-        .map(|(name, cell)| [Cell::new(name).style(Style::new().bold()), cell])
-        .collect();
-    aligned(&rows)
+pub(super) fn pairs<'a>(rows: impl IntoIterator<Item = (&'a str, Cell)>) -> String {
+    let rows = rows.into_iter();
+    aligned(
+        2,
+        rows.map(|(name, cell)| vec![Cell::new(name).style(Style::new().bold()), cell]).collect(),
+    )
 }
 
-fn aligned<const N: usize>(rows: &[[Cell; N]]) -> String {
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        rows.iter().map(|row| row[column].width()).max().unwrap_or_default()
-    });
+fn aligned(columns: usize, rows: Vec<Vec<Cell>>) -> String {
+    let width =
+        |column: usize| rows.iter().map(|row| row[column].width()).max().unwrap_or_default();
+    let widths: Vec<_> = (0..columns).map(width).collect();
     let mut text = String::new();
-    for row in rows {
-        for (column, cell) in row.iter().enumerate() {
+    for row in &rows {
+        for (column, cell) in row.iter().take(columns).enumerate() {
             let Cell { text: plain, style } = cell;
             write!(text, "{style}{plain}{style:#}").expect("a string takes all");
-            if column + 1 < N {
+            if column + 1 < columns {
                 text += &" ".repeat(widths[column] - cell.width() + GAP);
             }
         }
@@ -76,10 +76,10 @@ mod tests {
     fn columns_stand_under_each_other_by_what_is_seen() {
         let green = Style::new().fg_color(Some(anstyle::AnsiColor::Green.into()));
         let rows = vec![
-            [Cell::new("選挙"), Cell::new("a").style(green), Cell::new("end")],
-            [Cell::new("Zürich"), Cell::new("\u{1b}[2J"), Cell::new("")],
+            vec![Cell::new("選挙"), Cell::new("a").style(green), Cell::new("end")],
+            vec![Cell::new("Zürich"), Cell::new("\u{1b}[2J"), Cell::new("")],
         ];
-        let text = table(["PLACE", "ID", "LAST"], rows);
+        let text = table(&["PLACE", "ID", "LAST"], rows);
         let plain = strip_str(&text).to_string();
         let expected = "PLACE   ID         LAST\n\
                         選挙    a          end\n\

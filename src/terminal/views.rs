@@ -167,46 +167,30 @@ impl HumanView for Members {
             "ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "WRONG", "PRIORITY", "SINCE",
             "LABELS",
         ];
-        let rows: Vec<_> = self
-            .members
-            .iter()
-            .map(|member| {
-                let QueueMember { is_leader, is_self, .. } = *member;
-                let style = if is_leader { GOOD } else { PLAIN };
-                let agrees = leader.is_some_and(|leader| member.names == leader.id);
-                [
-                    Cell::of(member.id.as_deref()).style(style),
-                    Cell::new(&marks(is_leader, member.standby.as_ref(), is_self)).style(style),
-                    Cell::new(&member.znode),
-                    Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
-                    Cell::of(member.address.as_deref()),
-                    Cell::of(member.version.as_deref()),
-                    condition(member.unhealthy, member.hooks_failing),
-                    Cell::new(&member.priority.to_string()),
-                    Cell::of(member.since.as_deref()),
-                    Cell::new(&labels(&member.labels)),
-                ]
-            })
-            .collect();
-        let queue = match width {
-            Width::Wide => table(heading, rows),
-            Width::Narrow => {
-                let [id, is, znode, names, address, version, ..] = heading;
-                let rows = rows
-                    .into_iter()
-                    .map(|[id, is, znode, names, address, version, ..]| {
-                        [id, is, znode, names, address, version]
-                    })
-                    .collect();
-                table([id, is, znode, names, address, version], rows)
-            }
-        };
+        let rows = self.members.iter().map(|member| {
+            let QueueMember { is_leader, is_self, .. } = *member;
+            let style = if is_leader { GOOD } else { PLAIN };
+            let agrees = leader.is_some_and(|leader| member.names == leader.id);
+            vec![
+                Cell::of(member.id.as_deref()).style(style),
+                Cell::new(&marks(is_leader, member.standby.as_ref(), is_self)).style(style),
+                Cell::new(&member.znode),
+                Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
+                Cell::of(member.address.as_deref()),
+                Cell::of(member.version.as_deref()),
+                condition(member.unhealthy, member.hooks_failing),
+                Cell::new(&member.priority.to_string()),
+                Cell::of(member.since.as_deref()),
+                Cell::new(&labels(&member.labels)),
+            ]
+        });
+        let columns = if width == Width::Wide { heading.len() } else { 6 };
+        let queue = table(&heading[..columns], rows);
         if self.problems.is_empty() {
             return queue;
         }
         let problems = self.problems.iter();
-        let problems =
-            pairs(problems.map(|problem| ("problem", Cell::new(problem).style(BAD))).collect());
+        let problems = pairs(problems.map(|problem| ("problem", Cell::new(problem).style(BAD))));
         format!("{problems}\n{queue}")
     }
 }
@@ -225,43 +209,50 @@ pub(super) fn condition(unhealthy: bool, hooks_failing: u32) -> Cell {
 
 impl HumanView for History {
     fn view(&self, _: Width) -> String {
-        table(
-            ["FROM", "TO", "ID", "IS", "TOKEN", "ENDED"],
-            self.terms
-                .iter()
-                .map(|term| {
-                    let lasts = term.to.is_none();
-                    [
-                        Cell::new(&term.from),
-                        Cell::new(term.to.as_deref().unwrap_or("now")),
-                        Cell::new(&term.id).style(if lasts { GOOD } else { PLAIN }),
-                        Cell::new(if term.is_self { "self" } else { "" }),
-                        Cell::new(&term.token.to_string()),
-                        Cell::of(term.ended.as_deref()),
-                    ]
-                })
-                .collect(),
-        )
+        let rows = self.terms.iter().map(|term| {
+            let lasts = term.to.is_none();
+            vec![
+                Cell::new(&term.from),
+                Cell::new(term.to.as_deref().unwrap_or("now")),
+                Cell::new(&term.id).style(if lasts { GOOD } else { PLAIN }),
+                Cell::new(if term.is_self { "self" } else { "" }),
+                Cell::new(&term.token.to_string()),
+                Cell::of(term.ended.as_deref()),
+            ]
+        });
+        table(&["FROM", "TO", "ID", "IS", "TOKEN", "ENDED"], rows)
     }
 }
 
 impl HumanView for LockNames {
     fn view(&self, _: Width) -> String {
-        table(["LOCK"], self.locks.iter().map(|name| [Cell::new(name)]).collect())
+        names("LOCK", &self.locks)
     }
 }
 
 impl HumanView for ConfigNames {
     fn view(&self, _: Width) -> String {
-        table(["NAME"], self.names.iter().map(|name| [Cell::new(name)]).collect())
+        names("NAME", &self.names)
     }
+}
+
+impl HumanView for BarrierNames {
+    fn view(&self, _: Width) -> String {
+        names("BARRIER", &self.barriers)
+    }
+}
+
+fn names(heading: &str, names: &[String]) -> String {
+    table(&[heading], names.iter().map(|name| vec![Cell::new(name)]))
 }
 
 impl HumanView for LockQueue {
     fn view(&self, _: Width) -> String {
-        fn row(place: &LockPlace, holds: bool) -> [Cell; 7] {
+        let holders = self.holders.iter().map(|place| (place, true));
+        let places = holders.chain(self.waiting.iter().map(|place| (place, false)));
+        let rows = places.map(|(place, holds)| {
             let style = if holds { GOOD } else { PLAIN };
-            [
+            vec![
                 Cell::of(place.member.as_deref()).style(style),
                 Cell::of(place.process.as_deref()),
                 Cell::new(if holds { "holds" } else { "waits" }).style(style),
@@ -270,41 +261,25 @@ impl HumanView for LockQueue {
                 Cell::new(&place.since),
                 Cell::new(&place.znode),
             ]
-        }
-        let holders = self.holders.iter().map(|place| row(place, true));
-        let waiting = self.waiting.iter().map(|place| row(place, false));
-        table(
-            ["MEMBER", "PROCESS", "IS", "MODE", "TOKEN", "SINCE", "ZNODE"],
-            holders.chain(waiting).collect(),
-        )
-    }
-}
-
-impl HumanView for BarrierNames {
-    fn view(&self, _: Width) -> String {
-        table(["BARRIER"], self.barriers.iter().map(|name| [Cell::new(name)]).collect())
+        });
+        table(&["MEMBER", "PROCESS", "IS", "MODE", "TOKEN", "SINCE", "ZNODE"], rows)
     }
 }
 
 impl HumanView for BarrierState {
     fn view(&self, _: Width) -> String {
-        table(
-            ["MEMBER", "PROCESS", "IS", "TOKEN", "SINCE", "ZNODE"],
-            self.members
-                .iter()
-                .map(|present| {
-                    let style = if present.inside { GOOD } else { PLAIN };
-                    [
-                        Cell::of(present.member.as_deref()).style(style),
-                        Cell::of(present.process.as_deref()),
-                        Cell::new(if present.inside { "inside" } else { "waits" }).style(style),
-                        Cell::new(&present.token.to_string()),
-                        Cell::new(&present.since),
-                        Cell::new(&present.znode),
-                    ]
-                })
-                .collect(),
-        )
+        let rows = self.members.iter().map(|present| {
+            let style = if present.inside { GOOD } else { PLAIN };
+            vec![
+                Cell::of(present.member.as_deref()).style(style),
+                Cell::of(present.process.as_deref()),
+                Cell::new(if present.inside { "inside" } else { "waits" }).style(style),
+                Cell::new(&present.token.to_string()),
+                Cell::new(&present.since),
+                Cell::new(&present.znode),
+            ]
+        });
+        table(&["MEMBER", "PROCESS", "IS", "TOKEN", "SINCE", "ZNODE"], rows)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A hook as it is written in the file, and what is made of it.
 
 use super::{HookAction, HookConfig, Signal, Webhook, WhenUnknown};
-use crate::config::error::{ConfigError, ValueError};
+use crate::config::error::{ConfigError, ValueError, numbered};
 use crate::config::parse::{duration, host_and_port, mode, one_of};
 use crate::config::pod::{self, KubernetesHook};
 use recipes::election::ChangeKind;
@@ -38,14 +38,8 @@ impl HookConfig {
     pub(in crate::config) fn all(
         written: &[HookKeys],
         pod: &pod::PodEnvironment,
-    ) -> Result<Vec<Self>, ConfigError> {
-        written
-            .iter()
-            .enumerate()
-            .map(|(n, keys)| {
-                Self::new(keys, pod).map_err(|error| error.within(&format!("hook[{n}]")))
-            })
-            .collect()
+    ) -> Vec<Result<Self, ConfigError>> {
+        numbered("hook", written, |keys| Self::new(keys, pod))
     }
 
     fn new(keys: &HookKeys, pod: &pod::PodEnvironment) -> Result<Self, ConfigError> {
@@ -272,9 +266,8 @@ fn absolute_path(text: &str) -> Result<PathBuf, ValueError> {
 
 impl Signal {
     fn named(text: &str) -> Result<Self, ValueError> {
-        Self::ALL.into_iter().find(|signal| signal.name() == text).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.into_iter().map(Self::name).collect();
-            let remedy = format!("write one of {}", names.join(", "));
+        one_of(text, &Self::NAMES).map_err(|_| {
+            let remedy = format!("write one of {}", Self::NAMES.map(|(name, _)| name).join(", "));
             ValueError::new("is not a signal that can be sent").remedy(remedy)
         })
     }
@@ -292,14 +285,14 @@ mod tests {
     use crate::config::File;
 
     fn parsed(text: &str) -> Result<Vec<HookConfig>, String> {
-        let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let file = File::parse(text, "f")?;
         let pod = pod::PodEnvironment {
             host: "fd00::1".into(),
             port: "443".into(),
             name: "app-0".into(),
             ip: "10.0.0.7".into(),
         };
-        Ok(HookConfig::all(&file.hook, &pod)?)
+        Ok(HookConfig::all(&file.hook, &pod).into_iter().collect::<Result<_, _>>()?)
     }
 
     #[test]
@@ -368,7 +361,7 @@ mod tests {
             ("file = \"/a\"\nmode = \"rw\"", "hook[1].mode = \"rw\""),
             ("file = \"/a\"\nmode = \"4755\"", "hook[1].mode = \"4755\""),
             ("file = \"/a\"\nunknown = \"?\"", "hook[1].unknown = \"?\""),
-            ("file = \"/a\"\nurls = 1", "unknown field"),
+            ("file = \"/a\"\nurls = 1", "unknown key"),
             ("pod_label = \"a b\"", "hook[1].pod_label = \"a b\" must"),
             ("pod_label = \"a\"\nfile = \"/a\"", "hook[1] must have exactly one"),
             ("pod_label = \"a\"\non = [\"leader-lost\"]", "hook[1].on is not for pod_label"),

@@ -1,17 +1,13 @@
 //! A lock that a sidecar holds for this process, or a barrier that it enters, for as long as their connection is open.
 
-use super::super::ClientError;
-use super::super::sidecar::{ANSWER_TIMEOUT, SILENCE, Sidecar, SidecarAnswer};
-use super::super::watch::{EventReader, ReceivedEvent};
+use super::super::answer::{EventStream, ReceivedEvent};
+use super::super::sidecar::ANSWER_TIMEOUT;
+use super::super::{ClientError, Sidecar};
 use super::{HoldingProgress, Patience, in_front_of, this_process};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockHeld, LockWaiting};
 use crate::clock::ClockIdentity;
 use crate::exec::CommandLease;
 use crate::holdings::HoldingName;
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use hyper::header::CONTENT_TYPE;
-use hyper::{Method, StatusCode};
 use recipes::holding::HoldingSpec;
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
@@ -22,11 +18,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 /// The sidecar's event stream for the lock or barrier.
 pub(super) struct SidecarStream {
-    incoming: Incoming,
+    events: EventStream,
     /// By what to leave the barrier.
     pub(super) id: Arc<OnceLock<String>>,
 }
@@ -38,7 +33,7 @@ impl SidecarStream {
         name: &HoldingName,
         wanted: HoldingSpec,
         patience: Patience,
-    ) -> Result<(Self, OwnedFd), ClientError> {
+    ) -> Result<Self, ClientError> {
         check_clock(sidecar).await?;
         let (root, query) = match wanted {
             HoldingSpec::Lock(Mode::Exclusive) => (api::LOCKS.path, "mode=exclusive".to_owned()),
@@ -50,64 +45,38 @@ impl SidecarStream {
         let wait = if patience == Patience::Try { "&wait=0s" } else { "" };
         let process = this_process();
         let path = format!("{root}/{name}?{query}&process={}{wait}", process.as_str());
-        let asked = format!("{}{path}", sidecar.name());
-        let opened = timeout(ANSWER_TIMEOUT, sidecar.begin(&path)).await;
-        let (response, hold) =
-            opened.unwrap_or_else(|_| Err(ClientError::unanswered(&asked, "no answer in time")))?;
-        let kind = response.headers().get(CONTENT_TYPE);
-        if response.status() == StatusCode::OK
-            && kind.is_some_and(|kind| kind == "text/event-stream")
-        {
-            let incoming = response.into_body();
-            let id = Arc::default();
-            return Ok((Self { incoming, id }, hold));
-        }
-        let answer = timeout(ANSWER_TIMEOUT, SidecarAnswer::read(&asked, response)).await;
-        let answer = answer
-            .unwrap_or_else(|_| Err(ClientError::nonsense(&asked, "its answer does not end")))?;
-        // A refusal is reported as it is.
-        let _body: serde_json::Value = answer.body()?;
-        Err(answer.nonsense("it tells no events"))
+        let events = sidecar.post(path).within(ANSWER_TIMEOUT).events().await?;
+        Ok(Self { events, id: Arc::default() })
+    }
+
+    /// Returns a second hold on the connection, for as long as which the sidecar keeps the lock or barrier.
+    pub(super) fn hold(&self) -> &Arc<OwnedFd> {
+        &self.events.hold
     }
 
     /// Publishes all events, and then waits.
     pub(super) async fn follow(mut self, publisher: &watch::Sender<HoldingProgress>) -> Infallible {
-        let last = self.last(publisher).await;
+        let last = match self.last(publisher).await {
+            Ok(last) => last,
+            Err(why) => HoldingProgress::Over(format!("the sidecar is gone: {why}")),
+        };
         publisher.send_replace(last);
         pending().await
     }
 
     /// Publishes all events but the last, and returns that one.
-    async fn last(&mut self, publisher: &watch::Sender<HoldingProgress>) -> HoldingProgress {
-        let mut reader = EventReader::default();
-        fn over(why: &str) -> HoldingProgress {
-            HoldingProgress::Over(format!("the sidecar {why}"))
-        }
+    async fn last(
+        &mut self,
+        publisher: &watch::Sender<HoldingProgress>,
+    ) -> Result<HoldingProgress, String> {
         loop {
-            let frame = match timeout(SILENCE, self.incoming.frame()).await {
-                Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(error))) => return over(&format!("is gone: {error}")),
-                Ok(None) => return over("has closed the connection"),
-                Err(_) => return over(&format!("said nothing for {SILENCE:?}")),
-            };
-            let Some(bytes) = frame.data_ref() else { continue };
-            for event in reader.read(bytes) {
-                match standing(&event, &self.id) {
-                    Ok(Some(
-                        standing @ (HoldingProgress::NotInTime
-                        | HoldingProgress::AllLeft
-                        | HoldingProgress::Over(_)),
-                    )) => {
-                        return standing;
-                    }
-                    Ok(Some(standing)) => drop(publisher.send_replace(standing)),
-                    // An event of a later version.
-                    Ok(None) => {}
-                    Err(why) => return over(&format!("says what makes no sense: {why}")),
+            for event in self.events.next().await? {
+                // Else it is an event of a later version.
+                let Some(standing) = standing(&event, &self.id)? else { continue };
+                if standing.is_last() {
+                    return Ok(standing);
                 }
-            }
-            if reader.is_too_long() {
-                return over("sent an event without an end");
+                publisher.send_replace(standing);
             }
         }
     }
@@ -180,18 +149,12 @@ pub(super) async fn leave(
     id: &str,
 ) -> Result<(), ClientError> {
     let path = format!("{}/{name}/leave/{id}", api::BARRIERS.path);
-    let answer = sidecar.ask(Method::POST, &path, ANSWER_TIMEOUT).await?;
-    if answer.status() == StatusCode::NO_CONTENT {
-        return Ok(());
-    }
-    // A refusal is reported as it is.
-    let _body: serde_json::Value = answer.body()?;
-    Err(answer.nonsense("it does not say that it left"))
+    sidecar.post(path).within(ANSWER_TIMEOUT).answer().await?.done()
 }
 
 /// Checks that the sidecar says by the clock of this process until when a lock is held.
 async fn check_clock(sidecar: &Sidecar) -> Result<(), ClientError> {
-    let answer = sidecar.ask(Method::GET, api::STATUS.path, ANSWER_TIMEOUT).await?;
+    let answer = sidecar.get(api::STATUS.path).answer().await?;
     let api::Status { clock: api::LeaseClock { boot_id, time_namespace }, .. } = answer.body()?;
     let ours = ClockIdentity::read();
     if boot_id.is_some() && (boot_id, time_namespace) == (ours.boot_id, ours.time_namespace) {

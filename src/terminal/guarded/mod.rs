@@ -12,7 +12,6 @@ use crate::clock::Clock;
 use crate::config::{HoldingConfig, KILL_MARGIN, OnExit};
 use crate::exec::{self, CommandLease, Plan};
 use crate::holdings::{HoldingName, ProcessName};
-use hyper::Method;
 use recipes::holding::HoldingSpec;
 use rustix::process::{Resource, getrlimit};
 use std::cell::Cell;
@@ -117,6 +116,11 @@ impl HoldingProgress {
             _ => None,
         }
     }
+
+    /// Whether nothing follows.
+    fn is_last(&self) -> bool {
+        matches!(self, Self::NotInTime | Self::AllLeft | Self::Over(_))
+    }
 }
 
 impl GuardedCommand {
@@ -130,7 +134,8 @@ impl GuardedCommand {
                     Patience::Endless | Patience::Try => Ok(opening.await),
                 };
                 let Ok(opened) = opened else { return Err(self.not_in_time(false, false).await) };
-                let (stream, hold) = opened.map_err(failed)?;
+                let stream = opened.map_err(failed)?;
+                let hold = stream.hold().clone();
                 let (publisher, standing) = watch::channel(HoldingProgress::Asked);
                 let leave = Leave::BySidecar(sidecar, &self.name, stream.id.clone());
                 tokio::select! {
@@ -154,7 +159,7 @@ impl GuardedCommand {
         &self,
         clock: Clock,
         mut standing: watch::Receiver<HoldingProgress>,
-        hold: Option<OwnedFd>,
+        hold: Option<Arc<OwnedFd>>,
         leave: Leave<'_>,
     ) -> Result<(), ClientError> {
         let time_to_end = self.until_held(clock, &mut standing).await?;
@@ -175,34 +180,25 @@ impl GuardedCommand {
             once: false,
             files: getrlimit(Resource::Nofile).current,
             environment: [(variable, self.name.to_string())].into_iter().chain(url).collect(),
-            kept: hold.map(Arc::new),
+            kept: hold,
             // After leaving a barrier, the process still has to learn when all have left.
             ends_kept: matches!(self.wanted, HoldingSpec::Lock(_)),
             after_restart: false,
         };
-        let code = match exec::run_under(plan, clock, standing.clone(), HoldingProgress::lease)
-            .await
-        {
-            Ok(Some(code)) => code,
-            Ok(None) => {
-                let why = match &*standing.borrow() {
-                    HoldingProgress::Over(why) => why.clone(),
-                    HoldingProgress::Asked
-                    | HoldingProgress::Waits(_)
-                    | HoldingProgress::Held(_)
-                    | HoldingProgress::Leaving
-                    | HoldingProgress::AllLeft
-                    | HoldingProgress::NotInTime => "its lease was not renewed in time".to_owned(),
-                };
-                return Err(self.lost(&why));
-            }
-            Err(error) => {
-                return Err(ClientError::Unrunnable(
-                    exec::FAILED,
-                    format!("cannot run the program: {error}"),
-                ));
-            }
-        };
+        let code =
+            match exec::run_under(plan, clock, standing.clone(), HoldingProgress::lease).await {
+                Ok(Some(code)) => code,
+                Ok(None) => {
+                    let why = match &*standing.borrow() {
+                        HoldingProgress::Over(why) => why.clone(),
+                        _ => "its lease was not renewed in time".to_owned(),
+                    };
+                    return Err(self.lost(&why));
+                }
+                Err(error) => {
+                    return Err(failure(format!("cannot run the program: {error}")));
+                }
+            };
         if let HoldingSpec::Barrier(_) = self.wanted {
             let left = async {
                 leave.now().await.map_err(failed)?;
@@ -211,10 +207,10 @@ impl GuardedCommand {
             tokio::select! {
                 biased;
                 left = left => left?,
-                code = ended_by_signal() => return Err(ClientError::Ended(code?)),
+                code = ended_by_signal() => return Err(ClientError::Exit(code?, None)),
             }
         }
-        if code == 0 { Ok(()) } else { Err(ClientError::Ended(code)) }
+        if code == 0 { Ok(()) } else { Err(ClientError::Exit(code, None)) }
     }
 
     async fn until_all_have_left(
@@ -237,7 +233,7 @@ impl GuardedCommand {
             self.name,
             text::visible(&why)
         );
-        Err(ClientError::Unrunnable(exec::FAILED, why))
+        Err(failure(why))
     }
 
     /// Waits until the lock is held, and returns how much of a lease to end the command in.
@@ -294,7 +290,7 @@ impl GuardedCommand {
                     changed.map_err(|_| self.not_got("its state can no longer be read"))?;
                 }
                 () = clock.sleep_until(until) => return Err(self.not_in_time(is_known, is_told).await),
-                code = signals.next() => return Err(ClientError::Ended(code)),
+                code = signals.next() => return Err(ClientError::Exit(code, None)),
             }
         }
     }
@@ -316,7 +312,7 @@ impl GuardedCommand {
                     HoldingSpec::Barrier(_) => api::BARRIERS.path,
                 };
                 let path = format!("{root}/{}", self.name);
-                let asked = sidecar.ask(Method::GET, &path, REASON_TIMEOUT).await;
+                let asked = sidecar.get(path).within(REASON_TIMEOUT).answer().await;
                 match asked.and_then(|answer| answer.body::<serde_json::Value>()) {
                     Err(ClientError::Unread(why) | ClientError::Unanswered(why)) => {
                         return self.not_got(&why);
@@ -344,7 +340,7 @@ impl GuardedCommand {
                 self.name
             ),
         };
-        ClientError::Unrunnable(NOT_IN_TIME, why)
+        ClientError::Exit(NOT_IN_TIME, Some(why))
     }
 
     fn not_got(&self, why: &str) -> ClientError {
@@ -353,7 +349,7 @@ impl GuardedCommand {
             HoldingSpec::Barrier(_) => "entered",
         };
         let why = format!("{} {} was not {got}: {}", self.kind(), self.name, text::visible(why));
-        ClientError::Unrunnable(exec::FAILED, why)
+        failure(why)
     }
 
     fn lost(&self, why: &str) -> ClientError {
@@ -363,7 +359,7 @@ impl GuardedCommand {
             self.name,
             text::visible(why)
         );
-        ClientError::Unrunnable(exec::FAILED, why)
+        failure(why)
     }
 }
 
@@ -403,7 +399,7 @@ fn too_short(left: Duration) -> ClientError {
         "a lease of {left:?} leaves no time to end a command before it ends: have the session timeout raised \
          (zookeeper.session_timeout)"
     );
-    ClientError::Unrunnable(exec::FAILED, why)
+    failure(why)
 }
 
 /// Returns how much of each lease to end the command in: at most half of it, since it is renewed in the other. `None` if
@@ -415,10 +411,11 @@ fn time_to_end(kill_after: Duration, lease: Duration) -> Option<Duration> {
 
 /// Returns the same error, with the exit code of one who could not run a command.
 fn failed(error: ClientError) -> ClientError {
-    match error.told() {
-        (_, Some(why)) => ClientError::Unrunnable(exec::FAILED, why),
-        (_, None) => ClientError::Ended(exec::FAILED),
-    }
+    ClientError::Exit(exec::FAILED, error.message())
+}
+
+fn failure(why: String) -> ClientError {
+    ClientError::Exit(exec::FAILED, Some(why))
 }
 
 /// The signals that end a wait. By default they would end the process, which leaves a session behind.
@@ -432,9 +429,9 @@ impl WaitSignals {
         fn both() -> Result<[(i32, Signal); 2], io::Error> {
             Ok([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?])
         }
-        both().map(Self).map_err(|error: io::Error| {
-            ClientError::Unrunnable(exec::FAILED, format!("cannot wait for signals: {error}"))
-        })
+        both()
+            .map(Self)
+            .map_err(|error: io::Error| failure(format!("cannot wait for signals: {error}")))
     }
 
     /// Returns the exit code of one that the next of them ends.

@@ -1,0 +1,338 @@
+//! The answers of a sidecar: one at a time, or a stream of events.
+
+use super::ClientError;
+use super::text::visible;
+use crate::api::{PROBLEM_TYPES, Problem};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName};
+use hyper::{Response, StatusCode};
+use std::borrow::Cow;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The body of a queue of very many members is shorter, and so is any request or answer of ZooKeeper, unless its operators
+/// want it longer.
+const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
+/// A stream is taken for dead after this long: a sidecar sends at least a comment every 15 s.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(45);
+/// The longest event that is read; every event is shorter.
+const LONGEST_EVENT: usize = 1024 * 1024;
+
+/// The answer of a sidecar.
+pub struct SidecarAnswer {
+    asked: String,
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl SidecarAnswer {
+    /// Reads the whole answer to what was asked there.
+    pub(super) async fn read(
+        asked: &str,
+        response: Response<Incoming>,
+    ) -> Result<Self, ClientError> {
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, LONGEST_ANSWER).collect().await;
+        let body = body.map_err(|error| ClientError::unanswered(asked, &error.to_string()))?;
+        let body = body.to_bytes();
+        Ok(Self { asked: asked.to_owned(), status: head.status, headers: head.headers, body })
+    }
+
+    pub(super) fn bytes(&self) -> &Bytes {
+        &self.body
+    }
+
+    pub(super) fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.body)
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(super) fn header(&self, name: HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The index of the answer, also without a leader.
+    pub fn index(&self) -> Option<u64> {
+        self.header(HeaderName::from_static("x-bellwether-index"))?.parse().ok()
+    }
+
+    /// Checks that the command was carried out.
+    pub(super) fn done(&self) -> Result<(), ClientError> {
+        if self.status == StatusCode::NO_CONTENT {
+            return Ok(());
+        }
+        self.check_success()?;
+        Err(self.nonsense("it does not say that it is done"))
+    }
+
+    /// Parses the body of a success.
+    ///
+    /// # Errors
+    /// A problem document is a no, anything else makes no sense.
+    pub fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
+        self.check_success()?;
+        self.parsed()
+    }
+
+    /// Returns a refusal as it is.
+    pub(super) fn check_success(&self) -> Result<(), ClientError> {
+        if self.status.is_success() {
+            return Ok(());
+        }
+        let is_problem = self.header(CONTENT_TYPE) == Some("application/problem+json");
+        let is_refusal = is_problem && self.may_be_a_refusal();
+        if !is_refusal {
+            return Err(self.unexpected_status());
+        }
+        let Problem { r#type, title, detail, .. } = self.parsed()?;
+        let Some(kind) = r#type.strip_prefix(PROBLEM_TYPES) else {
+            return Err(self.nonsense(&format!("it says {title}")));
+        };
+        // Otherwise the resource does not exist.
+        let is_told = kind.ends_with("-off") || ["no-such-value", "no-such-place"].contains(&kind);
+        if self.status == StatusCode::NOT_FOUND && !is_told {
+            return Err(self.unexpected_status());
+        }
+        let told = visible(&format!("{title}: {}", in_words_of_commands(kind, detail)));
+        let is_unread = kind.ends_with("-unavailable") || UNREACHED.contains(&kind);
+        Err(if is_unread { ClientError::Unread(told) } else { ClientError::No(told) })
+    }
+
+    /// Parses a body that comes with a no as well.
+    pub(super) fn parsed<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
+        serde_json::from_slice(&self.body).map_err(|error| self.nonsense(&error.to_string()))
+    }
+
+    fn unexpected_status(&self) -> ClientError {
+        self.nonsense(&format!("it says {}", self.status))
+    }
+
+    pub(super) fn nonsense(&self, why: &str) -> ClientError {
+        ClientError::nonsense(&self.asked, why)
+    }
+
+    /// Other errors say that it was asked wrongly.
+    fn may_be_a_refusal(&self) -> bool {
+        matches!(
+            self.status,
+            StatusCode::UNAUTHORIZED
+                | StatusCode::FORBIDDEN
+                | StatusCode::NOT_FOUND
+                | StatusCode::CONFLICT
+                | StatusCode::PRECONDITION_FAILED
+                | StatusCode::PAYLOAD_TOO_LARGE
+                | StatusCode::SERVICE_UNAVAILABLE
+        )
+    }
+}
+
+/// The problems of a sidecar that ZooKeeper does not answer, besides those where something cannot be read.
+const UNREACHED: [&str; 2] = ["not-written", "unconfirmed"];
+
+/// Returns what a problem says, with the command or flag in place of the header or path of HTTP.
+fn in_words_of_commands(kind: &str, detail: String) -> String {
+    match kind {
+        "unauthorized" if detail.starts_with("the command token is not") => {
+            "the command token is not the sidecar's: see the file that --token-file or BELLWETHER_TOKEN_FILE names, and \
+                           its http.token_file"
+                .into()
+        }
+        "unauthorized" => {
+            "the sidecar wants its command token: name a file that holds it by --token-file or \
+                           BELLWETHER_TOKEN_FILE"
+                .into()
+        }
+        "no-such-value" => {
+            detail.split(": ").next().unwrap_or_default().to_owned()
+                + ": `bellwether config put` creates it, and `config get --wait` waits for it"
+        }
+        "other-version" => {
+            detail.split(": ").next().unwrap_or_default().to_owned()
+                + ": `bellwether config get -o json` has the value with its version, for --if-version"
+        }
+        _ => detail.replace("/status", "`bellwether status`"),
+    }
+}
+
+impl ClientError {
+    pub(super) fn unanswered(whom: &str, why: &str) -> Self {
+        Self::Unanswered(format!("{} gives no answer: {}", visible(whom), visible(why)))
+    }
+
+    pub(super) fn nonsense(whom: &str, why: &str) -> Self {
+        Self::Unanswered(format!(
+            "{} does not answer as a sidecar does: {}",
+            visible(whom),
+            visible(why)
+        ))
+    }
+}
+
+/// A stream of events.
+pub(super) struct EventStream {
+    incoming: Incoming,
+    reader: EventReader,
+    /// A second hold on the connection, which the sidecar sees open until both are closed.
+    pub(super) hold: Arc<OwnedFd>,
+}
+
+impl EventStream {
+    pub(super) async fn new(
+        asked: &str,
+        response: Response<Incoming>,
+        hold: OwnedFd,
+    ) -> Result<Self, ClientError> {
+        let kind = response.headers().get(CONTENT_TYPE);
+        if response.status() == StatusCode::OK
+            && kind.is_some_and(|kind| kind == "text/event-stream")
+        {
+            let incoming = response.into_body();
+            let reader = EventReader::default();
+            return Ok(Self { incoming, reader, hold: Arc::new(hold) });
+        }
+        let answer = SidecarAnswer::read(asked, response).await?;
+        answer.check_success()?;
+        Err(answer.nonsense("it sends no events"))
+    }
+
+    /// Returns the events that have come, which may be none, or why the stream has ended.
+    pub(super) async fn next(&mut self) -> Result<Vec<ReceivedEvent>, String> {
+        let frame = match timeout(SILENCE_TIMEOUT, self.incoming.frame()).await {
+            Ok(Some(frame)) => frame.map_err(|error| error.to_string())?,
+            Ok(None) => return Err("the stream has ended".into()),
+            Err(_) => return Err(format!("nothing came for {SILENCE_TIMEOUT:?}")),
+        };
+        let events = frame.data_ref().map(|bytes| self.reader.read(bytes)).unwrap_or_default();
+        match events.is_empty() && self.reader.is_too_long() {
+            true => Err("an event without an end came".into()),
+            false => Ok(events),
+        }
+    }
+}
+
+/// Makes events of bytes, however they are cut.
+#[derive(Default)]
+struct EventReader {
+    line: Vec<u8>,
+    event: ReceivedEvent,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ReceivedEvent {
+    pub(super) name: String,
+    /// Only digits: it is sent back as it came.
+    pub(super) id: Option<String>,
+    pub(super) data: String,
+}
+
+impl EventReader {
+    /// Whether what came since the last whole event is longer than any event.
+    fn is_too_long(&self) -> bool {
+        let ReceivedEvent { name, id, data } = &self.event;
+        let id = id.as_ref().map_or(0, String::len);
+        self.line.len() + name.len() + id + data.len() > LONGEST_EVENT
+    }
+
+    fn read(&mut self, bytes: &[u8]) -> Vec<ReceivedEvent> {
+        let mut events = vec![];
+        for byte in bytes {
+            if *byte != b'\n' {
+                self.line.push(*byte);
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            if line.is_empty() {
+                let event = std::mem::take(&mut self.event);
+                events.extend(Some(event).filter(|event| !event.data.is_empty()));
+                continue;
+            }
+            let line = String::from_utf8_lossy(&line);
+            match line.split_once(": ") {
+                Some(("event", name)) => self.event.name = name.to_owned(),
+                Some(("id", id)) if id.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    self.event.id = Some(id.to_owned());
+                }
+                Some(("data", data)) => self.event.data += data,
+                // A comment, or what another version says.
+                _ => {}
+            }
+        }
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderValue;
+
+    /// A no can be counted on; what ZooKeeper alone knows cannot be told without it.
+    #[test]
+    fn what_a_sidecar_cannot_tell_without_zookeeper_is_no_no() {
+        let told = |status: u16, kind: &str, detail: &str| {
+            let r#type = format!("{PROBLEM_TYPES}{kind}");
+            let body = serde_json::json!({"type": r#type, "title": "t", "status": status, "detail": detail});
+            let answer = SidecarAnswer {
+                asked: "http://h:1/x".into(),
+                status: StatusCode::from_u16(status).expect("a status"),
+                headers: [(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))]
+                    .into_iter()
+                    .collect(),
+                body: body.to_string().into(),
+            };
+            let refused = answer.body::<()>().expect_err("a problem");
+            (refused.exit_code(), refused.message().unwrap_or_default())
+        };
+        for kind in [
+            "config-unavailable",
+            "locks-unavailable",
+            "barriers-unavailable",
+            "queue-unavailable",
+            "not-written",
+            "unconfirmed",
+        ] {
+            assert_eq!(
+                told(503, kind, "see /status"),
+                (3, "t: see `bellwether status`".into()),
+                "{kind}"
+            );
+        }
+        for (status, kind) in [(503, "no-leader"), (409, "not-leader"), (503, "command-pending")] {
+            assert_eq!(told(status, kind, "d"), (1, "t: d".into()), "{kind}");
+        }
+        for (status, kind, word) in [
+            (401, "unauthorized", "--token-file"),
+            (404, "no-such-value", "config put"),
+            (412, "other-version", "--if-version"),
+        ] {
+            let (code, why) = told(status, kind, "h: PUT If-Match Authorization");
+            assert!(code == 1 && why.contains(word) && !why.contains("PUT"), "{kind}: {why}");
+        }
+        assert_eq!(told(404, "no-such-path", "d").0, 3, "it was asked for what is not there");
+    }
+
+    #[test]
+    fn events_are_read_however_they_are_cut() {
+        let text = "retry: 1000\n\nevent: state\nid: 7\ndata: {\"ü\":1}\n\n: here\n\n\
+                    event: leader-lost\nid: x\ndata: {}\n\n";
+        let event = |name: &str, id: Option<&str>, data: &str| ReceivedEvent {
+            name: name.into(),
+            id: id.map(Into::into),
+            data: data.into(),
+        };
+        let expected = [event("state", Some("7"), "{\"ü\":1}"), event("leader-lost", None, "{}")];
+        for size in [1, 2, 3, 7, 1000] {
+            let mut reader = EventReader::default();
+            let events: Vec<_> =
+                text.as_bytes().chunks(size).flat_map(|chunk| reader.read(chunk)).collect();
+            assert_eq!(events, expected, "{size}");
+        }
+    }
+}
