@@ -250,9 +250,8 @@ pub fn read() -> Result<CliCommand, String> {
 fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
     let kind = ContextKind::SuggestedSubcommand;
     let (_, commands) = GROUPS[2];
-    let is_harmful = |name: &String| name != "config" && commands.contains(&&**name);
     if let Some(ContextValue::Strings(names)) = error.get(kind)
-        && names.iter().any(is_harmful)
+        && names.iter().any(|name| name != "config" && commands.contains(&&**name))
     {
         error.remove(kind);
     }

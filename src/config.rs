@@ -272,7 +272,7 @@ impl RecipePaths {
         let election = values.get(&table::PATH)?;
         for name in Self::NAMES {
             let path = format!("{root}/{name}");
-            // What exists there is taken for names of the recipe's own.
+            // Any znode there is taken for names of the recipe's own.
             let rest = election.strip_prefix(&path);
             if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
                 let key = table::RECIPES_ROOT.key();

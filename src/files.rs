@@ -22,18 +22,21 @@ pub fn read(file: &Path, size: Size) -> Result<Vec<u8>, String> {
         Size::Line => (4 << 10, "is not a small file"),
         Size::Certificates => (1 << 20, "is not a file of at most 1 MiB"),
     };
-    let cannot = |error: io::Error| format!("cannot be read: {error}");
     // Reading a pipe may block, and reading a device may never end.
-    let metadata = fs::metadata(file).map_err(cannot)?;
+    let metadata = fs::metadata(file).map_err(unreadable)?;
     if !metadata.is_file() || metadata.len() > longest {
         return Err(refusal.into());
     }
     // With capacity for all of it at once, no part of a secret stays behind in a smaller buffer.
     let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
     // By their metadata, files of the kernel are empty, and others may grow meanwhile.
-    let opened = File::open(file).map_err(cannot)?;
-    opened.take(longest + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    let opened = File::open(file).map_err(unreadable)?;
+    opened.take(longest + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > longest { Err(refusal.into()) } else { Ok(bytes) }
+}
+
+fn unreadable(error: io::Error) -> String {
+    format!("cannot be read: {error}")
 }
 
 #[cfg(test)]

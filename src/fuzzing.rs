@@ -101,13 +101,11 @@ pub fn names(data: &[u8]) {
     assert!(!matches!(member.standing().at(now), Role::Leader { .. }), "no quorum has said so");
 }
 
-/// The file of the configuration: what results from it, or one line that says what is wrong.
+/// The file of the configuration: what results from it, or a line for each thing that is wrong.
 pub fn config_file(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    match cli::of_file(text) {
-        Ok(told) => told.trim_end().split('\n').for_each(one_line),
-        Err(error) => one_line(&error),
-    }
+    let (Ok(told) | Err(told)) = cli::of_file(text);
+    told.trim_end().split('\n').for_each(one_line);
 }
 
 /// The connect string, behind it the election's path and the prefix, each on a line of its own.

@@ -1,4 +1,4 @@
-//! What `dev` is to start, or, where it was left out of the build, how to come by it.
+//! The command `dev`, or, where it was left out of the build, how to come by it.
 
 use super::CliCommand;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! Where the sidecar listens that is the first process of this container, as that of a container image is.
+//! The listen address of the sidecar that is the first process of this container, as that of a container image is.
 
 use super::{Cli, ExecOptions, Subcommands, sources};
 use crate::config::{Listen, table};

@@ -1,4 +1,4 @@
-//! What `lock` is to hold or `barrier` to enter, for how long they may wait, and who holds it.
+//! The commands `lock`, `barrier` and `locks`.
 
 use super::client_commands::CommandTarget;
 use super::{ConfigFile, sources};

@@ -1,4 +1,4 @@
-//! What packagers install beside the program: completions for shells, and manual pages.
+//! Files that packagers install beside the program: completions for shells, and manual pages.
 
 use clap::{Args, Command, Subcommand, ValueEnum};
 use clap_complete::{generate, shells};
@@ -85,10 +85,12 @@ fn render_page(command: Command, text: &mut Vec<u8>) -> io::Result<()> {
     let codes = command.get_after_help().map(|codes| codes.to_string());
     let has_version = command.get_version().is_some();
     let has_commands = command.has_subcommands();
+    let usage = command.clone().render_usage().to_string();
     let man = Man::new(command.after_help("").after_long_help(""));
     man.render_title(text)?;
     man.render_name_section(text)?;
-    man.render_synopsis_section(text)?;
+    // Not that of the library, which leaves out what follows an option and the `--` before a program.
+    text.extend(synopsis(&usage).bytes());
     man.render_description_section(text)?;
     man.render_options_section(text)?;
     if has_commands {
@@ -103,4 +105,10 @@ fn render_page(command: Command, text: &mut Vec<u8>) -> io::Result<()> {
         }
     }
     if has_version { man.render_version_section(text) } else { Ok(()) }
+}
+
+fn synopsis(usage: &str) -> String {
+    let usage = usage.strip_prefix("Usage: ").unwrap_or(usage);
+    let lines: Vec<_> = usage.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    format!(".SH SYNOPSIS\n{}\n", lines.join("\n.br\n").replace('-', "\\-"))
 }

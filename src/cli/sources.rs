@@ -1,4 +1,4 @@
-//! What the command line, the environment and the file say of the settings.
+//! The settings as the command line, the environment and the file give them.
 
 use crate::config::security::CREDENTIALS_VARIABLE;
 use crate::config::table::{ALL, ID, LABELS};

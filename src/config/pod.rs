@@ -1,4 +1,4 @@
-//! What a hook changes through Kubernetes' API, and how the API is reached from a pod.
+//! The objects that hooks change through Kubernetes' API, and how the API is reached from a pod.
 
 use super::error::ValueError;
 use std::net::IpAddr;
@@ -48,15 +48,15 @@ impl KubernetesHook {
         timeout: Duration,
     ) -> Result<Self, ValueError> {
         check_key(key)?;
-        let target = || {
-            let pod = &written.name;
-            if !is_subdomain(pod) {
-                return Err(ValueError::new(format!("needs the pod's name, and {pod:?} is none"))
-                    .remedy("set POD_NAME by the downward API (metadata.name)"));
-            }
-            Ok(KubernetesTarget::PodLabel { key: key.into(), pod: pod.clone() })
-        };
-        Self::new(target, written, account, timeout)
+        let (host, port) = api_server(written)?;
+        let pod = written.name.clone();
+        if !is_subdomain(&pod) {
+            return Err(ValueError::new(format!("needs the pod's name, and {pod:?} is none"))
+                .remedy("set POD_NAME by the downward API (metadata.name)")
+                .hiding_value());
+        }
+        let target = KubernetesTarget::PodLabel { key: key.into(), pod };
+        Ok(Self { target, host, port, account, timeout })
     }
 
     /// Returns a hook that writes this pod's address into the EndpointSlice of this name.
@@ -70,42 +70,32 @@ impl KubernetesHook {
             return Err(ValueError::new("must be the name of an EndpointSlice")
                 .remedy("write such as \"example-leader\""));
         }
-        let target = || {
-            let ip = &written.ip;
-            let address = ip.parse().map_err(|_| {
-                ValueError::new(format!("needs the pod's address, and {ip:?} is none"))
-                    .remedy("set POD_IP by the downward API (status.podIP)")
-            })?;
-            Ok(KubernetesTarget::EndpointSlice { name: name.into(), address })
+        let (host, port) = api_server(written)?;
+        let ip = &written.ip;
+        let Ok(address) = ip.parse() else {
+            return Err(ValueError::new(format!("needs the pod's address, and {ip:?} is none"))
+                .remedy("set POD_IP by the downward API (status.podIP)")
+                .hiding_value());
         };
-        Self::new(target, written, account, timeout)
-    }
-
-    /// If something is missing here, the pod is at fault and not the value of the key.
-    fn new(
-        target: impl FnOnce() -> Result<KubernetesTarget, ValueError>,
-        written: &PodEnvironment,
-        account: PathBuf,
-        timeout: Duration,
-    ) -> Result<Self, ValueError> {
-        let (host, port) = api_server(written).map_err(ValueError::hiding_value)?;
-        let target = target().map_err(ValueError::hiding_value)?;
+        let target = KubernetesTarget::EndpointSlice { name: name.into(), address };
         Ok(Self { target, host, port, account, timeout })
     }
 }
 
-/// Returns the address of the API server.
+/// Returns the address of the API server. If it is missing, the pod is at fault and not the value of the key.
 fn api_server(written: &PodEnvironment) -> Result<(String, u16), ValueError> {
     if written.host.is_empty() || written.port.is_empty() {
         return Err(ValueError::new(
             "is only for a pod in Kubernetes, which sets KUBERNETES_SERVICE_HOST and \
              KUBERNETES_SERVICE_PORT",
         )
-        .remedy("leave it out elsewhere"));
+        .remedy("leave it out elsewhere")
+        .hiding_value());
     }
     let Some(port) = written.port.parse().ok().filter(|port| *port != 0) else {
         return Err(ValueError::new("needs a port")
-            .remedy(format!("KUBERNETES_SERVICE_PORT is {:?}", written.port)));
+            .remedy(format!("KUBERNETES_SERVICE_PORT is {:?}", written.port))
+            .hiding_value());
     };
     let bare = written.host.trim_start_matches('[').trim_end_matches(']');
     let host = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };

@@ -24,7 +24,7 @@ pub struct Row {
     pub changes_in_flight: bool,
     /// Whether the value may be a secret, also by mistake: no error repeats it.
     pub may_be_secret: bool,
-    /// What `check-config` and the log show of the value.
+    /// The value as `check-config` and the log show it.
     pub(super) show: fn(&str) -> String,
 }
 

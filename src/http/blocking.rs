@@ -32,8 +32,8 @@ const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 const WRITE: &str = "?index=NUMBER&wait=30s";
 
 impl BlockingQuery {
-    /// Waits for news; `None` if there is none in time.
-    pub(super) async fn wait_for<T>(&self, news: impl Future<Output = T>) -> Option<T> {
+    /// Waits for news for as long as the query says. Returns `None` if there is none in time.
+    pub(super) async fn or_timeout<T>(&self, news: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout(self.length, news).await.ok()
     }
 }

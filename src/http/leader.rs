@@ -59,7 +59,7 @@ impl AppState {
         let before = self.judge();
         let seen = Some(query.seen);
         let led = seen == before.index() && before.leads();
-        let changed = query.wait_for(async {
+        let changed = query.or_timeout(async {
             let verdict = self.changed_since(seen).await?;
             if led || verdict.leader().is_some() {
                 return Some(verdict);

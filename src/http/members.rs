@@ -30,7 +30,7 @@ pub(super) async fn members(
     let Some(query) = query else { return Ok(Json(body(&app, &read().await?))) };
     let mut watch = app.watch_members();
     app.note_members(read().await?);
-    let changed = query.wait_for(async {
+    let changed = query.or_timeout(async {
         // Another member has read something newer: the next reading shows it too, in the same ensemble.
         if watch.borrow_and_update().index < query.seen {
             let _ends_with_this_process = watch.changed().await;

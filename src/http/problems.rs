@@ -1,4 +1,4 @@
-//! What is wrong: with this member, for `/status` and the page; and with the queue, for `/members`.
+//! The problems of this member, for `/status` and the page, and of the queue, for `/members`.
 
 use super::members::next_at;
 use super::{AppState, Verdict};
@@ -62,12 +62,12 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     });
     problems.extend(others.cloned());
     problems.extend(app.status.hooks.borrow().records.iter().filter_map(failing_hook));
-    let body = |Problem { kind, text, since }| OwnProblem {
-        kind: kind.name().to_owned(),
-        problem: text,
-        since: api::date(since),
-    };
     problems.into_iter().map(body).collect()
+}
+
+fn body(problem: Problem) -> OwnProblem {
+    let Problem { kind, text, since } = problem;
+    OwnProblem { kind: kind.name().to_owned(), problem: text, since: api::date(since) }
 }
 
 fn failing_hook(record: &HookRecord) -> Option<Problem> {

@@ -25,7 +25,7 @@ const FOLLOWER: &str = "follower";
 /// The annotation of an EndpointSlice with the fencing token of the leader that wrote it last.
 const TOKEN_ANNOTATION: &str = "bellwether.io/fencing-token";
 
-/// How often an EndpointSlice is read again that another client changes at the same time.
+/// The number of attempts to write an EndpointSlice that another client changes at the same time.
 const CONFLICTS_MAX: u32 = 3;
 
 /// Whether the object needs to be written again when `written` becomes `now`.

@@ -285,7 +285,8 @@ impl Slice {
             return (status, json!({ "message": "endpointslices \"other\" not found" }));
         }
         let metadata = &body["metadata"];
-        if metadata["resourceVersion"] != self.version.to_string() {
+        let version = Some(self.version.to_string());
+        if metadata["resourceVersion"].as_str() != version.as_deref() {
             return (409, json!({ "message": "the object has been modified" }));
         }
         self.version += 1;

@@ -51,7 +51,7 @@ impl HookConfig {
             {
                 return Err(ConfigError::new("on", "is missing").remedy(CHANGES));
             }
-            // What is set at some changes only would be wrong after the others.
+            // An object that is written at some changes only would be wrong after the others.
             HookAction::Kubernetes(_) if on.is_some() => {
                 let problem = format!("is not for {}, which is kept up to date", action.key());
                 return Err(ConfigError::new("on", problem).remedy("leave it out"));
@@ -345,7 +345,10 @@ mod tests {
             (&format!("{on}command = [\"bin/a\"]"), "hook[1].command \"bin/a\" must be"),
             (&format!("{on}command = [\"a\"]\ntimeout = \"x\""), "hook[1].timeout = \"x\""),
             (&format!("{on}command = [\"a\"]\nretries = 1"), "hook[1].retries is only for"),
-            (&format!("{on}command = [\"a\"]\nretries = -1"), "invalid value"),
+            (
+                &format!("{on}command = [\"a\"]\nretries = -1"),
+                "expected a whole number from 0 to 4294967295",
+            ),
             (&format!("{on}url = \"https://h/\""), "hook[1].url is https"),
             (&format!("{on}url = \"http://u:pw@h/\""), "hook[1].url has more"),
             (&format!("{on}url = \"http://h:0/\""), "hook[1].url has more"),

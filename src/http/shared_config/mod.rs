@@ -123,7 +123,7 @@ pub(super) async fn config(
     if let Some(query) = &query
         && !reading.is_news_since(query.seen, as_of)
     {
-        reading = match query.wait_for(watched.news_since(Some(query.seen))).await {
+        reading = match query.or_timeout(watched.news_since(Some(query.seen))).await {
             Some(Some(news)) => news,
             Some(None) => return Err(unread("this member is leaving")),
             None => read(&mut watched).await?.0,

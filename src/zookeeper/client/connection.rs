@@ -177,7 +177,7 @@ impl Connection {
 
     /// Returns whether the server may be asked who it takes us for. One that does not know the question closes the connection.
     pub(crate) async fn has_who_am_i(&self) -> bool {
-        self.version().await.is_none_or(ServerVersion::has_who_am_i)
+        self.version().await.is_some_and(ServerVersion::has_who_am_i)
     }
 
     /// Returns whether the server may be asked for containers: others than ZooKeeper close the connection.
