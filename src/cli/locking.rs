@@ -104,9 +104,8 @@ impl GuardedArguments {
     ) -> Result<ClientCommand, String> {
         let kill_after = config::span("--kill-after", &self.kill_after)?;
         let stopped_for = config::span("--stopped-for", &self.stopped_for)?;
-        let is_flag = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
-        let holder = if is_flag(table::SERVERS.key()) || is_flag("config") {
-            if is_flag("url") {
+        let holder = if is_flag(given, table::SERVERS.key()) || is_flag(given, "config") {
+            if is_flag(given, "url") {
                 let why = "--url names a sidecar, and --zookeeper and --config go without one: leave one out";
                 return Err(why.into());
             }
@@ -114,7 +113,7 @@ impl GuardedArguments {
             HoldingProcess::Itself(Box::new(HoldingConfig::new(&values)?))
         } else {
             let mut settings = sources::settings(Scope::Lease);
-            if let Some(row) = settings.find(|row| is_flag(row.key))
+            if let Some(row) = settings.find(|row| is_flag(given, row.key))
                 && let Some(flag) = &row.flag
             {
                 return Err(format!(
@@ -147,4 +146,8 @@ pub(super) fn lock_name(written: &str) -> Result<HoldingName, String> {
 fn slots(written: &str) -> Result<NonZeroU32, String> {
     let slots = written.parse().ok().filter(|slots: &NonZeroU32| slots.get() <= 1000);
     slots.ok_or_else(|| "write a number from 1 to 1000".into())
+}
+
+fn is_flag(given: &ArgMatches, id: &str) -> bool {
+    given.value_source(id) == Some(ValueSource::CommandLine)
 }
