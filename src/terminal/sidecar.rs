@@ -29,6 +29,9 @@ pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event
 /// The default port of sidecars.
 const PORT: u16 = 4040;
 
+/// Commands that ask no sidecar, and so have no `--url`.
+const WITHOUT_URL: [&str; 5] = ["run", "exec", "dev", "inspect", "check-config"];
+
 /// The address of a sidecar, and the credentials for it.
 pub struct Sidecar {
     place: SidecarAddress,
@@ -181,8 +184,13 @@ impl Sidecar {
         let Some(url) = &self.url else { return text.into() };
         let url = if url.contains(' ') { format!("'{url}'") } else { url.clone() };
         let parts = text.split('`').enumerate().map(|(n, part)| {
-            let is_command = n % 2 == 1 && part.starts_with("bellwether ");
-            if is_command { format!("{part} --url {}", visible(&url)) } else { part.to_owned() }
+            let command = part.strip_prefix("bellwether ").filter(|_| n % 2 == 1);
+            let name = command.and_then(|command| command.split_whitespace().next());
+            if name.is_some_and(|name| !WITHOUT_URL.contains(&name)) {
+                format!("{part} --url {}", visible(&url))
+            } else {
+                part.to_owned()
+            }
         });
         parts.collect::<Vec<_>>().join("`").into()
     }
@@ -365,6 +373,11 @@ mod tests {
 
     #[test]
     fn commands_in_a_text_repeat_the_url_that_was_given() {
+        let inspects = "`bellwether inspect` shows which";
+        assert_eq!(
+            Sidecar::at(":4041").unwrap().hinted(":4041".into()).with_url(inspects),
+            inspects
+        );
         let text = "paused, until `bellwether resume`: see `/status`, or `bellwether locks a`";
         let with_url = |sidecar: Sidecar| sidecar.with_url(text).into_owned();
         let local = Sidecar::that_listens(&Listen::Tcp("127.0.0.1:1".parse().unwrap()));
