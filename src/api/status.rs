@@ -94,8 +94,8 @@ pub struct Restart {
 /// A problem of a member, or of the election as the member sees it.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OwnProblem {
-    /// Tells problems apart, and stays the same: `zookeeper`, `paused`, `unhealthy`, `no-leader`,
-    /// `duplicate-id`, `unknown-znode`, `foreign`, `newer-format`, `session-file` or `hook`.
+    /// Tells problems apart, and stays the same: `paused`, `unhealthy`, `zookeeper`, `foreign`, `unknown-znode`, `no-leader`,
+    /// `duplicate-id`, `newer-format`, `longer-session`, `tick-time`, `slow-zookeeper`, `session-file` or `hook`.
     pub kind: String,
     /// For people.
     pub problem: String,

@@ -428,7 +428,12 @@ impl Runner {
             let recorded = RecordedChange { change, index, at, cause, down_for };
             Arc::make_mut(&mut self.recent_changes).push(recorded);
         }
-        if !changes.is_empty() || before.ticket() != self.standing.ticket() {
+        let has_moved = before.ticket() != self.standing.ticket();
+        if has_moved {
+            // Refusals of a claim for another znode say nothing of this one's.
+            self.claim_refused_at = None;
+        }
+        if !changes.is_empty() || has_moved {
             self.members.outdate();
         }
         let is_routine = is_routine(&event, &self.actions)
