@@ -7,9 +7,11 @@ use serde::Deserialize;
 use serde_norway::{Deserializer, Value, from_str};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 const CHART: &str = "deploy/kubernetes/chart";
 
@@ -475,6 +477,12 @@ fn a_chart_of_your_own_takes_the_route_and_the_volumes() {
 /// Renders a chart that depends on ours with these values, and has this one template, in which $context is what ours take.
 #[track_caller]
 fn chart_of_your_own(values: &str, template: &str) -> Vec<Value> {
+    let place = written_chart(values, template);
+    parsed(&rendered(Command::new("helm").args(["template", "x"]).arg(place.path())))
+}
+
+#[track_caller]
+fn written_chart(values: &str, template: &str) -> tempfile::TempDir {
     let place = tempfile::tempdir().unwrap();
     for directory in ["templates", "charts"] {
         fs::create_dir(place.path().join(directory)).unwrap();
@@ -489,7 +497,97 @@ fn chart_of_your_own(values: &str, template: &str) -> Vec<Value> {
         fs::write(place.path().join(name), content).unwrap();
     }
     runs(Command::new("cp").args(["-rL", CHART]).arg(place.path().join("charts/bellwether")));
-    parsed(&rendered(Command::new("helm").args(["template", "x"]).arg(place.path())))
+    place
+}
+
+/// Where the Service had a selector, its old endpoints would stay beside the leader's.
+#[test]
+fn an_upgrade_keeps_the_endpoint_and_takes_no_service_with_a_selector() {
+    let chart = written_chart(
+        "{example: false, route: endpointslice}",
+        "{{ include \"bellwether.route\" $context }}\n",
+    );
+    let upgrade = |selector: &str| {
+        let owned = r#""labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations":
+            {"meta.helm.sh/release-name": "x", "meta.helm.sh/release-namespace": "default"}"#;
+        let service = format!(
+            r#"{{"apiVersion": "v1", "kind": "Service", "metadata": {{"name": "x", {owned}}},
+                "spec": {{"selector": {selector}}}}}"#
+        );
+        let slice = format!(
+            r#"{{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+                "metadata": {{"name": "x-leader", {owned}}}, "endpoints": [{{"addresses": ["10.0.0.9"]}}]}}"#
+        );
+        let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/x-leader";
+        let url =
+            api_server(vec![("/api/v1/namespaces/default/services/x", service), (slices, slice)]);
+        let mut helm = Command::new("helm");
+        helm.args(["template", "x", "--namespace", "default", "--kubeconfig", "/dev/null"]);
+        helm.args(["--dry-run=server", "--disable-openapi-validation", "--kube-apiserver", &url]);
+        helm.arg(chart.path());
+        helm
+    };
+    let documents = parsed(&rendered(&mut upgrade("null")));
+    let slice = named(&documents, "EndpointSlice", "x-leader");
+    assert_eq!(slice["endpoints"], from_str::<Value>("[{addresses: [10.0.0.9]}]").unwrap());
+    let said = fails(&mut upgrade("{\"app\": \"mine\"}"));
+    assert!(said.contains("the Service x has a selector"), "{said}");
+}
+
+/// Starts an API server that has these objects at their paths, and no others, and returns its URL.
+fn api_server(objects: Vec<(&'static str, String)>) -> String {
+    let mut answers = objects;
+    for (path, answer) in [
+        ("/version", r#"{"major": "1", "minor": "36", "gitVersion": "v1.36.0"}"#),
+        ("/api", r#"{"kind": "APIVersions", "versions": ["v1"]}"#),
+        (
+            "/api/v1",
+            r#"{"kind": "APIResourceList", "groupVersion": "v1",
+                "resources": [{"name": "services", "namespaced": true, "kind": "Service", "verbs": ["get"]}]}"#,
+        ),
+        (
+            "/apis",
+            r#"{"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "discovery.k8s.io",
+                "versions": [{"groupVersion": "discovery.k8s.io/v1", "version": "v1"}],
+                "preferredVersion": {"groupVersion": "discovery.k8s.io/v1", "version": "v1"}}]}"#,
+        ),
+        (
+            "/apis/discovery.k8s.io/v1",
+            r#"{"kind": "APIResourceList", "groupVersion": "discovery.k8s.io/v1",
+                "resources": [{"name": "endpointslices", "namespaced": true, "kind": "EndpointSlice", "verbs": ["get"]}]}"#,
+        ),
+    ] {
+        answers.push((path, answer.to_owned()));
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for connection in listener.incoming().map_while(Result::ok) {
+            let answers = answers.clone();
+            // Helm opens connections that it does not use.
+            thread::spawn(move || {
+                let mut lines = BufReader::new(&connection).lines().map_while(Result::ok);
+                let Some(request) = lines.next() else { return };
+                let _headers = lines.take_while(|line| !line.is_empty()).count();
+                let path = request.split([' ', '?']).nth(1).unwrap_or_default();
+                let found = answers.iter().find(|(known, _)| *known == path);
+                let (status, body) = match found {
+                    Some((_, answer)) => ("200 OK", answer.as_str()),
+                    None => (
+                        "404 Not Found",
+                        r#"{"kind": "Status", "code": 404, "reason": "NotFound"}"#,
+                    ),
+                };
+                let length = body.len();
+                let _ = write!(
+                    &connection,
+                    "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
+                     Connection: close\r\n\r\n{body}"
+                );
+            });
+        }
+    });
+    url
 }
 
 /// Each mount of the sidecar names a volume of its pod.
