@@ -7,9 +7,11 @@ use serde::Deserialize;
 use serde_norway::{Deserializer, Value, from_str};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 const CHART: &str = "deploy/kubernetes/chart";
 
@@ -108,6 +110,8 @@ fn ports_are_reached_by_number() {
     let mut seen = 0;
     for (path, document) in &documents {
         let (selector, ports) = match text(&document["kind"]) {
+            // The test of its EndpointSlice has this port.
+            "Service" if document["spec"]["selector"].is_null() => continue,
             "Service" => {
                 let ports = list(&document["spec"]["ports"]).iter();
                 let target = |port: &Value| match &port["targetPort"] {
@@ -182,14 +186,15 @@ fn no_pod_may_do_more_than_it_needs() {
     for (path, document) in documents() {
         let kind = text(&document["kind"]);
         let is_about_rights = kind.contains("Role") || kind == "ServiceAccount";
-        assert!(!is_about_rights || path.ends_with(LABELLED), "{path:?}: needs no {kind}");
+        let writes = [LABELLED, SLICED].iter().any(|name| path.ends_with(name));
+        assert!(!is_about_rights || writes, "{path:?}: needs no {kind}");
         let pod = &document["spec"]["template"]["spec"];
         if pod.is_null() {
             continue;
         }
         let told = format!("{path:?}, {}: ", text(&document["metadata"]["name"]));
         assert_eq!(pod["automountServiceAccountToken"], Value::Bool(false), "{told}");
-        assert!(pod["serviceAccountName"].is_null() || path.ends_with(LABELLED), "{told}");
+        assert!(pod["serviceAccountName"].is_null() || writes, "{told}");
         assert_eq!(pod["securityContext"]["runAsNonRoot"], Value::Bool(true), "{told}");
         assert_eq!(text(&pod["securityContext"]["seccompProfile"]["type"]), "RuntimeDefault");
         for container in list(&pod["initContainers"]).iter().chain(list(&pod["containers"])) {
@@ -210,6 +215,9 @@ fn no_pod_may_do_more_than_it_needs() {
 
 /// What sets a label by Kubernetes' API, and nothing else, may do that and nothing else.
 const LABELLED: &str = "pod-label.yaml";
+
+/// And the one that writes an EndpointSlice.
+const SLICED: &str = "endpointslice.yaml";
 
 #[test]
 fn a_member_that_labels_its_pod_has_that_right_alone_and_its_application_has_no_token() {
@@ -269,7 +277,7 @@ fn a_member_that_labels_its_pod_has_that_right_alone_and_its_application_has_no_
 #[test]
 fn a_leader_may_write_its_address_into_one_endpoint_slice_and_no_other_object() {
     let documents: Vec<_> =
-        documents().into_iter().filter(|(path, _)| path.ends_with("endpointslice.yaml")).collect();
+        documents().into_iter().filter(|(path, _)| path.ends_with(SLICED)).collect();
     let of_kind = |kind: &str| -> Vec<&Value> {
         documents.iter().map(|(_, document)| document).filter(|it| it["kind"] == kind).collect()
     };
@@ -288,6 +296,8 @@ fn a_leader_may_write_its_address_into_one_endpoint_slice_and_no_other_object() 
 
     let [deployment] = of_kind("Deployment")[..] else { panic!("one Deployment") };
     let pod = &deployment["spec"]["template"]["spec"];
+    let [app] = &containers_of(pod, "app")[..] else { panic!("{pod:?}") };
+    assert_eq!(slice["ports"][0]["port"], app["ports"][0]["containerPort"]);
     let [sidecar] = &containers_of(pod, "bellwether")[..] else { panic!("{pod:?}") };
     let config = config_beside(&documents[0].0, sidecar).expect("it has hooks");
     let config = fs::read_to_string(config.path()).unwrap();
@@ -303,6 +313,9 @@ fn the_chart_says_what_is_wrong_with_a_value() {
         ("bellwether.zookeper=zk:2181", "zookeper"),
         ("replicas=0", "/replicas"),
         ("podLabel=a b", "/podLabel"),
+        ("serviceAccount=a b", "/serviceAccount"),
+        ("example=false,route=haproxy", "route: haproxy is for"),
+        ("example=false,monitoring.enabled=true", "monitoring.enabled is for"),
         ("podLabels.app\\.kubernetes\\.io/name=mine", "Services select by"),
         ("app.port=4040", "app.port: 4040 is Bellwether's own"),
         ("app.port=4041", "app.port: 4041 is Bellwether's own"),
@@ -412,26 +425,12 @@ fn a_chart_of_your_own_takes_the_sidecar_alone() {
 
 #[test]
 fn a_chart_of_your_own_takes_what_labels_and_the_application_need() {
-    let place = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        let path = place.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    write("Chart.yaml", "apiVersion: v2\nname: mine\nversion: 1.0.0\n");
-    write("values.yaml", "bellwether: {example: false, route: label, bellwether: {port: 4050}}\n");
-    let context = "(dict \"Values\" .Values.bellwether \"Release\" .Release)";
-    write("templates/rbac.yaml", &format!("{{{{ include \"bellwether.rbac\" {context} }}}}\n"));
-    let pod = format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: mine}}\nspec:\n  containers:\n    - name: app\n      \
-         image: mine\n      env:\n        {{{{- include \"bellwether.environment\" {context} | nindent 8 }}}}\n"
+    let documents = chart_of_your_own(
+        "{example: false, route: label, bellwether: {port: 4050}}",
+        "{{ include \"bellwether.rbac\" $context }}\n---\n\
+         apiVersion: v1\nkind: Pod\nmetadata: {name: mine}\nspec:\n  containers:\n    - name: app\n      \
+         image: mine\n      env:\n        {{- include \"bellwether.environment\" $context | nindent 8 }}\n",
     );
-    write("templates/pod.yaml", &pod);
-    let dependency = place.path().join("charts/bellwether");
-    fs::create_dir(dependency.parent().unwrap()).unwrap();
-    runs(Command::new("cp").args(["-rL", CHART]).arg(dependency));
-    let documents =
-        parsed(&rendered(Command::new("helm").args(["template", "x"]).arg(place.path())));
     let kinds: BTreeSet<_> = documents.iter().map(|document| text(&document["kind"])).collect();
     let expected = ["ConfigMap", "Pod", "Role", "RoleBinding", "ServiceAccount"];
     assert_eq!(kinds, BTreeSet::from(expected));
@@ -443,6 +442,178 @@ fn a_chart_of_your_own_takes_what_labels_and_the_application_need() {
     let labels = &named(&documents, "Role", "x")["metadata"]["labels"];
     assert_eq!(labels["app.kubernetes.io/name"], "bellwether", "it is no example");
     valid(&documents, VERSIONS[0]);
+}
+
+#[test]
+fn a_chart_of_your_own_takes_the_route_and_the_volumes() {
+    let values = |route: &str| {
+        format!(
+            "{{example: false, route: {route}, app: {{port: 9000}}, volumes: [{{name: ca, emptyDir: {{}}}}], \
+              bellwether: {{volumeMounts: [{{name: ca, mountPath: /ca}}]}}}}"
+        )
+    };
+    let template = "{{ include \"bellwether.route\" $context }}\n---\n\
+                    {{ include \"bellwether.rbac\" $context }}\n---\n\
+                    apiVersion: v1\nkind: Pod\nmetadata:\n  name: mine\n  annotations:\n    \
+                    checksum/config: {{ include \"bellwether.config\" $context | sha256sum }}\nspec:\n  \
+                    containers: [{name: app, image: mine}]\n  \
+                    initContainers:\n    {{- include \"bellwether.sidecar\" $context | nindent 4 }}\n  \
+                    volumes:\n    {{- include \"bellwether.volumes\" $context | nindent 4 }}\n";
+    let documents = chart_of_your_own(&values("endpointslice"), template);
+    let role = named(&documents, "Role", "x");
+    let slice = named(&documents, "EndpointSlice", text(&role["rules"][0]["resourceNames"][0]));
+    assert_eq!(slice["metadata"]["labels"]["kubernetes.io/service-name"], "x");
+    assert_eq!(slice["ports"][0]["port"], 9000);
+    let service = named(&documents, "Service", "x");
+    assert!(service["spec"]["selector"].is_null(), "{service:?}");
+    has_the_volumes_it_mounts(&named(&documents, "Pod", "mine")["spec"]);
+    valid(&documents, VERSIONS[0]);
+
+    let asked = chart_of_your_own(&values("ask"), template);
+    let kinds: Vec<_> = asked.iter().map(|document| text(&document["kind"])).collect();
+    assert_eq!(kinds, ["Pod"], "who asks needs neither a role nor a Service");
+}
+
+/// Renders a chart that depends on ours with these values, and has this one template, in which $context is what ours take.
+#[track_caller]
+fn chart_of_your_own(values: &str, template: &str) -> Vec<Value> {
+    let place = written_chart(values, template);
+    parsed(&rendered(Command::new("helm").args(["template", "x"]).arg(place.path())))
+}
+
+#[track_caller]
+fn written_chart(values: &str, template: &str) -> tempfile::TempDir {
+    let place = tempfile::tempdir().unwrap();
+    for directory in ["templates", "charts"] {
+        fs::create_dir(place.path().join(directory)).unwrap();
+    }
+    let context = "{{- $context := dict \"Values\" .Values.bellwether \"Release\" .Release \
+                   \"Capabilities\" .Capabilities }}\n";
+    for (name, content) in [
+        ("Chart.yaml", "apiVersion: v2\nname: mine\nversion: 1.0.0\n".to_owned()),
+        ("values.yaml", format!("bellwether: {values}\n")),
+        ("templates/all.yaml", format!("{context}{template}")),
+    ] {
+        fs::write(place.path().join(name), content).unwrap();
+    }
+    runs(Command::new("cp").args(["-rL", CHART]).arg(place.path().join("charts/bellwether")));
+    place
+}
+
+/// Where the Service had a selector, its old endpoints would stay beside the leader's.
+#[test]
+fn an_upgrade_keeps_the_endpoint_and_takes_no_service_with_a_selector() {
+    let chart = written_chart(
+        "{example: false, route: endpointslice}",
+        "{{ include \"bellwether.route\" $context }}\n",
+    );
+    let upgrade = |selector: &str| {
+        let owned = r#""labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations":
+            {"meta.helm.sh/release-name": "x", "meta.helm.sh/release-namespace": "default"}"#;
+        let service = format!(
+            r#"{{"apiVersion": "v1", "kind": "Service", "metadata": {{"name": "x", {owned}}},
+                "spec": {{"selector": {selector}}}}}"#
+        );
+        let slice = format!(
+            r#"{{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+                "metadata": {{"name": "x-leader", {owned}}}, "endpoints": [{{"addresses": ["10.0.0.9"]}}]}}"#
+        );
+        let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/x-leader";
+        let url =
+            api_server(vec![("/api/v1/namespaces/default/services/x", service), (slices, slice)]);
+        let mut helm = Command::new("helm");
+        helm.args(["template", "x", "--namespace", "default", "--kubeconfig", "/dev/null"]);
+        helm.args(["--dry-run=server", "--disable-openapi-validation", "--kube-apiserver", &url]);
+        helm.arg(chart.path());
+        helm
+    };
+    let documents = parsed(&rendered(&mut upgrade("null")));
+    let slice = named(&documents, "EndpointSlice", "x-leader");
+    assert_eq!(slice["endpoints"], from_str::<Value>("[{addresses: [10.0.0.9]}]").unwrap());
+    let said = fails(&mut upgrade("{\"app\": \"mine\"}"));
+    assert!(said.contains("the Service x has a selector"), "{said}");
+}
+
+/// Starts an API server that has these objects at their paths, and no others, and returns its URL.
+fn api_server(objects: Vec<(&'static str, String)>) -> String {
+    let mut answers = objects;
+    for (path, answer) in [
+        ("/version", r#"{"major": "1", "minor": "36", "gitVersion": "v1.36.0"}"#),
+        ("/api", r#"{"kind": "APIVersions", "versions": ["v1"]}"#),
+        (
+            "/api/v1",
+            r#"{"kind": "APIResourceList", "groupVersion": "v1",
+                "resources": [{"name": "services", "namespaced": true, "kind": "Service", "verbs": ["get"]}]}"#,
+        ),
+        (
+            "/apis",
+            r#"{"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "discovery.k8s.io",
+                "versions": [{"groupVersion": "discovery.k8s.io/v1", "version": "v1"}],
+                "preferredVersion": {"groupVersion": "discovery.k8s.io/v1", "version": "v1"}}]}"#,
+        ),
+        (
+            "/apis/discovery.k8s.io/v1",
+            r#"{"kind": "APIResourceList", "groupVersion": "discovery.k8s.io/v1",
+                "resources": [{"name": "endpointslices", "namespaced": true, "kind": "EndpointSlice", "verbs": ["get"]}]}"#,
+        ),
+    ] {
+        answers.push((path, answer.to_owned()));
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for connection in listener.incoming().map_while(Result::ok) {
+            let answers = answers.clone();
+            // Helm opens connections that it does not use.
+            thread::spawn(move || {
+                let mut lines = BufReader::new(&connection).lines().map_while(Result::ok);
+                let Some(request) = lines.next() else { return };
+                let _headers = lines.take_while(|line| !line.is_empty()).count();
+                let path = request.split([' ', '?']).nth(1).unwrap_or_default();
+                let found = answers.iter().find(|(known, _)| *known == path);
+                let (status, body) = match found {
+                    Some((_, answer)) => ("200 OK", answer.as_str()),
+                    None => (
+                        "404 Not Found",
+                        r#"{"kind": "Status", "code": 404, "reason": "NotFound"}"#,
+                    ),
+                };
+                let length = body.len();
+                let _ = write!(
+                    &connection,
+                    "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
+                     Connection: close\r\n\r\n{body}"
+                );
+            });
+        }
+    });
+    url
+}
+
+/// Each mount of the sidecar names a volume of its pod.
+#[track_caller]
+fn has_the_volumes_it_mounts(pod: &Value) {
+    let [sidecar] = &containers_of(pod, "bellwether")[..] else { panic!("{pod:?}") };
+    let volumes: Vec<_> = list(&pod["volumes"]).iter().map(|volume| &volume["name"]).collect();
+    for mount in list(&sidecar["volumeMounts"]) {
+        assert!(volumes.contains(&&mount["name"]), "{mount:?}: {volumes:?}");
+    }
+}
+
+#[test]
+fn an_account_that_exists_gets_the_role() {
+    for route in ["label", "endpointslice"] {
+        let documents = chart(&format!("{{route: {route}, serviceAccount: mine}}"));
+        assert!(documents.iter().all(|document| document["kind"] != "ServiceAccount"), "{route}");
+        let binding = named(&documents, "RoleBinding", "example");
+        assert_eq!(binding["subjects"][0]["name"], "mine", "{route}");
+        let deployment = named(&documents, "Deployment", "example");
+        assert_eq!(deployment["spec"]["template"]["spec"]["serviceAccountName"], "mine", "{route}");
+    }
+    let documents = chart("{serviceAccount: mine}");
+    let pod = &named(&documents, "Deployment", "example")["spec"]["template"]["spec"];
+    assert_eq!(pod["serviceAccountName"], "mine");
+    assert_eq!(pod["automountServiceAccountToken"], Value::Bool(false));
 }
 
 /// What is in the pod's own file comes from the policy alone: as Kubernetes does it, by tests/inject.py.
@@ -515,7 +686,9 @@ fn the_policy_leaves_alone_what_does_not_ask_or_has_a_sidecar() {
 #[test]
 fn the_policy_has_what_the_values_say_of_the_sidecar() {
     let values = "{example: false, inject: true, ipFamily: IPv6, ready: none, \
+                   volumes: [{name: ca, csi: {driver: d, volumeAttributes: {a/b: c}}}], \
                    bellwether: {zookeeper: 'zk:8080', election: /mine/$(GROUP), resources: {limits: {cpu: 1}}, \
+                   volumeMounts: [{name: ca, mountPath: /ca}], \
                    env: [{name: BELLWETHER_LOG_FORMAT, value: json}]}}";
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(values.as_bytes()).unwrap();
@@ -542,10 +715,20 @@ fn the_policy_has_what_the_values_say_of_the_sidecar() {
     }
     assert!(sidecar["readinessProbe"].is_null(), "{sidecar:?}");
     assert_eq!(sidecar["resources"]["limits"]["cpu"], "1");
+    has_the_volumes_it_mounts(&injected["spec"]);
+    let volume = list(&injected["spec"]["volumes"]).iter().find(|volume| volume["name"] == "ca");
+    assert_eq!(volume.unwrap()["csi"]["volumeAttributes"]["a/b"], "c");
+    valid(std::slice::from_ref(&injected), POLICY_VERSIONS[0]);
     for (wrong, named) in [
         ("route=label", "without `route: label`"),
         ("sidecar=classic", "only a native sidecar"),
         ("bellwether.port=80", "1024 or more"),
+        ("route=endpointslice", "without `route: label` or `endpointslice`"),
+        ("bellwether.election=/apps", "must contain $(GROUP)"),
+        (
+            "bellwether.env[0].name=BELLWETHER_ELECTION,bellwether.env[0].value=/apps",
+            "must contain $(GROUP)",
+        ),
     ] {
         let mut helm = Command::new("helm");
         helm.args(["template", "x", CHART, "--kube-version", POLICY_VERSIONS[0]]);

@@ -117,7 +117,7 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     {{- end }}
 {{- end }}
 
-{{- /* The volumes of its pod. */}}
+{{- /* The volumes of its pod, with those of the values. */}}
 {{- define "bellwether.volumes" -}}
 - name: bellwether-session
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
@@ -130,6 +130,9 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
       - serviceAccountToken: {path: token, expirationSeconds: 3600}
       - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
       - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
+{{- end }}
+{{- with .Values.volumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 
@@ -156,8 +159,14 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
 {{- if has .Values.route (list "label" "endpointslice") }}yes{{ end }}
 {{- end }}
 
-{{- /* What such a route needs beside the pod: the hook's configuration, and an account with a role. */}}
+{{- /* The account of pods that write to Kubernetes' API. */}}
+{{- define "bellwether.account" -}}
+{{- .Values.serviceAccount | default .Release.Name }}
+{{- end }}
+
+{{- /* What such a route needs beside the pod: the hook's configuration, and an account with a role. Empty for other routes. */}}
 {{- define "bellwether.rbac" -}}
+{{- if include "bellwether.usesApi" . -}}
 apiVersion: v1
 kind: ConfigMap
 metadata:
@@ -167,6 +176,7 @@ metadata:
 data:
   bellwether.toml: |
     {{- include "bellwether.config" . | nindent 4 }}
+{{- if not .Values.serviceAccount }}
 ---
 apiVersion: v1
 kind: ServiceAccount
@@ -175,6 +185,7 @@ metadata:
   labels:
     {{- include "bellwether.labels" . | nindent 4 }}
 automountServiceAccountToken: false
+{{- end }}
 ---
 {{- if eq .Values.route "label" }}
 # Kubernetes has no narrower right that would do: the names of a Deployment's pods are not known beforehand, and a role
@@ -212,26 +223,89 @@ roleRef:
   name: {{ .Release.Name }}
 subjects:
   - kind: ServiceAccount
-    name: {{ .Release.Name }}
+    name: {{ include "bellwether.account" . }}
     namespace: {{ .Release.Namespace }} # where all of this is
+{{- end }}
+{{- end }}
+
+{{- /* The Service that leads to the leader; with `route: endpointslice` also its slice. Empty with `route: ask`. */}}
+{{- define "bellwether.route" -}}
+{{- if ne .Values.route "ask" -}}
+{{- if eq .Values.route "label" -}}
+# The pod that is labelled as the leader: for a moment after a hand-over none, or two (deploy/README.md).
+{{- else -}}
+# The leader alone.
+{{- end }}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .Release.Name }}
+  labels:
+    {{- include "bellwether.labels" . | nindent 4 }}
+spec:
+  {{- if eq .Values.route "endpointslice" }}
+  {{- with lookup "v1" "Service" .Release.Namespace .Release.Name }}
+  {{- if .spec.selector }}
+  {{- fail (printf "route: endpointslice: the Service %s has a selector, and would keep the endpoints that Kubernetes wrote for it; delete it first, or install a release of another name" .metadata.name) }}
+  {{- end }}
+  {{- end }}
+  # Without a selector: Kubernetes leaves its endpoints to whoever writes them.
+  {{- else }}
+  selector:
+    {{- if eq .Values.route "haproxy" }}
+    app.kubernetes.io/name: bellwether-haproxy
+    app.kubernetes.io/instance: {{ .Release.Name }}
+    {{- else }}
+    {{- include "bellwether.labels" . | nindent 4 }}
+    {{- if eq .Values.route "label" }}
+    {{ .Values.podLabel | quote }}: leader
+    {{- end }}
+    {{- end }}
+  {{- end }}
+  ports:
+    - {name: http, port: 80, targetPort: {{ eq .Values.route "haproxy" | ternary 8080 .Values.app.port }}}
+{{- if eq .Values.route "endpointslice" }}
+---
+# The endpoints of the Service: the leader writes its address here.
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: {{ .Release.Name }}-leader
+  labels:
+    {{- include "bellwether.labels" . | nindent 4 }}
+    kubernetes.io/service-name: {{ .Release.Name }}
+    endpointslice.kubernetes.io/managed-by: bellwether.io
+addressType: {{ .Values.ipFamily }}
+{{- /* An upgrade leaves them as the leader wrote them. */}}
+{{- $slice := lookup "discovery.k8s.io/v1" "EndpointSlice" .Release.Namespace (printf "%s-leader" .Release.Name) }}
+{{- with get ($slice | default dict) "endpoints" }}
+endpoints:
+  {{- toYaml . | nindent 2 }}
+{{- else }}
+endpoints: []
+{{- end }}
+ports:
+  - {name: http, protocol: TCP, port: {{ .Values.app.port }}}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- /* A value as CEL writes it: (list "Object.spec.volumes" value), with the path of its field. A map of CEL has values of one
-type, so what is one in YAML is an object of CEL, named by its path; all but quantities. */}}
+type, so what is one in YAML is an object of CEL, named by its path; all but quantities and other maps of texts. */}}
 {{- define "bellwether.cel" -}}
 {{- $path := index . 0 }}
 {{- $value := index . 1 }}
 {{- $parts := list }}
 {{- if kindIs "map" $value }}
-{{- $is_of_quantities := regexMatch "\\.(limits|requests)$" $path }}
+{{- $is_of_texts := regexMatch "\\.(limits|requests|volumeAttributes|matchLabels|labels|annotations)$" $path }}
 {{- range $key, $inner := $value }}
-{{- if $is_of_quantities }}
+{{- if $is_of_texts }}
 {{- $parts = append $parts (printf "%s: %s" ($key | toJson) ($inner | toString | toJson)) }}
 {{- else }}
 {{- $parts = append $parts (printf "%s: %s" $key (include "bellwether.cel" (list (printf "%s.%s" $path $key) $inner))) }}
 {{- end }}
 {{- end }}
-{{- ternary "" $path $is_of_quantities }}{ {{- join ", " $parts -}} }
+{{- ternary "" $path $is_of_texts }}{ {{- join ", " $parts -}} }
 {{- else if kindIs "slice" $value }}
 {{- $objects := false }}
 {{- range $value }}
@@ -327,11 +401,13 @@ tolerations:
 {{- end }}
 {{- end }}
 
+{{- /* The configuration file of `bellwether.rbac`. Empty for routes without one. */}}
 {{- define "bellwether.config" -}}
+{{- if eq .Values.route "label" -}}
 [[hook]]
-{{- if eq .Values.route "label" }}
 pod_label = {{ .Values.podLabel | quote }}
-{{- else }}
+{{- else if eq .Values.route "endpointslice" -}}
+[[hook]]
 endpoint_slice = "{{ .Release.Name }}-leader"
 {{- end }}
 {{- end }}
