@@ -8,9 +8,7 @@ use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode};
 use recipes::election::View;
-use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -90,9 +88,11 @@ async fn set_endpoint(
         if !status.is_success() {
             return Err(api.refusal(status, &answer, &place, &right, remedy));
         }
-        let slice: EndpointSlice = serde_json::from_slice(&answer)
+        let slice: Value = serde_json::from_slice(&answer)
             .map_err(|error| format!("the API server's answer for {place}: {error}"))?;
-        let written = slice.token();
+        let metadata = &slice["metadata"];
+        let written = metadata["annotations"][TOKEN_ANNOTATION].as_str();
+        let written = written.and_then(|token| token.parse::<u64>().ok());
         if written.is_some_and(|written| written > token) {
             return Err(format!(
                 "{place} was written by a later leader, or for another election: its annotation {TOKEN_ANNOTATION} is \
@@ -101,12 +101,12 @@ async fn set_endpoint(
             ));
         }
         let address = address.to_string();
-        if written == Some(token) && slice.addresses().eq([&address]) {
+        if written == Some(token) && slice["endpoints"][0]["addresses"] == json!([address]) {
             return Ok(());
         }
         let body = json!({
             "metadata": {
-                "resourceVersion": slice.metadata.resource_version,
+                "resourceVersion": metadata["resourceVersion"],
                 "annotations": { (TOKEN_ANNOTATION): token.to_string() },
             },
             "endpoints": [{ "addresses": [address], "conditions": { "ready": true } }],
@@ -119,37 +119,6 @@ async fn set_endpoint(
         }
     }
     Err(format!("{place} is changed by others all the time"))
-}
-
-/// The parts of an EndpointSlice that are looked at.
-#[derive(Deserialize)]
-struct EndpointSlice {
-    metadata: Metadata,
-    #[serde(default)]
-    endpoints: Option<Vec<Endpoint>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    resource_version: String,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-}
-
-#[derive(Deserialize)]
-struct Endpoint {
-    addresses: Vec<String>,
-}
-
-impl EndpointSlice {
-    fn token(&self) -> Option<u64> {
-        self.metadata.annotations.get(TOKEN_ANNOTATION)?.parse().ok()
-    }
-
-    fn addresses(&self) -> impl Iterator<Item = &String> {
-        self.endpoints.iter().flatten().flat_map(|endpoint| &endpoint.addresses)
-    }
 }
 
 /// Kubernetes' API, with what the service account says now: Kubernetes replaces its files while the process runs.
@@ -256,11 +225,8 @@ fn in_account<T>(
 
 /// Returns Kubernetes' error message in one line, if it is text without the token.
 fn complaint(body: &[u8], token: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct KubernetesStatus {
-        message: String,
-    }
-    let KubernetesStatus { message } = serde_json::from_slice(body).ok()?;
+    let status: Value = serde_json::from_slice(body).ok()?;
+    let message = status["message"].as_str()?;
     let has_token = message.as_bytes().windows(token.len()).any(|part| part == token);
     let line: String = message
         .chars()
