@@ -7,6 +7,8 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
+import java.net.http.HttpTimeoutException;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -17,6 +19,7 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.LongConsumer;
+import java.util.regex.Pattern;
 
 /**
  * A client of the sidecar in one file, to copy: Java 17 or newer on Linux, without a dependency.
@@ -32,11 +35,16 @@ import java.util.function.LongConsumer;
  * }
  * }</pre>
  *
+ * The store keeps the tokens of the election, and of each lock, in a column of its own: a leader's token dates from its joining,
+ * so it may be smaller than that of an earlier lock.
+ *
  * Run it to see it at work: {@code java Bellwether.java} works while its member leads, {@code java Bellwether.java lock NAME}
- * while it holds a lock.
+ * while it holds a lock, and gives that back when its standard input ends.
  */
 public final class Bellwether {
     private static final System.Logger LOG = System.getLogger("bellwether");
+    private static final Pattern ADDRESS =
+            Pattern.compile("(http://)?(\\[[0-9A-Fa-f:.]+]|[A-Za-z0-9._-]*)(?::([0-9]{1,5}))?/?");
 
     private final HttpClient http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
     private final String url;
@@ -47,9 +55,12 @@ public final class Bellwether {
         this(System.getenv().getOrDefault("BELLWETHER_URL", "http://127.0.0.1:4040"), null);
     }
 
-    /** Where the sidecar has a token file, its {@code commandToken} is needed for locks. */
+    /**
+     * The {@code url} is http://HOST:PORT, HOST:PORT, HOST, :PORT or PORT. Where the sidecar has a token file, its
+     * {@code commandToken} is needed for locks.
+     */
     public Bellwether(String url, String commandToken) {
-        this.url = url;
+        this.url = normalized(url);
         commandHeader = commandToken == null
                 ? new String[] {"X-Bellwether", "1"}
                 : new String[] {"Authorization", "Bearer " + commandToken};
@@ -61,7 +72,10 @@ public final class Bellwether {
         return (Map<String, Object>) get("/leader", Duration.ofSeconds(2)).get("leader");
     }
 
-    /** Follows until the process ends. The callbacks must return soon: nothing is renewed meanwhile. */
+    /**
+     * Follows until the process ends, on a daemon thread of its own. The callbacks run there, one at a time, and must return
+     * soon: nothing is renewed meanwhile. What they throw is logged.
+     */
     public void follow(LongConsumer onElected, Runnable onLost) {
         var thread = new Thread(() -> {
             try {
@@ -83,7 +97,13 @@ public final class Bellwether {
         return current != null && current.left() > 0 ? current.token : 0;
     }
 
-    /** Waits for the lock, without a limit if {@code wait} is null. */
+    /**
+     * Waits for the lock, without a limit if {@code wait} is null, and beside a frozen sidecar for five seconds more: call it on a
+     * thread of its own.
+     *
+     * @throws TimeoutException if it was not got in time
+     * @throws AnswerException if the sidecar refuses it
+     */
     public Lock lock(String name, Duration wait) throws IOException, InterruptedException, TimeoutException {
         return new Lock(name, wait);
     }
@@ -91,10 +111,11 @@ public final class Bellwether {
     private void followUntilInterrupted(LongConsumer onElected, Runnable onLost) throws InterruptedException {
         long led = 0;
         long index = 0;
+        String reported = "";
         while (true) {
             // While it leads, the deadline is renewed in good time, and a silent sidecar is waited for no longer than that.
             long left = lease == null ? 0 : lease.left();
-            long wait = left > 0 ? left / 2 : TimeUnit.SECONDS.toNanos(60);
+            long wait = left > 0 ? Math.min(left / 2, lease.interval) : TimeUnit.SECONDS.toNanos(60);
             long timeout = left > 0 ? left : TimeUnit.SECONDS.toNanos(65);
             boolean failed = false;
             if (lease != null && left <= 0) {
@@ -106,10 +127,17 @@ public final class Bellwether {
                     var answer = get("/leader?index=" + index + "&wait=" + wait / 1_000_000 + "ms", Duration.ofNanos(timeout));
                     boolean isSelf = answer.get("is_self") == Boolean.TRUE;
                     lease = isSelf ? new Lease((Map<?, ?>) answer.get("leader"), answer, ahead) : null;
-                    index = (Long) answer.get("index");
+                    if (!(answer.get("index") instanceof Long next)) {
+                        throw new IOException("it has not joined: " + answer.get("detail"));
+                    }
+                    index = next;
+                    reported = "";
                 } catch (IOException | RuntimeException e) {
-                    // The lease of the last answer still counts.
-                    LOG.log(System.Logger.Level.WARNING, "no answer from the sidecar at " + url + ": " + e);
+                    // Without an answer, the lease of the last one still counts.
+                    if (!reported.equals(e.toString())) {
+                        LOG.log(System.Logger.Level.WARNING, "the sidecar at " + url + " gives no good answer, asking again: " + e);
+                    }
+                    reported = e.toString();
                     index = 0;
                     failed = true;
                 }
@@ -117,10 +145,10 @@ public final class Bellwether {
             long token = token();
             if (token != led) {
                 if (led != 0) {
-                    onLost.run();
+                    call(onLost);
                 }
                 if (token != 0) {
-                    onElected.accept(token);
+                    call(() -> onElected.accept(token));
                 }
                 led = token;
             }
@@ -131,10 +159,48 @@ public final class Bellwether {
         }
     }
 
+    private static void call(Runnable callback) {
+        try {
+            callback.run();
+        } catch (RuntimeException | Error e) {
+            LOG.log(System.Logger.Level.ERROR, "a callback failed", e);
+        }
+    }
+
     private Map<?, ?> get(String path, Duration timeout) throws IOException, InterruptedException {
         var request = HttpRequest.newBuilder(URI.create(url + path)).timeout(timeout).build();
-        // A 503 has a body too: no leader is known.
-        return (Map<?, ?>) new Json(http.send(request, BodyHandlers.ofString()).body()).value();
+        var response = http.send(request, BodyHandlers.ofString());
+        var body = object(response.body());
+        boolean isKnown = response.statusCode() == 200 && body.containsKey("leader");
+        boolean isUnknown = response.statusCode() == 503 && String.valueOf(body.get("type")).endsWith("no-leader");
+        if (!isKnown && !isUnknown) {
+            throw new AnswerException("GET " + url + path, response.statusCode(), body.get("detail"));
+        }
+        return body;
+    }
+
+    /** Returns the object, without fields if the text is not the JSON of one. */
+    private static Map<?, ?> object(String text) {
+        try {
+            return new Json(text).value() instanceof Map<?, ?> map ? map : Map.of();
+        } catch (RuntimeException e) {
+            return Map.of();
+        }
+    }
+
+    private static String normalized(String url) {
+        if (url.startsWith("unix:")) {
+            throw new IllegalArgumentException("this client cannot use " + url + ": let the sidecar listen at a port");
+        }
+        var parts = ADDRESS.matcher(url.matches("[0-9]+") ? ":" + url : url);
+        boolean isAddress = parts.matches();
+        boolean isPort = isAddress && parts.group(1) == null && parts.group(3) != null;
+        if (!isAddress || parts.group(2).isEmpty() && !isPort) {
+            throw new IllegalArgumentException("\"" + url + "\" is not a sidecar's address: write http://HOST:PORT");
+        }
+        var host = parts.group(2).isEmpty() ? "127.0.0.1" : parts.group(2);
+        var port = parts.group(3) != null ? parts.group(3) : parts.group(1) != null ? "80" : "4040";
+        return "http://" + host + ":" + port;
     }
 
     /**
@@ -146,9 +212,25 @@ public final class Bellwether {
         return TimeUnit.MILLISECONDS.toNanos(System.currentTimeMillis()) - System.nanoTime();
     }
 
-    /** A token, and until when it counts. */
+    /** An answer of the sidecar that is none to what was asked. */
+    public static final class AnswerException extends IOException {
+        private static final long serialVersionUID = 1;
+
+        public final int status;
+        /** What is wrong, in the sidecar's words; null if it says nothing. */
+        public final String detail;
+
+        AnswerException(String request, int status, Object detail) {
+            super(request + " is answered with " + status + ": " + (detail == null ? "is that a sidecar?" : detail));
+            this.status = status;
+            this.detail = detail instanceof String text ? text : null;
+        }
+    }
+
+    /** A token, until when it counts, and how often to renew it. */
     private static final class Lease {
         final long token;
+        final long interval;
         private final long until;
         private final long ahead;
 
@@ -156,6 +238,7 @@ public final class Bellwether {
         Lease(Map<?, ?> holder, Map<?, ?> answer, long ahead) {
             token = (Long) holder.get("token");
             until = (Long) answer.get("valid_until_monotonic_ns");
+            interval = TimeUnit.MILLISECONDS.toNanos((Long) answer.get("valid_for_ms")) / 4;
             this.ahead = ahead;
             if (until - System.nanoTime() > TimeUnit.MILLISECONDS.toNanos((Long) answer.get("valid_for_ms") + 1)) {
                 throw new IllegalStateException("the sidecar has another clock than this JVM: it must run on this machine");
@@ -176,6 +259,9 @@ public final class Bellwether {
         private volatile boolean isOver;
 
         private Lock(String name, Duration wait) throws IOException, InterruptedException, TimeoutException {
+            if (!name.matches("[A-Za-z0-9._-]{1,64}") || name.equals(".") || name.equals("..")) {
+                throw new IllegalArgumentException("\"" + name + "\" is not a lock's name: write 1 to 64 of A-Z a-z 0-9 . _ -");
+            }
             var query = wait == null ? "" : "?wait=" + wait.toMillis() + "ms";
             var request = HttpRequest.newBuilder(URI.create(url + "/locks/" + name + query))
                     .POST(HttpRequest.BodyPublishers.noBody()).headers(commandHeader);
@@ -183,18 +269,31 @@ public final class Bellwether {
             if (limit != null) {
                 request.timeout(limit);
             }
-            var response = http.send(request.build(), BodyHandlers.ofInputStream());
-            stream = response.body();
-            var thread = new Thread(() -> read(response), "bellwether-lock");
+            try {
+                var response = http.send(request.build(), BodyHandlers.ofInputStream());
+                stream = response.body();
+                if (response.statusCode() != 200) {
+                    try (stream) {
+                        var body = object(new String(stream.readAllBytes(), StandardCharsets.UTF_8));
+                        throw new AnswerException("POST /locks/" + name, response.statusCode(), body.get("detail"));
+                    }
+                }
+            } catch (HttpTimeoutException e) {
+                throw new TimeoutException("the sidecar does not answer");
+            }
+            var thread = new Thread(() -> read(name), "bellwether-lock");
             thread.setDaemon(true);
             thread.start();
             try {
                 token.get(limit == null ? Long.MAX_VALUE : limit.toMillis(), TimeUnit.MILLISECONDS);
             } catch (ExecutionException e) {
-                close();
-                throw new TimeoutException(e.getCause().getMessage());
+                release();
+                if (e.getCause() instanceof TimeoutException timeout) {
+                    throw timeout;
+                }
+                throw e.getCause() instanceof IOException failure ? failure : new IOException(e.getCause());
             } catch (InterruptedException | TimeoutException e) {
-                close();
+                release();
                 throw e;
             }
         }
@@ -208,9 +307,13 @@ public final class Bellwether {
             return token.join();
         }
 
-        /** Gives the lock back: it ends with the connection. */
         @Override
         public void close() {
+            release();
+        }
+
+        /** Gives the lock back, from any thread: it ends with the connection. */
+        public void release() {
             isOver = true;
             try {
                 stream.close();
@@ -219,10 +322,10 @@ public final class Bellwether {
             }
         }
 
-        private void read(HttpResponse<InputStream> response) {
-            String failure = "the sidecar answers " + response.statusCode();
+        private void read(String name) {
+            Exception failure = new IOException("the sidecar has closed the connection");
             // Not closed here, since that would wait for a reader: `close` closes the stream below it.
-            var lines = new BufferedReader(new InputStreamReader(stream));
+            var lines = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8));
             try {
                 String event = "";
                 long ahead = wallAhead();
@@ -232,7 +335,7 @@ public final class Bellwether {
                     } else if (line.startsWith("data: ") && !event.equals("waiting")) {
                         var data = (Map<?, ?>) new Json(line.substring(6)).value();
                         if (!event.equals("held") && !event.equals("renewed")) {
-                            failure = (String) data.get("why");
+                            failure = failure(name, event, (String) data.get("why"));
                             break;
                         }
                         held = new Lease(data, data, ahead);
@@ -240,10 +343,18 @@ public final class Bellwether {
                     }
                 }
             } catch (IOException | RuntimeException e) {
-                failure = e.toString();
+                failure = e;
             }
             isOver = true; // Without the connection it is not held.
-            token.completeExceptionally(new IOException(failure));
+            token.completeExceptionally(failure);
+        }
+
+        private static Exception failure(String name, String event, String why) {
+            return switch (event) {
+                case "timeout" -> new TimeoutException(why);
+                case "refused" -> new AnswerException("POST /locks/" + name, 409, why);
+                default -> new IOException(why);
+            };
         }
     }
 
@@ -348,7 +459,7 @@ public final class Bellwether {
                     } catch (IOException e) {
                         LOG.log(System.Logger.Level.DEBUG, "no standard input", e);
                     }
-                    lock.close();
+                    lock.release();
                 });
                 thread.setDaemon(true);
                 thread.start();

@@ -8,7 +8,11 @@
 //	lock, err := sidecar.Lock("migrate", 5*time.Second)
 //	defer lock.Release()                             // lock.Token; lock.IsHeld() right before each side effect
 //
-// Run it to see it at work: without arguments it works while its member leads, with `lock NAME` while it holds a lock.
+// The store keeps the tokens of the election, and of each lock, in a column of its own: a leader's token dates from its joining, so
+// it may be smaller than that of an earlier lock.
+//
+// Run it to see it at work: without arguments it works while its member leads, with `lock NAME` while it holds a lock, and gives
+// that back when its standard input ends.
 package main
 
 import (
@@ -19,8 +23,10 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,7 +45,7 @@ func now() time.Duration {
 	return time.Duration(spec.Nano())
 }
 
-// lease is a token, and until when it counts.
+// lease is a token, until when it counts, and for how long it did when the sidecar answered.
 type lease struct {
 	Token    uint64
 	Until    time.Duration `json:"valid_until_boottime_ns"`
@@ -47,6 +53,9 @@ type lease struct {
 }
 
 func (l *lease) left() time.Duration { return l.Until - now() }
+
+// interval returns how often to renew it.
+func (l *lease) interval() time.Duration { return time.Duration(l.ValidFor) * time.Millisecond / 4 }
 
 func (l *lease) check() error {
 	if l.left() > time.Duration(l.ValidFor+1)*time.Millisecond {
@@ -63,13 +72,39 @@ type Leader struct {
 	Token   uint64
 }
 
+// ErrTimeout says that a lock was not got in time.
+var ErrTimeout = errors.New("the lock was not got in time")
+
+// AnswerError is an answer of the sidecar that is none to what was asked.
+type AnswerError struct {
+	Request string
+	Status  int
+	Detail  string
+}
+
+func (e *AnswerError) Error() string {
+	detail := e.Detail
+	if detail == "" {
+		detail = "is that a sidecar?"
+	}
+	return fmt.Sprintf("%s is answered with %d: %s", e.Request, e.Status, detail)
+}
+
 // Bellwether asks one sidecar. CommandToken is needed for locks where the sidecar has a token file.
 type Bellwether struct {
 	URL, CommandToken string
+	transport         http.RoundTripper
 	mutex             sync.Mutex
 	lease             lease
 }
 
+var (
+	address  = regexp.MustCompile(`^(http://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]*)(?::([0-9]{1,5}))?/?$`)
+	port     = regexp.MustCompile(`^[0-9]+$`)
+	lockName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+)
+
+// NewBellwether takes http://HOST:PORT, HOST:PORT, HOST, :PORT, PORT or unix:PATH, and panics at anything else.
 func NewBellwether(url string) *Bellwether {
 	if url == "" {
 		url = os.Getenv("BELLWETHER_URL")
@@ -77,7 +112,26 @@ func NewBellwether(url string) *Bellwether {
 	if url == "" {
 		url = "http://127.0.0.1:4040"
 	}
-	return &Bellwether{URL: url}
+	if strings.HasPrefix(url, "unix:/") {
+		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", url[len("unix:"):])
+		}
+		return &Bellwether{URL: "http://localhost", transport: &http.Transport{DialContext: dial}}
+	}
+	parts := address.FindStringSubmatch(port.ReplaceAllString(url, ":$0"))
+	if parts == nil || parts[2] == "" && (parts[1] != "" || parts[3] == "") {
+		panic(fmt.Sprintf("%q is not a sidecar's address: write http://HOST:PORT or unix:PATH", url))
+	}
+	host, number := parts[2], parts[3]
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	if number == "" && parts[1] == "" {
+		number = "4040"
+	} else if number == "" {
+		number = "80"
+	}
+	return &Bellwether{URL: "http://" + host + ":" + number, transport: &http.Transport{}}
 }
 
 func (b *Bellwether) Leader() (*Leader, error) {
@@ -94,23 +148,32 @@ func (b *Bellwether) Token() uint64 {
 	return 0
 }
 
-// Follow follows until the process ends. The callbacks must return soon: nothing is renewed meanwhile.
+// Follow follows until the process ends. The callbacks run on its goroutine, one at a time, and must return soon: nothing is
+// renewed meanwhile. One that panics ends the process, as usual.
 func (b *Bellwether) Follow(onElected func(token uint64), onLost func()) {
 	var led, index uint64
+	reported := ""
 	for {
 		// While it leads, the deadline is renewed in good time, and a silent sidecar is waited for no longer than that.
 		current := b.current()
 		left, wait, timeout, failed := current.left(), 60*time.Second, 65*time.Second, false
 		if left > 0 {
 			wait, timeout = left/2, left
+			if wait > current.interval() {
+				wait = current.interval()
+			}
 		}
 		if current.Token != 0 && left <= 0 {
 			b.set(lease{}) // Ask again at once: the next lease need not be a change.
 			index = 0
 		} else if err := b.renew(&index, wait, timeout); err != nil {
-			// The lease of the last answer still counts.
-			log.Printf("no answer from the sidecar at %s: %v", b.URL, err)
-			index, failed = 0, true
+			// Without an answer, the lease of the last one still counts.
+			if reported != err.Error() {
+				log.Printf("the sidecar at %s gives no good answer, asking again: %v", b.URL, err)
+			}
+			index, failed, reported = 0, true, err.Error()
+		} else {
+			reported = ""
 		}
 		if token := b.Token(); token != led {
 			if led != 0 {
@@ -131,13 +194,19 @@ func (b *Bellwether) Follow(onElected func(token uint64), onLost func()) {
 	}
 }
 
-// Lock waits until the lock is held; without a limit if wait is negative.
+// Lock waits until the lock is held; without a limit if wait is negative, and beside a frozen sidecar for five seconds more. The
+// error is ErrTimeout if it was not got in time, and an *AnswerError if the sidecar refuses it.
 func (b *Bellwether) Lock(name string, wait time.Duration) (*Lock, error) {
+	if !lockName.MatchString(name) || name == "." || name == ".." {
+		return nil, fmt.Errorf("%q is not a lock's name: write 1 to 64 of A-Z a-z 0-9 . _ -", name)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	path := b.URL + "/locks/" + name
+	path, limit := b.URL+"/locks/"+name, (<-chan time.Time)(nil)
 	if wait >= 0 {
 		path += fmt.Sprintf("?wait=%dms", wait.Milliseconds())
-		defer time.AfterFunc(wait+5*time.Second, cancel).Stop()
+		timer := time.NewTimer(wait + 5*time.Second)
+		defer timer.Stop()
+		limit = timer.C
 	}
 	request, err := http.NewRequestWithContext(ctx, "POST", path, nil)
 	if err != nil {
@@ -147,14 +216,23 @@ func (b *Bellwether) Lock(name string, wait time.Duration) (*Lock, error) {
 	if b.CommandToken != "" {
 		request.Header.Set("Authorization", "Bearer "+b.CommandToken)
 	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
+	client := http.Client{Transport: b.transport}
 	lock := &Lock{release: cancel}
 	decided := make(chan error, 1)
-	go lock.read(answer, decided)
-	if err := <-decided; err != nil {
+	go func() {
+		answer, err := client.Do(request)
+		if err != nil {
+			decided <- err
+			return
+		}
+		lock.read(answer, decided)
+	}()
+	select {
+	case err = <-decided:
+	case <-limit:
+		err = ErrTimeout
+	}
+	if err != nil {
 		lock.Release()
 		return nil, err
 	}
@@ -163,21 +241,30 @@ func (b *Bellwether) Lock(name string, wait time.Duration) (*Lock, error) {
 
 type answer struct {
 	lease
+	Type   string
+	Detail string
 	Leader *Leader
 	IsSelf bool    `json:"is_self"`
 	Index  *uint64 `json:"index"`
 }
 
 func (b *Bellwether) get(path string, timeout time.Duration) (result answer, err error) {
-	client := http.Client{Timeout: timeout}
+	client := http.Client{Transport: b.transport, Timeout: timeout}
 	reply, err := client.Get(b.URL + path)
 	if err != nil {
 		return result, err
 	}
 	defer reply.Body.Close()
-	// A 503 has a body too: no leader is known.
-	err = json.NewDecoder(reply.Body).Decode(&result)
-	return result, err
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		return result, err
+	}
+	isKnown := json.Unmarshal(body, &result) == nil && reply.StatusCode == 200 && result.Leader != nil
+	isUnknown := reply.StatusCode == 503 && strings.HasSuffix(result.Type, "no-leader")
+	if !isKnown && !isUnknown {
+		return result, &AnswerError{"GET " + b.URL + path, reply.StatusCode, result.Detail}
+	}
+	return result, nil
 }
 
 func (b *Bellwether) renew(index *uint64, wait, timeout time.Duration) error {
@@ -194,7 +281,7 @@ func (b *Bellwether) renew(index *uint64, wait, timeout time.Duration) error {
 		b.set(answer.lease)
 	}
 	if answer.Index == nil {
-		return errors.New("the member has not joined yet")
+		return errors.New("it has not joined: " + answer.Detail)
 	}
 	*index = *answer.Index
 	return nil
@@ -238,7 +325,15 @@ func (l *Lock) Release() {
 func (l *Lock) read(answer *http.Response, decided chan<- error) {
 	defer answer.Body.Close()
 	defer l.Release() // Without the connection it is not held.
-	event, failure, isHeld := "", fmt.Errorf("the sidecar answers %s", answer.Status), false
+	request := "POST " + answer.Request.URL.Path
+	if answer.StatusCode != 200 {
+		var body struct{ Detail string }
+		// Without a body that it understands, the status says it.
+		_ = json.NewDecoder(answer.Body).Decode(&body)
+		decided <- &AnswerError{request, answer.StatusCode, body.Detail}
+		return
+	}
+	event, failure, isHeld := "", errors.New("the sidecar has closed the connection"), false
 	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
 		line := lines.Text()
 		if strings.HasPrefix(line, "event: ") {
@@ -252,6 +347,14 @@ func (l *Lock) read(answer *http.Response, decided chan<- error) {
 			Why string
 		}
 		if failure = json.Unmarshal([]byte(line[len("data: "):]), &data); failure != nil {
+			break
+		}
+		if event == "timeout" {
+			failure = fmt.Errorf("%w: %s", ErrTimeout, data.Why)
+			break
+		}
+		if event == "refused" {
+			failure = &AnswerError{request, 409, data.Why}
 			break
 		}
 		if event != "held" && event != "renewed" {
@@ -299,7 +402,13 @@ func main() {
 		return
 	}
 	elected := make(chan uint64, 1)
-	go sidecar.Follow(func(token uint64) { elected <- token }, func() { fmt.Fprintln(os.Stderr, "no longer leading") })
+	onElected := func(token uint64) {
+		select {
+		case elected <- token:
+		default: // It will look anyway.
+		}
+	}
+	go sidecar.Follow(onElected, func() { fmt.Fprintln(os.Stderr, "no longer leading") })
 	for range elected {
 		for token := sidecar.Token(); token != 0; token = sidecar.Token() {
 			work(token)
