@@ -41,6 +41,40 @@ fn the_clients_miss_no_time_between_two_leaders() {
 }
 
 #[test]
+fn the_clients_go_on_after_answers_that_name_no_leader_and_no_index() {
+    let clients = Clients::prepared();
+    for (language, command) in clients.commands() {
+        let sidecar = Sidecar::default();
+        *sidecar.unusable.lock().unwrap() = vec![
+            ("404 Not Found", "<html>"),
+            (
+                "503 Service Unavailable",
+                r#"{"type":"no-leader","status":503,"detail":"ZooKeeper"}"#,
+            ),
+        ];
+        let url = play(Arc::new(sidecar));
+        let mut process = Command::new(&command[0])
+            .args(&command[1..])
+            .env("BELLWETHER_URL", format!("{}/", url.trim_start_matches("http://")))
+            .env_remove("http_proxy")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = Lines::of(process.stdout.take().unwrap());
+        let errors = Lines::of(process.stderr.take().unwrap());
+        let client = Client { name: language.to_owned(), process, input: None, output, errors };
+        client.says("working with token 7", Instant::now() - PATIENCE);
+        for reason in ["404", "ZooKeeper"] {
+            assert!(
+                client.errors.all().iter().any(|(_, line)| line.contains(reason)),
+                "{language}"
+            );
+        }
+    }
+}
+
+#[test]
 fn the_clients_stop_at_the_deadline_though_their_sidecar_is_frozen() {
     let clients = Clients::prepared();
     let dev = Dev::start();
@@ -128,7 +162,7 @@ impl Clients {
         let program = home.path().join("client").display().to_string();
         let classes = home.path().display().to_string();
         compile(&["gccgo", "-Wall", "-o", &program, "examples/bellwether.go"]);
-        let lints = ["-Xlint:all,-try", "-Werror", "--release", "17"];
+        let lints = ["-Xlint:all", "-Werror", "--release", "17"];
         let javac = ["javac", "-d", &classes, "examples/Bellwether.java"];
         compile(&[&javac[..], &lints].concat());
         Self { home }
@@ -327,17 +361,8 @@ fn begins_with_its_member(command: &[&str], starts: &[&str]) {
 
 /// Returns how much later than its member the example begins to work.
 fn lateness(command: &[&str]) -> Duration {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
     let sidecar = Arc::<Sidecar>::default();
-    let played = Arc::clone(&sidecar);
-    // It ends with the test's process.
-    thread::spawn(move || {
-        for client in listener.incoming().map_while(Result::ok) {
-            let sidecar = Arc::clone(&played);
-            thread::spawn(move || sidecar.answer(&client));
-        }
-    });
+    let url = play(Arc::clone(&sidecar));
     let mut example = Command::new(command[0]);
     example.args(&command[1..]).env("BELLWETHER_URL", url).env_remove("http_proxy");
     let mut child = example.stdout(Stdio::piped()).spawn().unwrap();
@@ -348,6 +373,19 @@ fn lateness(command: &[&str]) -> Duration {
     let worked = Instant::now();
     assert_eq!(line, "working with token 7\n");
     worked - sidecar.leads_since().expect("it leads")
+}
+
+/// Plays a sidecar until the test's process ends, and returns its URL.
+fn play(sidecar: Arc<Sidecar>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let sidecar = Arc::clone(&sidecar);
+            thread::spawn(move || sidecar.answer(&client));
+        }
+    });
+    url
 }
 
 fn time_to_start(program: &str) -> Duration {
@@ -374,18 +412,26 @@ impl Drop for Example {
 
 /// Follows until a client waits for a change, knows no leader for a moment, and leads from then on.
 #[derive(Default)]
-struct Sidecar(Mutex<Option<Instant>>);
+struct Sidecar {
+    leads_since: Mutex<Option<Instant>>,
+    /// The answers before all others, the last one first: status and body.
+    unusable: Mutex<Vec<(&'static str, &'static str)>>,
+}
 
 impl Sidecar {
     /// Returns since when it leads; the moment may be yet to come.
     fn leads_since(&self) -> Option<Instant> {
-        *self.0.lock().unwrap()
+        *self.leads_since.lock().unwrap()
     }
 
-    fn answer(&self, mut client: &TcpStream) {
+    fn answer(&self, client: &TcpStream) {
         let mut lines = BufReader::new(client).lines().map_while(Result::ok);
         let asked = lines.next().unwrap_or_default();
         lines.find(|line| line.is_empty());
+        if let Some((status, body)) = self.unusable.lock().unwrap().pop() {
+            reply(client, status, body);
+            return;
+        }
         let leads = || self.leads_since().is_some_and(|since| since <= Instant::now());
         let waits = asked.contains("index=");
         if asked.contains("index=3&") {
@@ -394,7 +440,7 @@ impl Sidecar {
         }
         if waits && !leads() {
             let begins = Instant::now() + GAP;
-            let mut since = self.0.lock().unwrap();
+            let mut since = self.leads_since.lock().unwrap();
             let is_first = since.is_none();
             let since = *since.get_or_insert(begins);
             if !is_first {
@@ -416,10 +462,14 @@ impl Sidecar {
             let body = format!(r#"{{"type":"no-leader","status":503,"index":{index}}}"#);
             ("503 Service Unavailable", body)
         };
-        let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}", body.len());
-        // A client that was killed reads nothing.
-        let _ = write!(client, "{head}\r\nconnection: close\r\n\r\n{body}");
+        reply(client, status, &body);
     }
+}
+
+fn reply(mut client: &TcpStream, status: &str, body: &str) {
+    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}", body.len());
+    // A client that was killed reads nothing.
+    let _ = write!(client, "{head}\r\nconnection: close\r\n\r\n{body}");
 }
 
 fn in_an_hour(clock: ClockId) -> i64 {
