@@ -132,15 +132,22 @@ const CONFIGURED: &[(&str, Scope)] = &[
     ("barrier", Scope::Lease),
 ];
 
-/// How the help orders the commands. One that is named nowhere stands with the first.
+/// Commands that ask a sidecar.
+const QUESTIONS: &[&str] =
+    &["leader", "status", "members", "history", "locks", "barriers", "watch", "wait", "probe"];
+
+/// Commands that a sidecar carries out. All but `config` are never suggested for a mistyped command.
+const COMMANDS: &[&str] = &["resign", "pause", "resume", "drain", "shutdown", "transfer", "config"];
+
+/// Commands that read ZooKeeper themselves.
+const INSPECTIONS: &[&str] = &["inspect"];
+
+/// The groups of commands in the help, in their order. A command that is in none is shown in the first.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Beside your application", &["run", "exec", "lock", "barrier", "check-config"]),
-    (
-        "Ask the sidecar",
-        &["leader", "status", "members", "history", "locks", "barriers", "watch", "wait", "probe"],
-    ),
-    ("Tell the sidecar", &["resign", "pause", "resume", "drain", "shutdown", "transfer", "config"]),
-    ("Look into ZooKeeper", &["inspect"]),
+    ("Ask the sidecar", QUESTIONS),
+    ("Tell the sidecar", COMMANDS),
+    ("Look into ZooKeeper", INSPECTIONS),
     #[cfg(feature = "dev")]
     ("Try and develop", &["dev"]),
     ("About the program", &["version", "completions", "man"]),
@@ -249,9 +256,8 @@ pub fn read() -> Result<CliCommand, String> {
 /// Takes a suggestion out of the error that has somebody who mistypes a command move leadership or end a process.
 fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
     let kind = ContextKind::SuggestedSubcommand;
-    let (_, commands) = GROUPS[2];
     if let Some(ContextValue::Strings(names)) = error.get(kind)
-        && names.iter().any(|name| name != "config" && commands.contains(&&**name))
+        && names.iter().any(|name| name != "config" && COMMANDS.contains(&&**name))
     {
         error.remove(kind);
     }
@@ -284,10 +290,8 @@ fn command() -> clap::Command {
         }
     }
     help += &format!("\n{header}Options:{header:#}\n{{options}}{{after-help}}");
-    for (_, names) in &GROUPS[1..4] {
-        for name in *names {
-            command = command.mut_subcommand(name, |asks| asks.after_help(EXIT_CODES));
-        }
+    for name in [QUESTIONS, COMMANDS, INSPECTIONS].concat() {
+        command = command.mut_subcommand(name, |asks| asks.after_help(EXIT_CODES));
     }
     command.help_template(help).after_help(format!("{STOP_LEADING}\n{EXIT_CODES}"))
 }
@@ -385,7 +389,7 @@ pub fn is_service() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::GROUPS;
+    use super::{COMMANDS, QUESTIONS};
     use std::fs;
 
     #[test]
@@ -394,12 +398,10 @@ mod tests {
             .expect("tests run in the root of the crate");
         let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
         let cells: Vec<_> = rows.filter_map(|row| row.split(" | ").next()).collect();
-        for (_, names) in &GROUPS[1..3] {
-            for name in *names {
-                let documented = [format!("`{name}`"), format!("`{name} ")];
-                let has = |cell: &&str| documented.iter().any(|name| cell.contains(&**name));
-                assert!(cells.iter().any(has), "put {name} into the table");
-            }
+        for name in QUESTIONS.iter().chain(COMMANDS) {
+            let documented = [format!("`{name}`"), format!("`{name} ")];
+            let has = |cell: &&str| documented.iter().any(|name| cell.contains(&**name));
+            assert!(cells.iter().any(has), "put {name} into the table");
         }
     }
 }

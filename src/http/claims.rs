@@ -18,24 +18,24 @@ tokio::task_local! {
 /// Returns whether what an answer claims still holds.
 pub(super) type Claim = Box<dyn Fn() -> bool + Send>;
 
-/// The claims in the bytes that are written to a connection. A stream of events makes one after another.
+/// The claims of the answers on one connection, until these are written. A stream of events makes one claim after another.
 #[derive(Clone, Default)]
-pub(super) struct ConnectionClaims(Arc<Mutex<UnwrittenClaims>>);
+pub(super) struct ConnectionClaims(Arc<Mutex<PendingClaims>>);
 
 #[derive(Default)]
-struct UnwrittenClaims {
+struct PendingClaims {
     /// Claims in bytes that may not be written yet.
     earlier: Vec<Claim>,
     /// The claim in all bytes from now on.
     last: Option<Claim>,
     /// Whether all bytes so far are written.
     is_written: bool,
-    /// Of the answers that may not be written yet.
+    /// The memory of answers that may not be written yet.
     memory: Vec<ReservedBytes>,
 }
 
 impl ConnectionClaims {
-    /// Returns those of the connection for which this task makes an answer.
+    /// Returns the claims of the connection that this task answers.
     pub(super) fn current() -> Self {
         CURRENT.try_with(Self::clone).unwrap_or_default()
     }
@@ -74,7 +74,7 @@ impl ConnectionClaims {
         unwritten.is_written = true;
     }
 
-    fn lock(&self) -> MutexGuard<'_, UnwrittenClaims> {
+    fn lock(&self) -> MutexGuard<'_, PendingClaims> {
         self.0.lock().expect("no code panics while holding it")
     }
 }

@@ -166,8 +166,7 @@ impl<'a> Api<'a> {
         answer.map_err(|why| format!("the API server at {host}:{port}: {why}"))
     }
 
-    /// Says what the API server refused, why, and how to mend it: which right is needed, or what to do where there is no such
-    /// object.
+    /// Describes a refusal of the API server, with its reason, and the right or the object that is missing.
     fn refusal(
         &self,
         status: StatusCode,

@@ -17,11 +17,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-/// A file or a label that could not be written is written again after this long, then after twice as
+/// A file or an object of Kubernetes that could not be written is written again after this long, then after twice as
 /// long, and so on up to a limit.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
-/// The name of a run that only brings a file or a label up to date; it is also that of the first event of a stream.
+/// The name of a run that only brings a file or an object of Kubernetes up to date; it is also that of the first event of a stream.
 const STATE: &str = "state";
 
 struct HookRunner {
@@ -66,7 +66,7 @@ pub fn set_up(hooks: Vec<HookConfig>) -> (HookInputs, HooksHandle) {
 struct HookState {
     hook: HookConfig,
     lock: WriteLock,
-    /// The view that its file or label has, if it has one and that is known.
+    /// The view for which its file or object of Kubernetes was written last, if that is known.
     written: Option<View>,
     /// When to write it again, and how long that was put off since it could not be written.
     again: Option<(Moment, Duration)>,
@@ -237,7 +237,7 @@ impl HookRunner {
         }
     }
 
-    /// Brings files and labels up to date. Returns when to write again, if one could not be written, or is due.
+    /// Brings files and objects of Kubernetes up to date. Returns when to write again, if one could not be written, or is due.
     async fn refresh_all(&mut self) -> Option<Moment> {
         for n in 0..self.hook_states.len() {
             self.refresh(n, STATE).await;
@@ -245,7 +245,7 @@ impl HookRunner {
         self.hook_states.iter().filter_map(|state| state.again).map(|(at, _)| at).min()
     }
 
-    /// Brings a file or a label up to date with the snapshot, which may be newer than the change that the other hooks
+    /// Brings a file or an object of Kubernetes up to date with the snapshot, which may be newer than the change that the other hooks
     /// run for.
     async fn refresh(&mut self, n: usize, occasion: &'static str) {
         let seen = self.watch.look();
@@ -396,7 +396,7 @@ impl HookState {
     }
 }
 
-/// Returns whether a file or label written for the one view is right for the other.
+/// Returns whether a file or object written for the one view is right for the other.
 fn has_same_content(action: &HookAction, written: &View, now: &View) -> bool {
     match action {
         HookAction::Kubernetes(hook) => !kubernetes::has_changed(hook, written, now),
@@ -467,7 +467,7 @@ impl SnapshotWatch {
         self.stopped_or_outdated(term, limit, |_| false).await
     }
 
-    /// Waits until a run for this term, or for none, has to end, or a file or label with this view is outdated.
+    /// Waits until a run for this term, or for none, has to end, or a file or object with this view is outdated.
     async fn stopped_or_outdated(
         &mut self,
         term: Option<FencingToken>,

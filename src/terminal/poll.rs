@@ -19,11 +19,11 @@ pub(super) struct Poll<'a, T> {
     is_remarked: bool,
 }
 
-/// The state that an answer tells.
+/// An answer, and the state that was read from it.
 pub(super) struct Polled<T> {
     pub(super) answer: SidecarAnswer,
     pub(super) index: u64,
-    /// Or why there is none at present.
+    /// The state, or the reason why there is none at present.
     pub(super) state: Result<T, String>,
 }
 
@@ -58,7 +58,7 @@ impl<'a, T> Poll<'a, T> {
         Ok(Polled { answer, index, state })
     }
 
-    /// Returns the next change. Says once on stderr why there is no answer, and pauses before it returns that.
+    /// Returns the next change. An error is printed once, until there is an answer again, and returned after a pause.
     pub(super) async fn next(&mut self) -> Result<Polled<T>, ClientError> {
         loop {
             let seen = self.seen;

@@ -4,7 +4,7 @@
 use crate::{
     group::{agreed, agreed_after, started_in_order},
     locks::Lock,
-    member::{Member, SessionFiles, Setup},
+    member::{SessionFiles, Setup},
     observer::Observer,
     proxy::Proxy,
     servers::{Keeper, Servers, Settings},
@@ -58,7 +58,8 @@ fn a_leader_that_is_restarted_joins_as_new_and_leads_once_its_old_session_has_en
 
     assert!(second.token > first.token, "{second:?}, after {first:?}");
     assert_eq!(observer.queue("/election", "leader_").len(), 1);
-    assert_eq!(expired_sessions(&member), 1, "{}", member.log());
+    let log = member.log();
+    assert_eq!(log.matches("the session has expired").count(), 1, "{log}");
 }
 
 /// A lost connection costs the session, and with it leadership: no member leads by an old lease in a new session.
@@ -77,8 +78,4 @@ fn a_leader_that_loses_its_connection_leaves_leadership_to_the_standby() {
     let second = agreed_after(&first, [&leader, &standby]);
     assert_eq!(second.id, "b");
     assert!(second.token > first.token, "{second:?}, after {first:?}");
-}
-
-fn expired_sessions(member: &Member) -> usize {
-    member.log().matches("the session has expired").count()
 }

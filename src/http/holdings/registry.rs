@@ -1,5 +1,5 @@
-//! The locks and barriers that are asked for through this member: for `/status` and `/metrics`, and for requests with the id of
-//! one.
+//! The locks and barriers that were requested through this member: for `/status`, for `/metrics`, and for requests that name one
+//! by its id.
 
 use super::holding::Release;
 use super::mode_words;
@@ -27,7 +27,7 @@ pub(super) struct RegisteredHolding {
     pub(super) release: Release,
 }
 
-/// One of them, which is forgotten when this is dropped.
+/// An entry of the registry, which is removed when this is dropped.
 pub(super) struct HoldingRegistration {
     all: HoldingRegistry,
     number: u64,

@@ -156,12 +156,7 @@ impl HoldingsRunner {
         Self {
             holdings: Holdings::new(settings.margins, IDLE_AFTER),
             credentials: Credentials::of(&settings.zookeeper),
-            reports: Reports {
-                link,
-                meter: Arc::default(),
-                acl_warning: Arc::default(),
-                container_unanswered: Arc::default(),
-            },
+            reports: Reports::new(link, Arc::default()),
             session: None,
             unclosed: None,
             asked: BTreeMap::new(),

@@ -81,6 +81,14 @@ pub(crate) struct Reports {
     pub(crate) container_unanswered: Arc<AtomicBool>,
 }
 
+impl Reports {
+    pub(crate) fn new(link: watch::Sender<ConnectionState>, meter: Arc<Meter>) -> Self {
+        let acl_warning = Arc::default();
+        let container_unanswered = Arc::default();
+        Self { link, meter, acl_warning, container_unanswered }
+    }
+}
+
 /// Events of a queue, and of the own place in it.
 #[derive(Clone, Debug)]
 pub(crate) enum QueueEvent {

@@ -22,7 +22,7 @@ use crate::status::{
 };
 use recipes::election::{Action, Cause, ChangeKind, Event, Member, Standing, changes};
 use recipes::{FencingToken, Moment, SessionId, SessionRecord};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
@@ -111,17 +111,11 @@ impl Runner {
         kept: ResumeState,
     ) -> Self {
         let (link_in, link) = watch::channel(ConnectionState::default());
-        let acl_warning = Arc::<Mutex<Option<String>>>::default();
         let actions = member.start();
         Self {
             credentials: Credentials::of(&settings.zookeeper),
             link,
-            reports: Reports {
-                link: link_in,
-                meter: publisher.meter.clone(),
-                acl_warning,
-                container_unanswered: Arc::default(),
-            },
+            reports: Reports::new(link_in, publisher.meter.clone()),
             session: None,
             unclosed: None,
             kept,
