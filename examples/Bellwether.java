@@ -22,7 +22,7 @@ import java.util.function.LongConsumer;
 import java.util.regex.Pattern;
 
 /**
- * A client of the sidecar in one file, to copy: Java 17 or newer on Linux, without a dependency.
+ * A client of the sidecar in one file, to copy: Java 17 or newer on Linux, without a dependency. Give it your package.
  *
  * <pre>{@code
  * var sidecar = new Bellwether();                  // http://127.0.0.1:4040, or BELLWETHER_URL
@@ -38,8 +38,8 @@ import java.util.regex.Pattern;
  * The store keeps the tokens of the election, and of each lock, in a column of its own: a leader's token dates from its joining,
  * so it may be smaller than that of an earlier lock.
  *
- * Run it to see it at work: {@code java Bellwether.java} works while its member leads, {@code java Bellwether.java lock NAME}
- * while it holds a lock, and gives that back when its standard input ends.
+ * Run it to see it at work: {@code java Bellwether.java} works while its member leads, {@code java Bellwether.java lock NAME
+ * [SECONDS]} while it holds a lock, for which it waits so long, and gives that back when its standard input ends.
  */
 public final class Bellwether {
     private static final System.Logger LOG = System.getLogger("bellwether");
@@ -134,10 +134,11 @@ public final class Bellwether {
                     reported = "";
                 } catch (IOException | RuntimeException e) {
                     // Without an answer, the lease of the last one still counts.
-                    if (!reported.equals(e.toString())) {
+                    // In the last second of a lease, the sidecar had too little time to answer.
+                    if (timeout >= TimeUnit.SECONDS.toNanos(1) && !reported.equals(e.toString())) {
                         LOG.log(System.Logger.Level.WARNING, "the sidecar at " + url + " gives no good answer, asking again: " + e);
+                        reported = e.toString();
                     }
-                    reported = e.toString();
                     index = 0;
                     failed = true;
                 }
@@ -162,14 +163,13 @@ public final class Bellwether {
     private static void call(Runnable callback) {
         try {
             callback.run();
-        } catch (RuntimeException | Error e) {
+        } catch (Throwable e) { // Kotlin and others throw checked exceptions too.
             LOG.log(System.Logger.Level.ERROR, "a callback failed", e);
         }
     }
 
     private Map<?, ?> get(String path, Duration timeout) throws IOException, InterruptedException {
-        var request = HttpRequest.newBuilder(URI.create(url + path)).timeout(timeout).build();
-        var response = http.send(request, BodyHandlers.ofString());
+        var response = answer(HttpRequest.newBuilder(URI.create(url + path)).build(), timeout);
         var body = object(response.body());
         boolean isKnown = response.statusCode() == 200 && body.containsKey("leader");
         boolean isUnknown = response.statusCode() == 503 && String.valueOf(body.get("type")).endsWith("no-leader");
@@ -177,6 +177,20 @@ public final class Bellwether {
             throw new AnswerException("GET " + url + path, response.statusCode(), body.get("detail"));
         }
         return body;
+    }
+
+    /** Returns the answer once its body has come too: before Java 26, the timeout of a request ends with the headers. */
+    private HttpResponse<String> answer(HttpRequest request, Duration timeout) throws IOException, InterruptedException {
+        var answer = http.sendAsync(request, BodyHandlers.ofString());
+        try {
+            return answer.get(timeout.toNanos(), TimeUnit.NANOSECONDS);
+        } catch (TimeoutException e) {
+            throw new HttpTimeoutException("the sidecar does not answer");
+        } catch (ExecutionException e) {
+            throw e.getCause() instanceof IOException failure ? failure : new IOException(e.getCause());
+        } finally {
+            answer.cancel(true); // One that has come stays.
+        }
     }
 
     /** Returns the object, without fields if the text is not the JSON of one. */
@@ -253,7 +267,7 @@ public final class Bellwether {
 
     /** A lock that is held until it is closed, or until the lease ends. */
     public final class Lock implements AutoCloseable {
-        private final InputStream stream;
+        private final CompletableFuture<HttpResponse<InputStream>> answer;
         private final CompletableFuture<Long> token = new CompletableFuture<>();
         private volatile Lease held;
         private volatile boolean isOver;
@@ -263,38 +277,27 @@ public final class Bellwether {
                 throw new IllegalArgumentException("\"" + name + "\" is not a lock's name: write 1 to 64 of A-Z a-z 0-9 . _ -");
             }
             var query = wait == null ? "" : "?wait=" + wait.toMillis() + "ms";
+            // Without a timeout of its own: since Java 26, that would end the stream of a lock that is held.
             var request = HttpRequest.newBuilder(URI.create(url + "/locks/" + name + query))
-                    .POST(HttpRequest.BodyPublishers.noBody()).headers(commandHeader);
-            var limit = wait == null ? null : wait.plusSeconds(5);
-            if (limit != null) {
-                request.timeout(limit);
-            }
-            try {
-                var response = http.send(request.build(), BodyHandlers.ofInputStream());
-                stream = response.body();
-                if (response.statusCode() != 200) {
-                    try (stream) {
-                        var body = object(new String(stream.readAllBytes(), StandardCharsets.UTF_8));
-                        throw new AnswerException("POST /locks/" + name, response.statusCode(), body.get("detail"));
-                    }
-                }
-            } catch (HttpTimeoutException e) {
-                throw new TimeoutException("the sidecar does not answer");
-            }
+                    .POST(HttpRequest.BodyPublishers.noBody()).headers(commandHeader).build();
+            answer = http.sendAsync(request, BodyHandlers.ofInputStream());
             var thread = new Thread(() -> read(name), "bellwether-lock");
             thread.setDaemon(true);
             thread.start();
             try {
-                token.get(limit == null ? Long.MAX_VALUE : limit.toMillis(), TimeUnit.MILLISECONDS);
+                token.get(wait == null ? Long.MAX_VALUE : wait.plusSeconds(5).toMillis(), TimeUnit.MILLISECONDS);
             } catch (ExecutionException e) {
                 release();
                 if (e.getCause() instanceof TimeoutException timeout) {
                     throw timeout;
                 }
                 throw e.getCause() instanceof IOException failure ? failure : new IOException(e.getCause());
-            } catch (InterruptedException | TimeoutException e) {
+            } catch (InterruptedException e) {
                 release();
                 throw e;
+            } catch (TimeoutException e) {
+                release();
+                throw new TimeoutException("the sidecar does not answer");
             }
         }
 
@@ -315,18 +318,26 @@ public final class Bellwether {
         /** Gives the lock back, from any thread: it ends with the connection. */
         public void release() {
             isOver = true;
-            try {
-                stream.close();
-            } catch (IOException e) {
-                LOG.log(System.Logger.Level.DEBUG, "the sidecar closed the connection first", e);
-            }
+            answer.cancel(true);
+            answer.thenAccept(response -> { // If the answer was first.
+                try {
+                    response.body().close();
+                } catch (IOException e) {
+                    LOG.log(System.Logger.Level.DEBUG, "the sidecar closed the connection first", e);
+                }
+            });
         }
 
         private void read(String name) {
-            Exception failure = new IOException("the sidecar has closed the connection");
-            // Not closed here, since that would wait for a reader: `close` closes the stream below it.
-            var lines = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8));
+            Throwable failure = new IOException("the sidecar has closed the connection");
             try {
+                var response = answer.get();
+                if (response.statusCode() != 200) {
+                    var body = object(new String(response.body().readAllBytes(), StandardCharsets.UTF_8));
+                    throw new AnswerException("POST /locks/" + name, response.statusCode(), body.get("detail"));
+                }
+                // Not closed, since that would wait for a reader: `release` closes the stream below it.
+                var lines = new BufferedReader(new InputStreamReader(response.body(), StandardCharsets.UTF_8));
                 String event = "";
                 long ahead = wallAhead();
                 for (String line; (line = lines.readLine()) != null; ahead = wallAhead()) {
@@ -342,10 +353,12 @@ public final class Bellwether {
                         token.complete(held.token);
                     }
                 }
-            } catch (IOException | RuntimeException e) {
+            } catch (ExecutionException e) {
+                failure = e.getCause();
+            } catch (IOException | InterruptedException | RuntimeException e) {
                 failure = e;
             }
-            isOver = true; // Without the connection it is not held.
+            release(); // Without the connection it is not held.
             token.completeExceptionally(failure);
         }
 
@@ -451,8 +464,9 @@ public final class Bellwether {
 
     public static void main(String[] arguments) throws Exception {
         var sidecar = new Bellwether();
-        if (arguments.length == 2 && arguments[0].equals("lock")) {
-            try (var lock = sidecar.lock(arguments[1], null)) {
+        if (arguments.length > 1 && arguments[0].equals("lock")) {
+            var wait = arguments.length > 2 ? Duration.ofSeconds(Long.parseLong(arguments[2])) : null;
+            try (var lock = sidecar.lock(arguments[1], wait)) {
                 var thread = new Thread(() -> {
                     try {
                         System.in.readAllBytes();

@@ -11,8 +11,8 @@
 // The store keeps the tokens of the election, and of each lock, in a column of its own: a leader's token dates from its joining, so
 // it may be smaller than that of an earlier lock.
 //
-// Run it to see it at work: without arguments it works while its member leads, with `lock NAME` while it holds a lock, and gives
-// that back when its standard input ends.
+// Run it to see it at work: without arguments it works while its member leads, with `lock NAME [SECONDS]` while it holds a lock,
+// for which it waits so long, and gives that back when its standard input ends.
 package main
 
 import (
@@ -27,6 +27,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -168,10 +169,12 @@ func (b *Bellwether) Follow(onElected func(token uint64), onLost func()) {
 			index = 0
 		} else if err := b.renew(&index, wait, timeout); err != nil {
 			// Without an answer, the lease of the last one still counts.
-			if reported != err.Error() {
+			// In the last second of a lease, the sidecar had too little time to answer.
+			if timeout >= time.Second && reported != err.Error() {
 				log.Printf("the sidecar at %s gives no good answer, asking again: %v", b.URL, err)
+				reported = err.Error()
 			}
-			index, failed, reported = 0, true, err.Error()
+			index, failed = 0, true
 		} else {
 			reported = ""
 		}
@@ -387,7 +390,15 @@ func work(token uint64) {
 func main() {
 	sidecar := NewBellwether("")
 	if len(os.Args) > 2 && os.Args[1] == "lock" {
-		lock, err := sidecar.Lock(os.Args[2], -1)
+		wait := -time.Second
+		if len(os.Args) > 3 {
+			seconds, err := strconv.Atoi(os.Args[3])
+			if err != nil {
+				log.Fatal(err)
+			}
+			wait = time.Duration(seconds) * time.Second
+		}
+		lock, err := sidecar.Lock(os.Args[2], wait)
 		if err != nil {
 			log.Fatal(err)
 		}

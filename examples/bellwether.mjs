@@ -11,8 +11,8 @@
 // The store keeps the tokens of the election, and of each lock, in a column of its own: a leader's token dates from its joining, so
 // it may be smaller than that of an earlier lock.
 //
-// Run it to see it at work: `bellwether.mjs` works while its member leads, `bellwether.mjs lock NAME` while it holds a lock, and
-// gives that back when its standard input ends.
+// Run it to see it at work: `bellwether.mjs` works while its member leads, `bellwether.mjs lock NAME [SECONDS]` while it holds a
+// lock, for which it waits so long, and gives that back when its standard input ends.
 import http from 'node:http';
 import { pathToFileURL } from 'node:url';
 
@@ -127,8 +127,11 @@ export class Bellwether {
           reported = '';
         } catch (error) {
           // Without an answer, the lease of the last one still counts.
-          if (reported !== `${error}`) console.warn(`the sidecar at ${this.url} gives no good answer, asking again: ${error}`);
-          reported = `${error}`;
+          // In the last second of a lease, the sidecar had too little time to answer.
+          if (timeout >= 1000 && reported !== `${error}`) {
+            console.warn(`the sidecar at ${this.url} gives no good answer, asking again: ${error}`);
+            reported = `${error}`;
+          }
           index = 0;
           failed = true;
         }
@@ -257,7 +260,7 @@ async function work(token) {
 async function main() {
   const sidecar = new Bellwether();
   if (process.argv[2] === 'lock') {
-    const lock = await sidecar.lock(process.argv[3]);
+    const lock = await sidecar.lock(process.argv[3], { wait: process.argv[4] ? process.argv[4] * 1000 : null });
     process.stdin.on('end', () => lock.release()).resume();
     while (lock.isHeld()) await work(lock.token);
     console.log('no longer held');

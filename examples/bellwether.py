@@ -12,8 +12,8 @@
 The store keeps the tokens of the election, and of each lock, in a column of its own: a leader's token dates from its joining, so
 it may be smaller than that of an earlier lock.
 
-Run it to see it at work: `bellwether.py` works while its member leads, `bellwether.py lock NAME` while it holds a lock, and gives
-that back when its standard input ends.
+Run it to see it at work: `bellwether.py` works while its member leads, `bellwether.py lock NAME [SECONDS]` while it holds a lock,
+for which it waits so long, and gives that back when its standard input ends.
 """
 import http.client, json, logging, os, re, socket, sys, threading, time
 
@@ -87,10 +87,12 @@ class Bellwether:
         return Lock(self, name, wait)
 
     def _get(self, path, timeout):
-        connection = Connection(self.url, timeout)
+        connection, until = Connection(self.url, timeout), time.monotonic() + timeout
         try:
             connection.request("GET", path)
+            sock = connection.sock
             answer = connection.getresponse()
+            sock.settimeout(max(0.001, until - time.monotonic()))  # For the body there is the rest of the time.
             body = _object(answer)
         finally:
             connection.close()
@@ -118,9 +120,11 @@ class Bellwether:
                     index, reported = int(answer["index"]), ""
                 except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
                     # Without an answer, the lease of the last one still counts.
-                    if reported != repr(error):
+                    # In the last second of a lease, the sidecar had too little time to answer.
+                    if timeout >= 1 and reported != repr(error):
                         logging.warning("the sidecar at %s gives no good answer, asking again: %r", self.url, error)
-                    index, failed, reported = 0, True, repr(error)
+                        reported = repr(error)
+                    index, failed = 0, True
             token = self.token()
             if token != led:
                 if led is not None:
@@ -154,14 +158,20 @@ class Lock:
         self.request = f"POST /locks/{name}"
         query = "" if wait is None else f"?wait={int(wait * 1000)}ms"
         self.lease, self.failure, self.decided, self.closed = None, None, threading.Event(), False
-        connection = Connection(sidecar.url, None if wait is None else wait + 5)
-        connection.request("POST", f"/locks/{name}{query}", headers=sidecar.headers)
+        limit = None if wait is None else wait + 5
+        connection = Connection(sidecar.url, limit)
+        connection.connect()
         self.socket = connection.sock
-        threading.Thread(target=self._read, args=(connection,), daemon=True).start()
-        decided = self.decided.wait(None if wait is None else wait + 5)
-        if self.lease is None:
+        try:
+            connection.request("POST", f"/locks/{name}{query}", headers=sidecar.headers)
+            self.socket.settimeout(None)  # A lock that is held may be silent for as long as its lease lasts.
+            threading.Thread(target=self._read, args=(connection,), daemon=True).start()
+            decided = self.decided.wait(limit)
+            if self.lease is None:
+                raise self.failure if decided else TimeoutError("the sidecar does not answer")
+        except BaseException:  # Also a KeyboardInterrupt.
             self.release()
-            raise self.failure if decided else TimeoutError("the sidecar does not answer")
+            raise
 
     def is_held(self):
         lease = self.lease
@@ -202,11 +212,10 @@ class Lock:
                         raise AnswerError(self.request, 409, {"detail": why})
                     self.failure = TimeoutError(why) if event == "timeout" else ConnectionError(why)
                     break
-        except socket.timeout:
-            self.failure = TimeoutError("the sidecar does not answer")
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
             self.failure = error
         self.lease = None  # Without the connection it is not held.
+        self.release()
         self.decided.set()
 
 def work(token):
@@ -216,7 +225,8 @@ def work(token):
 def main():
     sidecar = Bellwether()
     if sys.argv[1:2] == ["lock"]:
-        with sidecar.lock(sys.argv[2]) as lock:
+        wait = int(sys.argv[3]) if len(sys.argv) > 3 else None
+        with sidecar.lock(sys.argv[2], wait) as lock:
             threading.Thread(target=lambda: (sys.stdin.read(), lock.release()), daemon=True).start()
             while lock.is_held():
                 work(lock.token)

@@ -51,7 +51,8 @@ want_rust() {
 want_kerberos() {
     want libkrb5-dev /usr/include/gssapi/gssapi_krb5.h
     want pkg-config pkg-config
-    compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || want libclang-dev /nowhere
+    # Not libclang-cpp.so.
+    compgen -G '/usr/lib/llvm-*/lib/libclang[-.][0-9s]*' >/dev/null || want libclang-dev /nowhere
 }
 
 # hide_paths: adds to the caller's c_flags and rust_flags what keeps the paths of this machine out of the binary.
@@ -70,7 +71,8 @@ install_wanted() {
     ((${#wanted[@]} > 0)) || return 0
     type -P apt-get >/dev/null ||
         fail "missing, by the names of Debian's packages: ${wanted[*]}. There is no apt-get here to install them. $advice_without_apt"
-    printf '== install: %s\n' "${wanted[*]}"
+    # Some callers print what they made, for others to read.
+    printf '== install: %s\n' "${wanted[*]}" >&2
     local log
     log=$(mktemp)
     # A source that cannot be updated need not be the one that matters: the installation decides.
@@ -111,7 +113,7 @@ install_helm() {
     PATH=$place/helm:$PATH
     [[ ! -e $place/installed ]] || return 0
     [[ $(uname -m) == x86_64 ]] || fail "missing: helm. It is fetched for amd64 only: https://helm.sh"
-    printf '== install: helm\n'
+    printf '== install: helm\n' >&2
     rm -rf "$place"
     mkdir -p "$place"
     (

@@ -1,23 +1,24 @@
-//! The memory for what clients send, are sent and have watched: one limit for all of it, whatever they do.
+//! One limit for the memory of all requests, answers and watched values, whatever clients do.
 
 use hyper::body::Bytes;
 use std::sync::Arc;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Counted in units of so many bytes, rounded up.
+/// The unit of the budget in bytes. Reservations are rounded up to it.
 const UNIT: usize = 1024;
 
+/// The budget. Clones share it.
 #[derive(Clone)]
 pub struct ByteBudget(Arc<BudgetState>);
 
 struct BudgetState {
     free: Arc<Semaphore>,
     mib: u32,
-    /// Notified when there was not enough.
+    /// Notified when a reservation fails for lack of memory.
     shortage: Notify,
 }
 
-/// Bytes that are accounted for, for as long as this is held.
+/// A reservation of bytes, which return to the budget on drop.
 #[derive(Default)]
 pub struct ReservedBytes(Option<OwnedSemaphorePermit>);
 
@@ -32,7 +33,7 @@ impl ByteBudget {
         self.0.mib
     }
 
-    /// Returns `None` if there is not enough left.
+    /// Reserves bytes. Returns `None` if too few are left.
     pub fn take(&self, bytes: usize) -> Option<ReservedBytes> {
         let taken = self.0.free.clone().try_acquire_many_owned(units(bytes));
         if taken.is_err() {
@@ -41,7 +42,7 @@ impl ByteBudget {
         taken.ok().map(|permit| ReservedBytes(Some(permit)))
     }
 
-    /// Waits until there is enough.
+    /// Reserves bytes, and waits until enough are free.
     pub async fn take_when_free(&self, bytes: usize) -> ReservedBytes {
         if let Some(taken) = self.take(bytes) {
             return taken;
@@ -50,12 +51,12 @@ impl ByteBudget {
         ReservedBytes(taken.ok())
     }
 
-    /// Returns the same bytes, accounted for until the last of them is dropped; `None` if there is not enough left.
+    /// Returns the same bytes with a reservation that lasts until their last clone is dropped; `None` if too few are left.
     pub fn hold(&self, bytes: Bytes) -> Option<Bytes> {
         self.take(bytes.len()).map(|reserved| reserved.over(bytes))
     }
 
-    /// Waits until there was not enough.
+    /// Waits until a reservation fails for lack of memory.
     pub async fn shortage(&self) {
         self.0.shortage.notified().await;
     }
@@ -70,7 +71,7 @@ impl ReservedBytes {
         }
     }
 
-    /// Returns these bytes, and has them accounted for by this until the last of them is dropped.
+    /// Returns the same bytes, which keep this reservation until their last clone is dropped.
     pub fn over(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(HeldBytes { bytes, _reserved: self })
     }

@@ -1,11 +1,13 @@
 //! The commands and their arguments.
 //!
-//! - `sources`: what the command line, the environment and the file say of the settings.
-//! - `effective`: the configuration that results.
-//! - `client_commands`, `packaging`: commands that ask a sidecar, and that print what packagers install.
-//! - `locking`: what `lock` is to hold, and which barrier `barrier` is to enter.
-//! - `dev`: what `dev` is to start. `first_process`: where the sidecar of this container listens.
-//! - `unknown_variables`: variables that begin with `BELLWETHER_` and are not read. `programs`: whether programs that are to be run are there.
+//! - `sources`: reads the settings from the command line, the environment and the file.
+//! - `effective`: the resulting configuration.
+//! - `client_commands`, `packaging`: commands that call a sidecar, and commands that print files for packagers.
+//! - `locking`: the commands `lock` and `barrier`.
+//! - `dev`: the command `dev`. `first_process`: finds the listen address of the sidecar that is this container's first
+//!   process.
+//! - `unknown_variables`: finds variables that begin with `BELLWETHER_` but are not read. `programs`: checks whether
+//!   programs can be run.
 
 mod client_commands;
 mod dev;
@@ -122,7 +124,7 @@ struct ConfigFile {
     config: Option<PathBuf>,
 }
 
-/// The commands that take the settings' flags.
+/// The commands that accept the flags of settings.
 const CONFIGURED: &[(&str, Scope)] = &[
     ("run", Scope::Member),
     ("exec", Scope::Exec),
@@ -132,17 +134,17 @@ const CONFIGURED: &[(&str, Scope)] = &[
     ("barrier", Scope::Lease),
 ];
 
-/// Commands that ask a sidecar.
+/// Commands that read from a sidecar.
 const QUESTIONS: &[&str] =
     &["leader", "status", "members", "history", "locks", "barriers", "watch", "wait", "probe"];
 
-/// Commands that a sidecar carries out. All but `config` are never suggested for a mistyped command.
+/// Commands that a sidecar carries out. Except `config`, they are never suggested for a mistyped command.
 const COMMANDS: &[&str] = &["resign", "pause", "resume", "drain", "shutdown", "transfer", "config"];
 
-/// Commands that read ZooKeeper themselves.
+/// Commands that read from ZooKeeper directly.
 const INSPECTIONS: &[&str] = &["inspect"];
 
-/// The groups of commands in the help, in their order. A command that is in none is shown in the first.
+/// The groups of commands in the help, in order. A command that is in no group is shown in the first.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Beside your application", &["run", "exec", "lock", "barrier", "check-config"]),
     ("Ask the sidecar", QUESTIONS),
@@ -153,7 +155,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("About the program", &["version", "completions", "man"]),
 ];
 
-/// Of the program as a whole.
+/// Shown after the program's help.
 const STOP_LEADING: &str = "\
 To have this member stop leading:
   bellwether transfer --to ID  a member of your choice leads
@@ -163,7 +165,7 @@ To have this member stop leading:
   bellwether shutdown          its process ends
 ";
 
-/// Of every command that asks or tells.
+/// Shown after the program's help, and after that of every command that calls a sidecar or reads ZooKeeper.
 const EXIT_CODES: &str = "\
 Exit codes of the commands that ask or tell:
   0  yes, or done
@@ -171,7 +173,7 @@ Exit codes of the commands that ask or tell:
   2  wrong usage or configuration
   3  neither: no sidecar or no ZooKeeper answers, or the answer makes no sense";
 
-/// What to do.
+/// The parsed command line.
 pub enum CliCommand {
     Run(Effective),
     Exec {
@@ -184,23 +186,23 @@ pub enum CliCommand {
         json: bool,
         connect: bool,
     },
-    /// Ask a sidecar or ZooKeeper, and print the answer.
+    /// Query a sidecar or ZooKeeper, and print the answer.
     Terminal(ClientCommand),
-    /// Start a server and members to try.
+    /// Start an in-memory server and members for a try.
     #[cfg(feature = "dev")]
     Dev(crate::dev::Options),
-    /// Print this.
+    /// Print this text.
     Say(Vec<u8>),
-    /// Guard the guard of this command.
+    /// Run the outer guard, which starts the inner guard of this command.
     ExecOuterGuard {
         command: Vec<OsString>,
     },
-    /// Guard this command.
+    /// Run the inner guard, which starts this command.
     ExecInnerGuard {
         command: Vec<OsString>,
     },
-    /// Become this command, if this is the parent, with this limit of open files, in the foreground of the terminal if this
-    /// process group is there.
+    /// Replace this process with the command, if `parent` is its parent. `files` is the command's limit of open files. If
+    /// the process group `foreground` is in the foreground of the terminal, the command takes its place.
     ExecCommand {
         parent: i32,
         files: Option<u64>,
@@ -209,11 +211,11 @@ pub enum CliCommand {
     },
 }
 
-/// Reads the command line, and the environment and the file it names.
+/// Reads the command line, the environment, and the configuration file that they name.
 ///
 /// # Errors
-/// What is wrong with the configuration, one line for each. Wrong usage of the command line
-/// itself ends the process with exit code 2.
+/// A line for each problem of the configuration. Invalid usage of the command line itself ends the process with exit code
+/// 2.
 pub fn read() -> Result<CliCommand, String> {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
@@ -253,7 +255,7 @@ pub fn read() -> Result<CliCommand, String> {
     }
 }
 
-/// Takes a suggestion out of the error that has somebody who mistypes a command move leadership or end a process.
+/// Removes a suggestion that would make a user who mistypes a command move leadership or end a process.
 fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
     let kind = ContextKind::SuggestedSubcommand;
     if let Some(ContextValue::Strings(names)) = error.get(kind)
@@ -264,7 +266,8 @@ fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Builds the command line: with the settings' flags, its commands in groups, and the exit codes where they hold.
+/// Builds the command line, with the flags of settings, groups of commands, and the exit codes after the help of the
+/// commands that use them.
 fn command() -> clap::Command {
     let mut command = Cli::command();
     for each in command.get_subcommands_mut() {
@@ -296,11 +299,11 @@ fn command() -> clap::Command {
     command.help_template(help).after_help(format!("{STOP_LEADING}\n{EXIT_CODES}"))
 }
 
-/// Puts the configuration together, and looks at the files that it names.
+/// Builds the effective configuration, and checks the files that it names.
 fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigErrors> {
     let effective = Effective::new(sources::values(file.config, given)?)?;
     let config = &effective.config;
-    // Otherwise a wrong token would show late, when a command comes.
+    // Check the token now. Otherwise a wrong token would only be noticed when a command arrives.
     config
         .token_file
         .as_deref()
@@ -309,14 +312,14 @@ fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigEr
     Ok(effective)
 }
 
-/// Returns how much `lock` and `barrier` log, as the environment says: by default what somebody should look at.
+/// Returns the log level of `lock` and `barrier` from the environment; by default `warn`.
 pub fn level_of_lock() -> String {
     let row = &table::LOG_LEVEL.row;
     let written = row.variable.and_then(|variable| std::env::var(variable).ok());
     written.filter(|level| !level.is_empty()).unwrap_or_else(|| "warn".into())
 }
 
-/// Returns what is odd about the configuration and prevents nothing, one sentence for each.
+/// Returns warnings about settings that are probably mistakes but do not prevent a start, one sentence for each.
 pub fn warnings(config: &Config) -> Vec<String> {
     let hooks = config.hooks.iter().enumerate().filter_map(|(n, hook)| match &hook.action {
         HookAction::Run { command, .. } => {
@@ -354,7 +357,8 @@ pub fn warnings(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// Returns what no other member hears in another client's election: a contender's znode says its id alone.
+/// Warns of settings that other members cannot see in another client's election, where a contender's znode contains only
+/// its id.
 fn unheard(config: &Config) -> Option<String> {
     let family = config.settings.znodes.family()?;
     let address = config.profile.address.as_ref().map(|_| table::ADDRESS.key());
@@ -370,7 +374,7 @@ fn unheard(config: &Config) -> Option<String> {
     })
 }
 
-/// Returns what `check-config` prints for a file that says this, if no other file is looked at.
+/// Returns the output of `check-config` for a file with this text, without reading any other file.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn of_file(text: &str) -> Result<String, String> {
     static MATCHES: std::sync::LazyLock<ArgMatches> =
@@ -382,7 +386,7 @@ pub(crate) fn of_file(text: &str) -> Result<String, String> {
     Ok(Effective::new(values)?.to_string())
 }
 
-/// Whether a service manager started us that wants to be told how we are.
+/// Returns whether a service manager started this process and expects notifications.
 pub fn is_service() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }

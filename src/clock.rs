@@ -1,4 +1,4 @@
-//! The time. Nothing else in this crate may ask the system for it.
+//! The clocks. No other module of this crate may read the time from the system.
 
 use recipes::Moment;
 use rustix::time::{
@@ -11,13 +11,13 @@ use std::time::{Duration, SystemTime};
 use std::{fs, io};
 use tokio::io::unix::AsyncFd;
 
-/// Identifies the kernel and the time namespace whose clocks this process reads: another process can see
-/// whether it reads the same. `None` where the kernel does not tell.
+/// Identifies the kernel and the time namespace whose clocks this process reads, so that another process can check whether
+/// it reads the same clocks. A field is `None` if the kernel does not report it.
 #[derive(Clone, Debug)]
 pub struct ClockIdentity {
-    /// As `/proc/sys/kernel/random/boot_id` has it.
+    /// The content of `/proc/sys/kernel/random/boot_id`.
     pub boot_id: Option<String>,
-    /// As `readlink /proc/self/ns/time` has it.
+    /// The target of the link `/proc/self/ns/time`.
     pub time_namespace: Option<String>,
 }
 
@@ -34,16 +34,18 @@ impl ClockIdentity {
     }
 }
 
+/// Reads the system's clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(());
 
-/// A moment as other programs on this machine can read it off the kernel's clocks, in nanoseconds.
+/// A moment on the kernel's clocks, in nanoseconds, which other programs on this machine can compare with their own
+/// readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelTime {
-    /// By `CLOCK_BOOTTIME`.
+    /// On `CLOCK_BOOTTIME`.
     pub boottime_ns: u64,
-    /// By `CLOCK_MONOTONIC`, which stands still while the machine is suspended: if it was not since
-    /// this was read, the same moment or one just before it.
+    /// On `CLOCK_MONOTONIC`, which stops while the machine is suspended. Unless the machine was suspended since this was
+    /// computed, it is the same moment or slightly earlier.
     pub monotonic_ns: u64,
 }
 
@@ -52,14 +54,14 @@ impl Clock {
         Self(())
     }
 
-    /// Returns the time since boot, suspended time included: a lease must run out while its machine is suspended,
-    /// and `std::time::Instant` stands still then.
+    /// Returns the time since boot, including suspended time: a lease must run out while its machine is suspended, but
+    /// `std::time::Instant` stops then.
     pub fn now(&self) -> Moment {
         Moment(since_zero(ClockId::Boottime))
     }
 
     pub fn kernel_time(&self, moment: Moment) -> KernelTime {
-        // In this order, time that passes between the two readings makes the answer earlier, and not later.
+        // Read `CLOCK_MONOTONIC` first: time that passes between the two readings makes the result earlier, never later.
         let monotonic = since_zero(ClockId::Monotonic);
         let suspended = self.now().0.saturating_sub(monotonic);
         fn nanos(span: Duration) -> u64 {
@@ -69,17 +71,17 @@ impl Clock {
         KernelTime { boottime_ns, monotonic_ns: nanos(moment.0.saturating_sub(suspended)) }
     }
 
-    /// The calendar's time, for people to read. It may jump: nothing is decided by it.
+    /// Returns the wall-clock time, for people to read. It may jump, so no decision may depend on it.
     pub fn date(&self) -> SystemTime {
         SystemTime::now()
     }
 
-    /// Returns what the calendar would have said at a past moment, had it run as the clock did.
+    /// Returns the wall-clock time of a past moment, as if the wall clock had run evenly since.
     pub fn date_of(&self, past: Moment) -> Option<SystemTime> {
         self.date().checked_sub(self.now().since(past))
     }
 
-    /// Sleeps until the moment; without one it never returns.
+    /// Sleeps until the moment; never returns if it is `None`.
     pub async fn sleep_until(&self, moment: Option<Moment>) {
         match moment {
             Some(moment) => tokio::time::sleep(moment.since(self.now())).await,
@@ -96,19 +98,18 @@ fn since_zero(clock: ClockId) -> Duration {
     )
 }
 
-/// Wakes at a moment also if the machine was suspended before it, when a sleep goes on for as long
-/// as it had yet to go.
+/// A timer that also runs while the machine is suspended, unlike the timers of tokio.
 ///
-/// Wakes exactly once: tokio's own timers are first kept in coarse slots, and wake twice.
+/// The timer wakes its task exactly once: tokio's own timers start in coarse slots, and wake the task twice.
 pub struct Alarm {
     timer: AsyncFd<OwnedFd>,
-    /// When the alarm rings, if that is still to come.
+    /// The moment at which the timer rings; `None` if it has rung.
     set_to: Cell<Option<Moment>>,
 }
 
 impl Alarm {
     /// # Errors
-    /// No more files may be opened.
+    /// Fails if the process has too many open files.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
@@ -117,7 +118,7 @@ impl Alarm {
         Ok(Self { timer, set_to: Cell::new(None) })
     }
 
-    /// Waits until this moment; returns at once if it has passed. It may return early: callers ask the clock again.
+    /// Waits until this moment; returns at once if it has passed. It may return early, so callers read the clock again.
     pub async fn ring_at(&self, moment: Moment) {
         if self.set_to.get() != Some(moment) {
             self.set(moment);

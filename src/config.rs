@@ -1,11 +1,11 @@
-//! The configuration: plain data, whose relations are checked at the start.
+//! The configuration: plain data, whose values are checked against each other at the start.
 //!
-//! - `setting`, `table`: every key once, with its flag, its variable, its default, its help and its parser.
-//! - `file`, `sources`: the configuration file, and which source each value comes from.
+//! - `setting`, `table`: each key, with its flag, its variable, its default, its help and its parser.
+//! - `file`, `sources`: the configuration file, and the source of each value.
 //! - `parse`, `servers`: parsers of single values.
-//! - `relations`, `profile`: what must hold between values.
-//! - `security`, `health`, `hook`, `pod`: what is made of the values that belong together.
-//! - `error`: what is wrong with a value. `files`: the small files that values name.
+//! - `relations`, `profile`: constraints between values.
+//! - `security`, `health`, `hook`, `pod`: structures that combine several values.
+//! - `error`: problems of a value. `files`: reads the small files that values name.
 
 mod error;
 mod file;
@@ -48,46 +48,46 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Everything the daemon needs to know, parsed and checked.
+/// The complete configuration of the daemon, parsed and checked.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub settings: Settings,
-    /// The election's path as it was configured, without the connect string's chroot.
+    /// The election's path as configured, without the chroot of the connect string.
     pub election: String,
-    /// `None` if recipes are switched off.
+    /// The paths of locks, barriers and shared values; `None` if recipes are switched off.
     pub recipes: Option<RecipePaths>,
     pub profile: Profile,
     pub policy: Policy,
     pub listen: Listen,
     pub socket: SocketAccess,
-    /// How many MiB requests, answers and watched values may take at a time.
+    /// The limit, in MiB, of the memory for requests, answers and watched values.
     pub buffers_mib: u32,
     pub probe_listen: Option<SocketAddr>,
-    /// The file with the token that a command has to show.
+    /// The file with the token that a client must send with a command.
     pub token_file: Option<PathBuf>,
     pub exec: Exec,
     /// The file in which the session is saved for the next process.
     pub session_file: Option<PathBuf>,
-    /// How much the member is preferred as the leader.
+    /// The member's priority in the election.
     pub priority: Priority,
-    /// How the application's health is checked, if it is.
+    /// How to check the application's health; `None` if it is not checked.
     pub health: Option<Health>,
-    /// In the order in which they run.
+    /// The hooks, in the order in which they run.
     pub hooks: Vec<HookConfig>,
-    /// The values of the shared configuration that are kept as files.
+    /// The values of the shared configuration that are written to files.
     pub kept: Vec<SyncedFileConfig>,
-    /// How much of the lease is kept to end the command of `exec` in; zero without one.
+    /// The part of the lease that is reserved for ending the command of `exec`; zero without a command.
     pub reserve: Duration,
-    /// Whether the heartbeat is a tenth of the session timeout since none was set.
+    /// Whether the heartbeat is a tenth of the session timeout, because it was not set.
     heartbeat_is_a_tenth: bool,
 }
 
 /// How a command is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Exec {
-    /// How long the command may run on after it was asked to end, until it is killed.
+    /// How long the command may keep running after it was asked to end. Then it is killed.
     pub kill_after: Duration,
-    /// How long the command may be stopped, until it is killed.
+    /// How long the command may be stopped, for example with Ctrl-Z. Then it is killed.
     pub stopped_for: Duration,
     pub on_exit: OnExit,
 }
@@ -109,11 +109,12 @@ pub enum LogFormat {
     Json,
 }
 
-/// Which change a hook's command runs for, in its environment, and in that of all that it starts.
+/// An environment variable that names the change for which a hook's command runs. Every process that the command starts
+/// inherits it.
 pub const HOOKS_VARIABLE: &str = "BELLWETHER_CHANGE";
 
-/// How long a process may still run after it was killed: the killer has to be woken and the killed process
-/// to be scheduled, on a busy machine. docs/exec.md has what was measured, and how to measure it again.
+/// How long a process may still run after it was killed: on a busy machine, both the killer and the killed process have to
+/// be scheduled. docs/exec.md has the measurements, and how to repeat them.
 pub const KILL_MARGIN: Duration = Duration::from_millis(500);
 
 /// The listener of the application's API.
@@ -127,21 +128,22 @@ pub enum Listen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketAccess {
     pub mode: u32,
-    /// The number of its group, if that is not this process's own.
+    /// The id of the socket's group, if it differs from that of this process.
     pub group: Option<u32>,
 }
 
 /// The settings of the election's ZooKeeper session.
 #[derive(Clone, Debug)]
+/// The connection to ZooKeeper.
 pub struct Settings {
     pub zookeeper: Zookeeper,
-    /// The election's full path, the connect string's chroot included.
+    /// The election's full path, including the chroot of the connect string.
     pub root: String,
-    /// How members' znodes are named.
+    /// How the members' znodes are named.
     pub znodes: ZnodeNames,
 }
 
-/// The paths of locks, barriers and the shared configuration, the connect string's chroot included.
+/// The paths of locks, barriers and the shared configuration, including the chroot of the connect string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecipePaths {
     pub locks: String,
@@ -149,7 +151,7 @@ pub struct RecipePaths {
     pub config: String,
 }
 
-/// The settings of a command that holds a lock, or enters a barrier, in a session of its own.
+/// The settings of a command that holds a lock, or enters a barrier, in its own session.
 #[derive(Clone, Debug)]
 pub struct HoldingConfig {
     pub settings: Settings,
@@ -157,6 +159,7 @@ pub struct HoldingConfig {
     pub margins: Margins,
     pub member: MemberId,
 }
+/// The settings of a connection to ZooKeeper.
 
 #[derive(Clone, Debug)]
 pub struct Zookeeper {
@@ -167,10 +170,10 @@ pub struct Zookeeper {
 }
 
 impl Config {
-    /// Parses every value and checks their relations.
+    /// Parses every value, and checks the values against each other.
     ///
     /// # Errors
-    /// One sentence that names the key, what is wrong with it, and how to mend it.
+    /// A sentence that names the key, the problem and the remedy.
     pub fn new(values: &Values) -> Result<Self, ConfigError> {
         let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
         let settings = Settings::new(values, session_timeout)?;
@@ -211,7 +214,7 @@ impl Config {
         })
     }
 
-    /// Tells whether this process holds secrets, so that no other may look into its memory.
+    /// Returns whether this process holds secrets, so that other processes must not read its memory.
     pub fn has_secrets(&self) -> bool {
         self.settings.zookeeper.security.has_secrets()
             || self.token_file.is_some()
@@ -230,10 +233,10 @@ impl Config {
 }
 
 impl Settings {
-    /// Parses what concerns the election alone, also for a command that only looks at it.
+    /// Parses only the settings of the election. Used also by commands that only look at it.
     ///
     /// # Errors
-    /// One sentence that names the key, what is wrong with it, and how to mend it.
+    /// A sentence that names the key, the problem and the remedy.
     pub fn new(values: &Values, session_timeout: Duration) -> Result<Self, ConfigError> {
         let Servers { hosts, chroot } = values.get(&table::SERVERS)?;
         let path = values.get(&table::PATH)?;
@@ -245,10 +248,10 @@ impl Settings {
 }
 
 impl HoldingConfig {
-    /// Parses what concerns locks and barriers alone.
+    /// Parses only the settings of locks and barriers.
     ///
     /// # Errors
-    /// One sentence that names the key, what is wrong with it, and how to mend it.
+    /// A sentence that names the key, the problem and the remedy.
     pub fn new(values: &Values) -> Result<Self, ConfigError> {
         let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
         let settings = Settings::new(values, session_timeout)?;
@@ -263,6 +266,7 @@ impl HoldingConfig {
 }
 
 impl RecipePaths {
+    /// The names of the recipes' znodes below their root.
     const NAMES: [&str; 3] = ["locks", "barriers", "config"];
 
     /// Returns `None` if recipes are switched off.
@@ -272,7 +276,7 @@ impl RecipePaths {
         let election = values.get(&table::PATH)?;
         for name in Self::NAMES {
             let path = format!("{root}/{name}");
-            // Any znode there is taken for names of the recipe's own.
+            // The recipes treat every znode in their paths as a name of theirs, so the election must not be inside.
             let rest = election.strip_prefix(&path);
             if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
                 let key = table::RECIPES_ROOT.key();
@@ -290,6 +294,7 @@ impl RecipePaths {
     }
 }
 
+/// Parses the addresses of both listeners, and checks that they differ.
 fn listeners(values: &Values) -> Result<(Listen, Option<SocketAddr>), ConfigError> {
     let listen = values.get(&table::LISTEN)?;
     let probe_listen = values.get(&table::PROBE_LISTEN)?;
@@ -304,14 +309,17 @@ fn listeners(values: &Values) -> Result<(Listen, Option<SocketAddr>), ConfigErro
     Ok((listen, probe_listen))
 }
 
+/// Parses the permissions of the Unix socket.
 fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
-    // Like a port of the loopback, a socket is for all users of this machine. Its directory may say otherwise.
+    // By default, all users of this machine may use the socket, as they may use a loopback port. The permissions of its
+    // directory can restrict that.
     let mode = values.written(&table::SOCKET_MODE)?.unwrap_or(0o666);
     let group = values.written(&table::SOCKET_GROUP)?;
     let group = group.map(|group| files::group_number(&group)).transpose()?;
     Ok(SocketAccess { mode, group })
 }
 
+/// Parses the values that are written to files. They are an error if recipes are switched off.
 fn kept(values: &Values) -> Result<Vec<SyncedFileConfig>, ConfigError> {
     let kept = values.kept().into_iter().collect::<Result<Vec<_>, _>>()?;
     if !kept.is_empty() && values.get(&table::RECIPES_ROOT)?.is_none() {
@@ -322,7 +330,7 @@ fn kept(values: &Values) -> Result<Vec<SyncedFileConfig>, ConfigError> {
     Ok(kept)
 }
 
-/// Returns the servers, and the full path of the election there, for a fuzzer to try.
+/// Returns the servers, and the full path of the election. Used by a fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn place(
     servers: &str,
@@ -336,7 +344,7 @@ pub(crate) fn place(
 }
 
 impl Listen {
-    /// Whether only this machine can reach it.
+    /// Returns whether only this machine can reach the listener.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),

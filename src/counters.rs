@@ -1,4 +1,4 @@
-//! The counters and measurements behind `/metrics`. Nothing is decided by them.
+//! The counters and measurements behind `/metrics`. No decision depends on them.
 
 use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts};
@@ -6,29 +6,35 @@ use recipes::election::{Event, Standing, View};
 use recipes::{AcquiredBy, FencingToken, Moment, SessionId, Ticket};
 use std::time::Duration;
 
-/// The runner's counters. They are published beside the standing, and agree with it.
+/// The runner's counters. They are published together with the standing, and describe the same moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Counters {
     /// The number of announcements of a leader other than the previous one.
     pub leader_changes: u64,
-    /// The number of times that this member became leader at the notification that the head was gone, and by a claim.
+    /// The number of times that this member became leader because it was notified that the head was gone.
     pub handovers_by_notification: u64,
+    /// The number of times that this member became leader by a claim.
     pub handovers_by_claim: u64,
-    /// The number of claims of this member that were refused, or were found to be gone.
+    /// The number of claims of this member that a quorum refused, or whose znode was found to be gone.
     pub claims_refused: u64,
-    /// How many sessions were opened.
+    /// The number of sessions that were opened.
     pub sessions: u64,
-    /// The timeout that the servers granted last, also if it is too short for a lease.
+    /// The timeout that the servers granted last, even if it is too short for a lease.
     pub granted: Option<Duration>,
-    /// Until when a session of an earlier life of this member may live, for all that is known.
+    /// The latest moment until which a session of an earlier life of this member may exist; `None` before the first session.
     pub earlier_lives_end_at: Option<Moment>,
+    /// The largest token that a leader had.
+    pub largest_token: Option<FencingToken>,
     last_leader: Option<FencingToken>,
+    /// The token of this member's last term, so that each term is counted once.
     own_term: Option<FencingToken>,
+    /// The session that was opened or taken over last, and the time of that request.
     opened: Option<(SessionId, Moment)>,
-    /// The place in the queue as last read, the first being 1.
+    /// The own ticket, and its place in the queue when it was last read; the first place is 1.
     place: Option<(Ticket, usize)>,
+    /// The total length of the times without a known leader that have ended.
     leaderless: Duration,
-    /// From when on no leader is known: in a leader's case the end of its lease.
+    /// The moment since when no leader is known. While this member leads: the end of its lease, which may be in the future.
     leaderless_from: Option<Moment>,
 }
 
@@ -42,6 +48,7 @@ impl Counters {
             sessions: 0,
             granted: None,
             earlier_lives_end_at: None,
+            largest_token: None,
             last_leader: None,
             own_term: None,
             opened: None,
@@ -51,12 +58,12 @@ impl Counters {
         }
     }
 
-    /// Counts what a member is about to hear.
+    /// Counts an event before the member handles it.
     pub fn on_event(&mut self, event: &Event) {
         if let Event::SessionTakenOver { record, sent_at, .. } = event {
             self.opened = Some((record.session, *sent_at));
         }
-        // A leader that is back hands over nothing.
+        // A leader that resumes its term after a restart is not a hand-over.
         self.own_term = event.resumed_term().or(self.own_term);
         self.claims_refused += u64::from(matches!(event, Event::ClaimRefused { .. }));
         if let Event::SessionOpened { session, sent_at, .. } = event {
@@ -68,13 +75,15 @@ impl Counters {
         | Event::SessionResumed { timeout, sent_at } = event
         {
             self.granted = Some(*timeout);
-            // An earlier life has sent nothing since. The servers look for sessions that are over once a tick, and a
-            // timeout is two ticks or more; a new leader of theirs restarts all timeouts, and breaks the connections.
+            // An earlier life of this member has sent nothing since this request. Its session ends within a timeout and one
+            // tick: the servers check for expired sessions once a tick, and a timeout is at least two ticks. A new leader of
+            // the servers restarts all timeouts, but also breaks the connections: this session is then resumed, which
+            // updates this moment.
             self.earlier_lives_end_at = Some(sent_at.after(*timeout + *timeout / 2));
         }
     }
 
-    /// Counts what the event changed.
+    /// Updates the counters with the standing after an event.
     pub fn on_state(&mut self, standing: &Standing, now: Moment) {
         if let (Some(ticket), Some(place)) = (standing.ticket(), standing.place()) {
             self.place = Some((ticket, place));
@@ -90,14 +99,15 @@ impl Counters {
             let token = leader.ticket.token;
             self.leader_changes += u64::from(self.last_leader.is_some_and(|last| last != token));
             self.last_leader = Some(token);
+            self.largest_token = self.largest_token.max(Some(token));
             self.leaderless = self.leaderless(now);
         }
         self.leaderless_from = leaderless_from;
     }
 
-    /// Counts a term once, however often it is seen.
+    /// Counts each term of this member once, although many standings show it.
     fn counts_handover(&mut self, standing: &Standing) {
-        let term = standing.way().zip(standing.ticket());
+        let term = standing.acquired_by().zip(standing.ticket());
         let Some((way, Ticket { token, .. })) = term else { return };
         if self.own_term.replace(token) == Some(token) {
             return;
@@ -108,18 +118,18 @@ impl Counters {
         }
     }
 
-    /// For how long, altogether, no leader was known.
+    /// Returns the total time for which no leader was known.
     pub fn leaderless(&self, now: Moment) -> Duration {
         self.leaderless + self.leaderless_from.map_or(Duration::ZERO, |from| now.since(from))
     }
 
-    /// How old this session is.
+    /// Returns the age of this session; `None` if it is not the session that was opened or taken over last.
     pub fn age_of(&self, session: SessionId, now: Moment) -> Option<Duration> {
         self.opened.filter(|(opened, _)| *opened == session).map(|(_, at)| now.since(at))
     }
 
-    /// The largest place that this member can have in the queue: those ahead only become fewer. `None` while it
-    /// has not seen itself there.
+    /// Returns an upper bound of this member's place in the queue: the members ahead of it only become fewer. `None` until
+    /// the member has seen itself in the queue.
     pub fn place(&self, standing: &Standing) -> Option<usize> {
         let ticket = standing.ticket()?;
         self.place.filter(|(seen, _)| *seen == ticket).map(|(_, place)| place)
@@ -180,17 +190,17 @@ impl Meter {
     }
 }
 
-/// Returns the label of an outcome.
+/// Returns the value of the label `result` for a transfer or a preemption.
 pub fn outcome(is_done: bool) -> &'static str {
     if is_done { "done" } else { "failed" }
 }
 
-/// Measurements of the locks, or of the barriers, that are asked for.
+/// Measurements of the requested locks, or of the requested barriers.
 #[derive(Debug)]
 pub struct HoldingMeter {
-    /// How long each was waited for that was got, or entered.
+    /// The waiting times for locks that were acquired, or in front of barriers that were entered.
     pub waits: Histogram,
-    /// Those that were lost, and not given back or left.
+    /// The number of locks or barriers that were lost, and not released or left by their clients.
     pub lost: IntCounter,
 }
 
@@ -266,7 +276,7 @@ impl ConfigMeter {
     }
 }
 
-/// In seconds: from what a quorum takes nearby to what no lease waits for.
+/// The buckets in seconds: from the round trip to a nearby quorum to longer than any lease waits.
 const BUCKETS: [f64; 13] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
@@ -279,7 +289,7 @@ fn counter(name: &str, help: &str) -> IntCounter {
     IntCounter::new(name, help).expect("the name is valid")
 }
 
-/// Counts by outcome. Each is there from the beginning: a rate of what is not there is none.
+/// Creates a counter for each outcome. Each series exists from the start, because a series that does not exist has no rate.
 fn results(name: &str, help: &str, results: &[&str]) -> IntCounterVec {
     let counters = IntCounterVec::new(Opts::new(name, help), &["result"]);
     let counters = counters.expect("the names are valid");
@@ -331,8 +341,11 @@ mod tests {
     #[test]
     fn a_leader_that_is_announced_again_is_no_change() {
         let mut watched = CountedMember::following(&[1, 2, 7]);
-        let read =
-            |leader| Event::PredecessorRead { predecessor: ticket(2), announcement: leads(leader) };
+        let read = |leader| Event::PredecessorRead {
+            predecessor: ticket(2),
+            announcement: leads(leader),
+            distance: None,
+        };
         watched.step(at(0), read(1));
         watched.step(at(0), read(1));
         assert_eq!(watched.counters.leader_changes, 0, "the first is no change");
@@ -373,7 +386,10 @@ mod tests {
         alone.step(at(900), Event::Committed { sent_at: at(900) });
         assert_eq!(counted(&alone), (0, 1));
         let mut second = CountedMember::following(&[1, 7]);
-        second.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: None });
+        second.step(
+            at(0),
+            Event::PredecessorRead { predecessor: ticket(1), announcement: None, distance: None },
+        );
         second.step(at(0), Event::Committed { sent_at: at(0) });
         second.step(at(0), gone(1));
         assert_eq!(counted(&second), (1, 0));
@@ -392,7 +408,7 @@ mod tests {
         watched.step(at(0), Event::TicketFound { ticket: ticket(1), data });
         watched.step(at(0), queue_read(&[1]));
         watched.step(at(0), Event::Committed { sent_at: at(0) });
-        assert!(watched.member.standing().way().is_some());
+        assert!(watched.member.standing().acquired_by().is_some());
         let Counters { handovers_by_notification, handovers_by_claim, sessions, granted, .. } =
             watched.counters;
         assert_eq!((handovers_by_notification, handovers_by_claim, sessions), (0, 0, 0));

@@ -1,10 +1,10 @@
-//! Reads the small files that an operator names, whatever turns out to be there.
+//! Reads the small files that an operator names, and refuses long files, pipes and devices.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// How long a file may be.
+/// The limit for the length of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// One line, such as a token or a number: at most 4 KiB.
@@ -13,10 +13,11 @@ pub enum Size {
     Certificates,
 }
 
-/// Reads a regular file that is no longer than this.
+/// Reads a regular file of at most this size.
 ///
 /// # Errors
-/// What is wrong with the file, to be written behind its name. None of its content is shown, as that may be secret.
+/// Describes what is wrong with the file, in words that follow its name. Contains nothing of its content, which may be
+/// secret.
 pub fn read(file: &Path, size: Size) -> Result<Vec<u8>, String> {
     let (longest, refusal) = match size {
         Size::Line => (4 << 10, "is not a small file"),
@@ -27,9 +28,9 @@ pub fn read(file: &Path, size: Size) -> Result<Vec<u8>, String> {
     if !metadata.is_file() || metadata.len() > longest {
         return Err(refusal.into());
     }
-    // With capacity for all of it at once, no part of a secret stays behind in a smaller buffer.
+    // Allocate the whole capacity at once: a buffer that grows would leave parts of a secret behind in freed memory.
     let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
-    // By their metadata, files of the kernel are empty, and others may grow meanwhile.
+    // Do not trust the length in the metadata: it is 0 for files of the kernel, and other files may grow meanwhile.
     let opened = File::open(file).map_err(unreadable)?;
     opened.take(longest + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > longest { Err(refusal.into()) } else { Ok(bytes) }

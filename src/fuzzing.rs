@@ -1,7 +1,7 @@
-//! Checks that each parser of bytes from outside stays sound whatever they are.
+//! Checks that each parser of external input behaves well, whatever bytes it reads.
 //!
-//! There is one function for each input that others write. `fuzz/` calls them with what a fuzzer finds, the tests
-//! below with what it has found, and with new noise each time. They panic where a promise is broken.
+//! Each function parses one kind of input that others write, and panics if a promise is broken. `fuzz/` calls the functions
+//! with the inputs of a fuzzer; the tests below with inputs that a fuzzer has found, and with new noise each time.
 
 use crate::byte_budget::ByteBudget;
 use crate::cli;
@@ -23,18 +23,19 @@ use tokio::runtime::Runtime;
 
 const PREFIX: &str = "leader_";
 
-/// Reads the data of any znode in the queue. What is decoded can be encoded again; and neither the members
-/// behind it nor the leader itself take any harm.
+/// Reads the data of any znode in the queue. Decoded data can be encoded again, and bad data harms neither the members
+/// behind the znode nor the leader.
 pub fn znode(data: &[u8]) {
     let read = zookeeper::decode(data, &PREFIX.into());
     if let Some(read) = &read {
         let profile = Arc::new(read.profile.clone());
         let announcement = read.announcement.clone();
+        let distance = read.distance;
         let ready = read.ready;
         let offer = read.offer.map(Box::new);
         let accepted = read.accepted.map(Box::new);
         let priority = read.priority;
-        let data = ZnodeData { profile, priority, announcement, ready, offer, accepted };
+        let data = ZnodeData { profile, priority, announcement, distance, ready, offer, accepted };
         let written = zookeeper::encode(&data, read.state, &PREFIX.into());
         if let Some(again) = zookeeper::decode(&written, &PREFIX.into()) {
             assert_eq!((&again.profile, &again.announcement), (&read.profile, &read.announcement));
@@ -42,6 +43,7 @@ pub fn znode(data: &[u8]) {
             assert!(written.len() > 1024, "only what is too long is not understood any more");
         }
     }
+    let distance = read.as_ref().and_then(|read| read.distance);
     let announcement = read.and_then(|read| read.announcement);
     let mut now = Moment(Duration::from_secs(1000));
     let [mut first, mut third] = [(1, "a"), (3, "c")].map(|(number, id)| {
@@ -60,15 +62,21 @@ pub fn znode(data: &[u8]) {
         let predecessor = ticket(2);
         first.step(now, Event::Woke);
         third.step(now, Event::Woke);
-        third.step(now, Event::PredecessorRead { predecessor, announcement: announcement.clone() });
+        third.step(
+            now,
+            Event::PredecessorRead { predecessor, announcement: announcement.clone(), distance },
+        );
         third.step(now, Event::HeadRead { head, announcement: announcement.clone(), sent_at: now });
         first.step(now, Event::HeadRead { head, announcement: announcement.clone(), sent_at: now });
-        first.step(now, Event::PredecessorRead { predecessor, announcement: announcement.clone() });
+        first.step(
+            now,
+            Event::PredecessorRead { predecessor, announcement: announcement.clone(), distance },
+        );
         assert!(matches!(first.standing().at(now), Role::Leader { .. }), "leadership is kept");
         assert!(matches!(third.standing().at(now), Role::Follower { .. }), "and none is made");
         first.step(now, Event::Committed { sent_at: now });
     }
-    // A member that reads the true announcement afterwards believes it.
+    // A member that reads the true announcement afterwards accepts it.
     let leader = Arc::new(profile("a"));
     let truth = recipes::election::Announcement { leader, ticket: head };
     for _ in 0..2 {
@@ -80,8 +88,8 @@ pub fn znode(data: &[u8]) {
     assert_eq!(third.standing().at(now), Role::Follower { leader: Some(truth) });
 }
 
-/// The names of what stands in the election's path, one a line. Those of members are read as what
-/// they are, and as no two the same.
+/// Reads the names of the znodes in the election's path, one per line. Each member's name can be restored from its sequence
+/// number, and no two names have the same number.
 pub fn names(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut seen = BTreeMap::new();
@@ -101,14 +109,14 @@ pub fn names(data: &[u8]) {
     assert!(!matches!(member.standing().at(now), Role::Leader { .. }), "no quorum has said so");
 }
 
-/// The file of the configuration: what results from it, or a line for each thing that is wrong.
+/// Reads a configuration file. Checks the effective configuration, or the errors, one per line.
 pub fn config_file(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (Ok(told) | Err(told)) = cli::of_file(text);
     told.trim_end().split('\n').for_each(one_line);
 }
 
-/// The connect string, behind it the election's path and the prefix, each on a line of its own.
+/// Reads a connect string, the election's path and the prefix, each on its own line.
 pub fn connect_string(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut written = text.split('\n');
@@ -129,7 +137,7 @@ pub fn connect_string(data: &[u8]) {
     }
 }
 
-/// Sends a request: the path, and after the first line end its `Host`.
+/// Sends a request. The input is its path and query and, after the first line break, its `Host`.
 pub fn query(data: &[u8]) {
     let mut lines = data.splitn(2, |byte| *byte == b'\n');
     let target = lines.next().unwrap_or_default();
@@ -143,7 +151,7 @@ pub fn query(data: &[u8]) {
         let _timers = runtime.enter();
         crate::http::refusal(&request).or_else(|| service.answer(request).now_or_never())
     });
-    // A request that waits for a change is not answered yet.
+    // A request that waits for a change has no answer yet.
     let Some(answer) = answer else { return };
     let is_known = matches!(
         answer.status(),
@@ -168,7 +176,11 @@ thread_local! {
     static SERVICE: FuzzServer = {
         let clock = Clock::system();
         let (back, status) = status::set_up(&member("a"), clock.now());
-        let names = ElectionNames { election: "/election".into(), znodes: PREFIX.into() };
+        let names = ElectionNames {
+            election: "/election".into(),
+            path: "/election".into(),
+            znodes: PREFIX.into(),
+        };
         let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
         let service = services(status, clock, names, Authorization::Header, &limits).api;
         let runtime = runtime::build().expect("a runtime can be built");

@@ -1,8 +1,8 @@
-//! The channels between the runner of the locks and barriers and those who ask for them.
+//! The channels between the runner of locks and barriers and its callers.
 
 use crate::counters::HoldingMeter;
 use recipes::Moment;
-use recipes::holding::{End, HoldingSpec, HoldingStanding, HoldingState, Loss};
+use recipes::holding::{End, HoldingKind, HoldingSpec, HoldingStanding, HoldingState};
 use recipes::lock::LockEntry;
 use recipes::{FencingToken, Ticket};
 use std::convert::Infallible;
@@ -12,10 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// The most locks and barriers that are held or waited for at once through one member.
-pub const HOLDINGS_MAX: usize = 1024;
-
-/// How many requests may wait for the runner or the reader to take them.
+/// The capacity of each channel of requests.
 const REQUESTS_MAX: usize = 64;
 
 /// The name of a lock or a barrier: 1 to 64 of `A-Z a-z 0-9 . _ -`, but neither `.` nor `..`.
@@ -29,10 +26,10 @@ impl HoldingName {
         (is_name && name != "." && name != "..").then(|| Self(name.into()))
     }
 
-    /// Returns the name, of what these words say.
+    /// Parses a name. The error says that it must be a `what`, such as `example`.
     ///
     /// # Errors
-    /// One sentence that says what is wrong with it, and how it is written.
+    /// One sentence that says what is wrong with the name, and how to write it.
     pub fn parse(written: &str, what: &str, example: &str) -> Result<Self, String> {
         Self::new(written).ok_or_else(|| {
             format!(
@@ -52,8 +49,8 @@ impl fmt::Display for HoldingName {
     }
 }
 
-/// The process that asks for a lock or barrier, as it names itself to people: 1 to 128 visible ASCII characters, such as
-/// `web-3:4711`.
+/// The name that a process gives itself when it requests a lock or barrier, for people to read: 1 to 128 visible ASCII
+/// characters, such as `web-3:4711`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessName(Arc<str>);
 
@@ -69,146 +66,59 @@ impl ProcessName {
     }
 }
 
-/// Asks for a lock, or to enter a barrier.
+/// A request to hold a lock, or to enter a barrier.
 pub struct Ask {
     pub name: HoldingName,
     pub wanted: HoldingSpec,
     pub process: Option<ProcessName>,
-    /// Publishes its standing; dropped when nothing of it is left.
+    /// Publishes the standing of this request. The runner drops it when nothing of the request is left in ZooKeeper.
     pub published: watch::Sender<Published>,
-    /// Its sender is dropped when the lock is given back, the barrier is left, or neither is waited for any more.
+    /// Closed when the caller releases the lock, leaves the barrier, or stops waiting.
     pub released: oneshot::Receiver<Infallible>,
 }
 
-/// The published state of one lock or barrier that was asked for.
+/// The published state of one requested lock or barrier.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     /// `None` until the runner has taken the request.
     pub standing: Option<HoldingStanding>,
-    pub ended: Option<Ended>,
-}
-
-/// How a lock or barrier ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    Released,
-    /// All have left the barrier.
-    AllLeft,
-    /// Another asked before, of the same name, for a lock of another kind or number of slots, or a barrier of another size.
-    Refused {
-        found: HoldingSpec,
-    },
-    Lost(Loss),
-    /// [`HOLDINGS_MAX`] are asked for already.
-    TooMany,
-    /// This member leaves.
-    Stopped,
-}
-
-impl From<End> for Ended {
-    fn from(end: End) -> Self {
-        match end {
-            End::Released => Self::Released,
-            End::AllLeft => Self::AllLeft,
-            End::Refused { found } => Self::Refused { found },
-            End::Lost(loss) => Self::Lost(loss),
-        }
-    }
-}
-
-impl fmt::Display for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Released => f.write_str("it was given back"),
-            Self::AllLeft => f.write_str("all have left"),
-            Self::Refused { found } => write!(f, "another asked before for {found}"),
-            Self::Lost(loss) => write!(f, "{loss}"),
-            Self::TooMany => write!(
-                f,
-                "{HOLDINGS_MAX} locks and barriers are held or waited for through this member: give some back, or try later"
-            ),
-            Self::Stopped => f.write_str("this member leaves"),
-        }
-    }
-}
-
-/// How a lock or barrier stands at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HoldingView {
-    /// So many at most are ahead that count against it; `None` while that is not known.
-    Waiting {
-        ahead: Option<usize>,
-    },
-    /// Waits in front of a barrier, beside so many others when it looked last; `None` while that is not known.
-    Gathering {
-        present: Option<usize>,
-    },
-    /// Holds the lock, or is inside the barrier.
-    Held {
-        token: FencingToken,
-        until: Moment,
-    },
-    /// Has left the barrier; others are still inside.
-    Leaving,
-    Ended(Ended),
+    pub ended: Option<End>,
 }
 
 impl Published {
-    /// Judges it at this moment: a lease ends without an event.
-    pub fn at(&self, now: Moment) -> HoldingView {
-        if let Some(ended) = self.ended {
-            return HoldingView::Ended(ended);
-        }
-        match self.standing.as_ref().map(|standing| standing.at(now)) {
-            // Nothing is known of it, whatever it is.
-            None => HoldingView::Waiting { ahead: None },
-            Some(HoldingState::Waiting { ahead }) => HoldingView::Waiting { ahead },
-            Some(HoldingState::Gathering { present }) => HoldingView::Gathering { present },
-            Some(HoldingState::Held { token, left }) => {
-                HoldingView::Held { token, until: now.after(left) }
-            }
-            Some(HoldingState::Leaving) => HoldingView::Leaving,
-            Some(HoldingState::Ended) => HoldingView::Ended(Ended::Lost(Loss::LeaseRanOut)),
-        }
+    /// Returns the state at this moment. Do not store it: a lease ends without an event.
+    pub fn at(&self, now: Moment) -> HoldingState {
+        let known = match self.ended {
+            Some(end) => Some(HoldingState::Ended(end)),
+            None => self.standing.as_ref().and_then(|standing| standing.at(now)),
+        };
+        known.unwrap_or(HoldingState::Waiting { ahead: None })
     }
 }
 
-impl HoldingView {
-    /// Whether it is waited for, to hold it or to go inside.
-    pub fn is_waiting(self) -> bool {
-        matches!(self, Self::Waiting { .. } | Self::Gathering { .. })
-    }
-
-    /// Whether it is not known yet how it stands.
-    pub fn is_unknown(self) -> bool {
-        matches!(self, Self::Waiting { ahead: None } | Self::Gathering { present: None })
-    }
-}
-
-/// Asks what stands in ZooKeeper.
+/// Requests to read locks and barriers from ZooKeeper, and to break a place in a queue.
 pub enum LookRequest {
-    /// The names of all locks.
-    Names(Answer<Arc<[String]>>),
-    /// The queue of one.
+    /// The names of all locks, or of all barriers.
+    Names(HoldingKind, Answer<Arc<[String]>>),
+    /// The queue of one lock.
     Queue(HoldingName, Answer<Arc<[LockQueuePlace]>>),
-    /// The names of all barriers.
-    BarrierNames(Answer<Arc<[String]>>),
+    /// The participants of one barrier.
     Barrier(HoldingName, Answer<Arc<BarrierContent>>),
-    /// Break the place in a lock's queue whose znode has this token. Answered with the time after which it is surely not held
-    /// any more once it was marked; with `None` if there is no such place.
+    /// Breaks the place with this token in the queue of a lock. The answer is the time after which a place that was marked
+    /// is guaranteed not to hold the lock any longer; `None` if the queue has no such place.
     Break(HoldingName, FencingToken, BreakStep, Answer<Option<Duration>>),
 }
 
-/// A step of breaking a place.
+/// A step in breaking a place in the queue of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakStep {
-    /// Have its owner give it up.
+    /// Mark the znode, so that its owner gives up the place.
     Mark,
-    /// Delete its znode.
+    /// Delete the znode.
     Delete,
 }
 
-/// The answer, or why there is none.
+/// Sends the answer, or the reason why there is none.
 pub type Answer<T> = oneshot::Sender<Result<T, String>>;
 
 /// One place in a lock's queue, as it was read.
@@ -217,37 +127,38 @@ pub struct LockQueuePlace {
     pub entry: LockEntry,
     pub ticket: Ticket,
     pub znode: String,
-    /// The member through which it is asked for; `None` if the znode does not say.
+    /// The member through which the lock was requested; `None` if the znode does not name it.
     pub member: Option<String>,
     pub process: Option<ProcessName>,
     pub since: SystemTime,
-    /// Whether none that stand ahead keep it from holding.
+    /// True if no place ahead prevents this place from holding the lock.
     pub holds: bool,
 }
 
-/// The processes in front of a barrier or inside, as they were read.
+/// The participants in front of a barrier and inside, as they were read.
 #[derive(Clone, Debug)]
 pub struct BarrierContent {
-    /// `None` if none that is there says one.
+    /// The size that the participants have requested; `None` if no znode contains it.
     pub size: Option<NonZeroU32>,
+    /// True if the barrier is open: participants are inside, or have died there.
     pub is_open: bool,
     /// In order of arrival.
     pub members: Vec<BarrierOccupant>,
 }
 
-/// A process in front of a barrier or inside, as it was read.
+/// A participant in front of a barrier or inside, as it was read.
 #[derive(Clone, Debug)]
 pub struct BarrierOccupant {
     pub ticket: Ticket,
     pub znode: String,
-    /// The member through which it came; `None` if the znode does not say.
+    /// The member through which the participant came; `None` if the znode does not name it.
     pub member: Option<String>,
     pub process: Option<ProcessName>,
     pub since: SystemTime,
     pub is_inside: bool,
 }
 
-/// The side of those who ask.
+/// The callers' side of the channels.
 #[derive(Clone)]
 pub struct HoldingsHandle {
     pub asks: mpsc::Sender<Ask>,
@@ -255,7 +166,7 @@ pub struct HoldingsHandle {
     pub meter: Arc<HoldingsMeter>,
 }
 
-/// The runner's side.
+/// The runner's side of the channels.
 pub struct HoldingsRequests {
     pub asks: mpsc::Receiver<Ask>,
     pub looks: mpsc::Receiver<LookRequest>,
@@ -284,6 +195,7 @@ impl HoldingsMeter {
     }
 }
 
+/// Creates both sides of the channels.
 pub fn set_up() -> (HoldingsRequests, HoldingsHandle) {
     let (asks, asked) = mpsc::channel(REQUESTS_MAX);
     let (looks, looked) = mpsc::channel(REQUESTS_MAX);

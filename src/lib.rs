@@ -1,42 +1,44 @@
-//! A sidecar that takes part in a leader election on ZooKeeper and tells its application who leads.
+//! A sidecar that takes part in a leader election on ZooKeeper and reports to its application who leads.
 //!
 //! # The modules
 //!
-//! - [`recipes`]: the protocol, a crate of its own. Pure: events in, actions out.
-//! - [`mod@zookeeper`]: runs the member: a session kept over connections (`client`), a place in the queue
-//!   (`queue`), what an election adds to it (`election`), and the loop (`runner`), the locks and barriers of applications
-//!   (`holdings`), and the values that they share (`shared_config`).
-//! - [`api`]: the JSON bodies of the HTTP API and of hooks, and the paths that clients ask. Plain data.
-//! - [`http`]: tells the application, from the published snapshot and the clock; passes on its commands, locks, barriers and
-//!   values.
+//! - [`recipes`]: the protocol, in its own crate. Pure: events in, actions out.
+//! - [`mod@zookeeper`]: runs the member: its session, kept alive over connections (`client`), its place in the queue
+//!   (`queue`), the election on top of that (`election`), and the loop (`runner`); also the locks and barriers of
+//!   applications (`holdings`), and the values that they share (`shared_config`).
+//! - [`api`]: the JSON bodies of the HTTP API and of hooks, and the paths that clients request. Plain data.
+//! - [`http`]: answers the application from the published snapshot and the clock; forwards its commands and its requests for
+//!   locks, barriers and values.
 //! - [`exec`]: runs a command only while this member leads, or a lock is held. Reads the same snapshot and the clock.
-//! - [`notify`]: runs the operator's hooks at each change, and keeps values of the shared configuration as files. Reads the
+//! - [`notify`]: runs the operator's hooks at each change, and writes values of the shared configuration to files. Reads the
 //!   same snapshot and the clock.
-//! - [`health`]: asks the application whether it is healthy, and tells the election.
-//! - [`http_client`]: asks the application or a sidecar one thing over HTTP, or Kubernetes over HTTPS.
+//! - [`health`]: checks the health of the application, and reports it to the election.
+//! - [`http_client`]: sends single HTTP requests to the application or a sidecar, and HTTPS requests to Kubernetes.
 //! - [`files`]: reads the small files that an operator names.
 //! - [`process`]: starts other processes, waits for them, kills them.
-//! - [`status`]: the snapshot that the runner publishes, and the requests that it takes.
-//! - [`transfer`]: moves leadership to a chosen member, by the runner's commands.
-//! - [`preemption`]: moves leadership to a member of higher priority, when the election says that it is time.
-//! - [`problems`]: the problems of this member, each with its start, for `/status`, the page and the log.
-//! - [`own_state`]: tells what is wrong with this member, in its own znode.
-//! - [`znode_names`]: how members' znodes are named.
-//! - [`holdings`]: the channels between the runner of locks and barriers and those who ask for them.
-//! - [`shared_config`]: the channels between the runner of the shared configuration and those who read and write it.
-//! - [`counters`]: what is counted and measured, for `/metrics`.
-//! - [`config`]: what the operator wrote. Plain data, with its relations checked.
-//! - [`cli`]: the commands and their arguments, and where each value came from.
-//! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints, or runs a command while a lock is held.
-//! - [`byte_budget`]: the memory that all requests, answers and watched values share.
-//! - `random`: the one place that asks for numbers that no other process can guess.
+//! - [`status`]: the snapshot that the runner publishes, and the requests that it accepts.
+//! - [`transfer`]: moves leadership to a chosen member, through commands to the runner.
+//! - [`preemption`]: moves leadership to a member of higher priority, when the election says that this is due.
+//! - [`problems`]: the problems of this member, each with its start time, for `/status`, the page and the log.
+//! - [`own_state`]: publishes what is wrong with this member in its own znode.
+//! - [`znode_names`]: the names of members' znodes.
+//! - [`holdings`]: the channels between the runner of locks and barriers and its callers.
+//! - [`shared_config`]: the channels between the runner of the shared configuration and its readers and writers.
+//! - [`counters`]: the counters and measurements for `/metrics`.
+//! - [`config`]: the operator's settings. Plain data, with the relations between settings checked.
+//! - [`cli`]: the commands and their arguments, and the source of each value.
+//! - [`terminal`]: for people and scripts. Sends requests to a sidecar and prints the answers, or runs a command while a
+//!   lock is held.
+//! - [`byte_budget`]: the limit for the memory of all requests, answers and watched values.
+//! - `random`: the only source of numbers that no other process can guess.
 //! - [`runtime`]: the one place that builds tokio runtimes.
-//! - [`clock`]: the one place that knows what time it is.
+//! - [`clock`]: the one place that reads the system's clocks.
 //! - [`daemon`]: builds all of this, runs it, and shuts it down in order.
-//! - `dev`: an in-memory ZooKeeper and members as processes, for trying and developing. A feature; nothing knows of it.
+//! - `dev`: an in-memory ZooKeeper and members as processes, for trying out and development. A feature; no other module uses
+//!   it.
 //!
-//! `main.rs` parses the command line and dispatches it. `tests/architecture.rs` has, and checks, which module may
-//! import which.
+//! `main.rs` parses the command line and dispatches it. `tests/architecture.rs` lists, and checks, which module may import
+//! which.
 
 pub mod api;
 pub mod byte_budget;

@@ -1,4 +1,4 @@
-//! Parses the command line, and dispatches what it asks for.
+//! Parses the command line, and runs the command.
 
 use bellwether::cli::{self, CliCommand, Effective};
 use bellwether::clock::Clock;
@@ -10,10 +10,10 @@ use std::env;
 use std::io;
 use std::process::ExitCode;
 
-/// The exit code, and why.
+/// The exit code, and the message for the operator.
 type ExitFailure = (u8, String);
 
-/// The exit code where ZooKeeper cannot be asked.
+/// The exit code of `check-config --connect` if a ZooKeeper server cannot be used.
 const UNANSWERED: u8 = 3;
 
 fn main() -> ExitCode {
@@ -25,17 +25,18 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Returns the exit code.
+/// Runs the command, and returns the exit code.
 fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
     match command {
         CliCommand::Run(effective) => daemon::run(effective, None),
         CliCommand::Exec { effective, once, command } => {
-            // Else it would lead with nothing to do, or again and again.
+            // Check the program first: if it cannot be run, this member would lead with nothing to do, or become leader
+            // again and again.
             cli::runnable(&command[0])?;
             process::keep_writing_in_background();
             daemon::run(effective, Some(Task { command, once }))
         }
-        CliCommand::ExecOuterGuard { command } => guarded(exec::guard_guard(&command)),
+        CliCommand::ExecOuterGuard { command } => guarded(exec::run_outer_guard(&command)),
         CliCommand::ExecInnerGuard { command } => guarded(exec::guard_command(&command)),
         CliCommand::ExecCommand { parent, files, foreground, command } => {
             Err(process::become_command(parent, files, foreground, &command))
@@ -88,7 +89,7 @@ fn check_config(effective: &Effective, json: bool, connect: bool) -> Result<u8, 
 
 fn run_errand(errand: ClientCommand) -> Result<u8, ExitFailure> {
     if let Some(program) = errand.program() {
-        // Not after a long wait.
+        // Check the program now, and not after a long wait for the event or the lock.
         cli::runnable(program)?;
     }
     let has_secrets = errand.has_secrets();

@@ -1,27 +1,27 @@
-//! Tells what is wrong with this member, in its own znode, for those who read the queue.
+//! Publishes what is wrong with this member in its own znode, for readers of the queue.
 //!
-//! The state is published late and seldom rather than in the way of anything: a second after it has changed, and at most every five. While
-//! nothing is wrong there is nothing to tell.
+//! The state is not urgent, so it is published a second after a change, and at most every five seconds. A new znode says
+//! that nothing is wrong, so a member without problems has nothing to publish.
 
 use crate::status::{MemberRequest, OwnState, StatusHandle};
 use recipes::Ticket;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A change that does not last is not told.
+/// How long a change must last before it is published.
 const SETTLED: Duration = Duration::from_secs(1);
 /// The shortest time between two publications.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Tells each change until the rest of the daemon is gone.
+/// Publishes each change until the rest of the daemon has ended.
 pub async fn tell(mut status: StatusHandle) {
-    // What the znode of this ticket says.
+    // The state that the znode of this ticket contains.
     let mut told: Option<(Ticket, OwnState)> = None;
     loop {
         if is_news(&status, told).is_some() {
             sleep(SETTLED).await;
             if let Some((ticket, state)) = is_news(&status, told) {
-                if status.requests.send(MemberRequest::Tell(state)).await.is_err() {
+                if status.requests.send(MemberRequest::PublishState(state)).await.is_err() {
                     return;
                 }
                 told = Some((ticket, state));
@@ -41,7 +41,7 @@ pub async fn tell(mut status: StatusHandle) {
     }
 }
 
-/// Returns how the member is, if its znode does not say so.
+/// Returns the ticket and the current state of this member, unless its znode already contains that state.
 fn is_news(status: &StatusHandle, told: Option<(Ticket, OwnState)>) -> Option<(Ticket, OwnState)> {
     let ticket = status.snapshot.borrow().standing.ticket()?;
     let hooks = status.hooks.borrow();
@@ -51,7 +51,7 @@ fn is_news(status: &StatusHandle, told: Option<(Ticket, OwnState)>) -> Option<(T
         hooks_failing: failing.try_into().unwrap_or(u32::MAX),
     };
     let known = told.filter(|(of, _)| *of == ticket).map(|(_, state)| state);
-    // A znode that was just created says that nothing is wrong.
+    // A newly created znode says that nothing is wrong.
     (known.unwrap_or_default() != state).then_some((ticket, state))
 }
 
@@ -177,8 +177,8 @@ mod tests {
         async fn told(&mut self) -> Option<OwnState> {
             let request = timeout(Duration::from_secs(60), self.publisher.requests.recv()).await;
             match request.ok()?? {
-                MemberRequest::Tell(state) => Some(state),
-                MemberRequest::Members(_) | MemberRequest::Carry(..) => panic!("it only tells"),
+                MemberRequest::PublishState(state) => Some(state),
+                MemberRequest::Members(_) | MemberRequest::Command(..) => panic!("it only tells"),
             }
         }
     }

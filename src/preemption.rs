@@ -1,4 +1,4 @@
-//! Transfers leadership from this member to one of higher priority, when the election says that it is time.
+//! Transfers leadership from this member to a member of higher priority, when the election says that this is due.
 
 use crate::clock::Clock;
 use crate::status::StatusHandle;
@@ -9,10 +9,15 @@ use tracing::{info, warn};
 /// Limits the time until the target is ready.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Does so each time, until the rest of the daemon is gone.
+/// Carries out each preemption that is due, until the rest of the daemon has ended.
 pub async fn run(mut status: StatusHandle, clock: Clock) {
     loop {
-        let due = status.snapshot.borrow_and_update().standing.due_preemption();
+        let due = {
+            let snapshot = status.snapshot.borrow_and_update();
+            // Without Kerberos tickets the transfer would be refused. It stays due until there are new tickets.
+            let may_move = !snapshot.tickets_have_ended;
+            snapshot.standing.due_preemption().filter(|_| may_move)
+        };
         if let Some(member) = due {
             info!("{member} has the highest priority: transferring leadership to it");
             match transfer::preempt(&status, clock, member, WITHIN).await {

@@ -1,36 +1,41 @@
-//! The problems of a member, or of its election as it sees it, each with its start: what `/status`, the page and the log
-//! report.
+//! The problems of a member, or of the election as the member sees it, each with its start time, for `/status`, the page and
+//! the log.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 use tracing::{info, warn};
 
-/// Which problem it is, as `GET /status` names it.
+/// The kind of a problem, named as in `GET /status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
     Paused,
     Unhealthy,
-    /// The connection with ZooKeeper or the session is not as it should be.
+    /// The session with ZooKeeper cannot be opened or used, or has lost its connection.
     Zookeeper,
     /// Other clients' contenders are in the election's path.
     Foreign,
     /// This member waits behind an unknown znode.
     UnknownZnode,
     NoLeader,
+    /// Tokens are smaller than those of earlier leaders: ZooKeeper has lost all data.
+    LowerTokens,
     /// Another member has the id of this one.
     DuplicateId,
     /// This member waits behind an earlier life of its own, whose session has not ended.
     EarlierLife,
     /// A member ahead writes its data in a newer format.
     NewerFormat,
-    /// The servers grant longer sessions than are asked for.
+    /// The servers grant longer sessions than requested.
     LongerSession,
     /// The servers' tickTime seems to be larger than `zookeeper.tick_time`.
     TickTime,
-    /// The servers answer heartbeats later than another one is due.
+    /// The servers answer a heartbeat only after the next one is due.
     SlowZookeeper,
-    /// The session cannot be saved for a next process.
+    /// The session cannot be saved for the next process.
     SessionFile,
+    /// The Kerberos tickets are not renewed, or have ended.
+    KerberosTickets,
+    /// A hook failed, and has not succeeded since.
     Hook,
 }
 
@@ -43,6 +48,7 @@ impl ProblemKind {
             Self::Foreign => "foreign",
             Self::UnknownZnode => "unknown-znode",
             Self::NoLeader => "no-leader",
+            Self::LowerTokens => "lower-tokens",
             Self::DuplicateId => "duplicate-id",
             Self::EarlierLife => "earlier-life",
             Self::NewerFormat => "newer-format",
@@ -50,15 +56,17 @@ impl ProblemKind {
             Self::TickTime => "tick-time",
             Self::SlowZookeeper => "slow-zookeeper",
             Self::SessionFile => "session-file",
+            Self::KerberosTickets => "kerberos-tickets",
             Self::Hook => "hook",
         }
     }
 
-    /// Whether the log learns of it only from [`Problems::log_changes`]: the others are logged where they are noticed.
+    /// Returns true for the kinds that only [`Problems::log_changes`] logs. Other kinds are logged where they are detected.
     fn is_logged_here(self) -> bool {
         matches!(
             self,
             Self::UnknownZnode
+                | Self::LowerTokens
                 | Self::DuplicateId
                 | Self::EarlierLife
                 | Self::NewerFormat
@@ -69,7 +77,7 @@ impl ProblemKind {
     }
 }
 
-/// A problem, described to operators, and its start.
+/// A problem, described for operators, and its start time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub kind: ProblemKind,
@@ -77,7 +85,7 @@ pub struct Problem {
     pub since: SystemTime,
 }
 
-/// The problems that there are, at most one of each kind.
+/// The current problems, at most one of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(Option<Arc<[Problem]>>);
 
@@ -90,7 +98,8 @@ impl Problems {
         self.iter().find(|problem| problem.kind == kind)
     }
 
-    /// Replaces them by those of this moment. One that lasts keeps its start, whatever text describes it now.
+    /// Replaces the problems with the given ones. A problem that continues keeps its start time, even if its text has
+    /// changed.
     pub fn update(&mut self, found: Vec<(ProblemKind, String)>, date: impl Fn() -> SystemTime) {
         let found: Vec<_> = found
             .into_iter()
@@ -104,7 +113,7 @@ impl Problems {
         }
     }
 
-    /// Logs each problem that has begun since `before`, or is another one now, and each that has ended.
+    /// Logs each problem that has begun since `before` or whose text has changed, and each problem that has ended.
     pub fn log_changes(&self, before: &Self) {
         for Problem { kind, text, .. } in
             self.iter().filter(|problem| problem.kind.is_logged_here())

@@ -1,13 +1,13 @@
-//! Numbers that no other process can guess, of the operating system's generator: the one place that asks it, which a
-//! simulation can replace.
+//! Unguessable numbers from the operating system's generator. Only this module reads it, so that a simulation can replace
+//! it.
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Returns an id that no other process can guess, and that is given once: it protects what is named by it.
+/// Returns a unique id that no other process can guess. Only a client that was given the id can refer to what it identifies.
 pub(crate) fn id() -> u128 {
     let mut bytes = [0; 16];
-    // So few bytes come as a whole.
+    // The kernel never returns only a part of so few bytes.
     while let Err(error) = getrandom(&mut bytes, GetRandomFlags::empty()) {
         assert_eq!(error, Errno::INTR, "the kernel has getrandom");
     }

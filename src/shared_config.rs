@@ -1,4 +1,4 @@
-//! The channels between the runner of the shared configuration and those who read and write it.
+//! The channels between the runner of the shared configuration and its readers and writers.
 
 use crate::byte_budget::ByteBudget;
 use crate::counters::ConfigMeter;
@@ -8,66 +8,67 @@ use recipes::SessionId;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// The largest number of names that are watched at once through one member: each may have a value of [`VALUE_MAX`] in memory.
+/// The maximum number of names that one member watches at a time. Each may have a value of [`VALUE_MAX`] in memory.
 pub const NAMES_MAX: usize = 256;
 
-/// The longest value in bytes: the servers take no request longer than 1 MiB (`jute.maxbuffer`), of which the path and
-/// the rest of a request take some.
+/// The maximum length of a value in bytes. The servers accept requests of at most 1 MiB (`jute.maxbuffer`), and the path and
+/// the rest of a request need some of that.
 pub const VALUE_MAX: usize = 1024 * 1024 - 4096;
 
-/// How many requests may wait for the runner to take them.
+/// The capacity of the channel of requests.
 const REQUESTS_MAX: usize = 64;
 
-/// The name of a value, by the rules of the names of locks.
+/// The name of a value. The same rules apply as for the name of a lock.
 pub type ConfigName = HoldingName;
 
 /// The value of a name, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueReading {
-    /// Grows with each change: the zxid of the last one, or a later one before which none changed it.
+    /// Grows with each change: the zxid of the last change, or of a later transaction up to which the value did not change
+    /// again.
     pub index: u64,
-    /// `None` if there was no such znode.
+    /// `None` if the znode did not exist.
     pub value: Option<Value>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     pub data: Bytes,
-    /// The number of writes since it was created.
+    /// The number of writes since the value was created.
     pub version: i32,
-    /// The session with which it goes; `None` if it outlives all.
+    /// The session with which the value is deleted; `None` if the value is not ephemeral.
     pub owner: Option<SessionId>,
 }
 
-/// The known state of a name.
+/// The latest known state of a name.
 #[derive(Clone, Debug, Default)]
 pub struct ValueState {
     /// `None` before the first reading.
     pub reading: Option<Arc<ValueReading>>,
-    /// Whether it is watched at this moment: else it may have changed.
+    /// True while a watch is set. Otherwise the value may have changed without a notification.
     pub is_live: bool,
-    /// The number of the last question that this answers.
+    /// The number of the last question that this state answers: see [`WatchedValue::read_anew`].
     pub answers: u64,
-    /// Until when nothing else was there, as an index: no client has seen a larger one that has asked before.
+    /// The index up to which the reading is known to be current. No client that asked earlier can have seen a larger index.
     pub as_of: u64,
-    /// Why it cannot be read.
+    /// Why the name cannot be read.
     pub problem: Option<Arc<str>>,
-    /// The session by which it was read.
+    /// The session that read the value.
     pub session: Option<SessionId>,
 }
 
-/// A name that is watched for as long as there is one of these.
+/// A handle to a watched name. The name is watched until its last handle is dropped.
 pub struct WatchedValue {
     pub known: watch::Receiver<ValueState>,
-    /// The number of the last question.
+    /// The number of the last question. Increasing it requests an answer that is newer than this.
     pub questions: Arc<watch::Sender<u64>>,
 }
 
-/// Asks the runner.
+/// Requests to the runner.
 pub enum ConfigRequest {
     Watch(ConfigName, Answer<WatchedValue, TooMany>),
     Write(ValueWrite, Answer<WriteOutcome, WriteError>),
-    /// Whether a quorum says that the value is at this version, or with `None` that there is none.
+    /// Confirms with a quorum that the value has this version, or, with `None`, that it does not exist.
     Prove(ConfigName, Option<i32>, Answer<bool, String>),
     /// The names of all values.
     Names(Answer<Arc<[String]>, String>),
@@ -75,11 +76,11 @@ pub enum ConfigRequest {
 
 pub type Answer<T, E> = oneshot::Sender<Result<T, E>>;
 
-/// [`NAMES_MAX`] are watched already.
+/// [`NAMES_MAX`] names are already watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-/// A write.
+/// A conditional write.
 #[derive(Clone, Debug)]
 pub struct ValueWrite {
     pub name: ConfigName,
@@ -89,7 +90,7 @@ pub struct ValueWrite {
 
 #[derive(Clone, Debug)]
 pub enum WriteAction {
-    /// `is_ephemeral`: it goes with the session.
+    /// If `is_ephemeral` is set, the value is deleted when the session ends.
     Put {
         data: Bytes,
         is_ephemeral: bool,
@@ -103,9 +104,9 @@ pub enum Condition {
     None,
     /// The value must not exist.
     Absent,
-    /// There is one.
+    /// The value must exist.
     Exists,
-    /// There is one of this version.
+    /// The value must exist and have this version.
     Version(i32),
 }
 
@@ -120,45 +121,46 @@ pub enum WriteOutcome {
         version: i32,
         index: u64,
     },
-    /// The index is that of the last change that was seen before.
+    /// The index is that of the last change before the deletion.
     Deleted {
         index: u64,
     },
 }
 
-/// Why it was not written.
+/// Why a value was not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// The condition is not met: this version is there, or none.
+    /// The condition is not met: the value has the version `found`, or does not exist.
     Differs { found: Option<i32> },
     /// There is nothing to delete.
     NotThere,
     /// The write is ephemeral, but the value is not, or belongs to another session.
     NotOurs,
-    /// [`NAMES_MAX`] are watched already, and one that is ephemeral is watched.
+    /// [`NAMES_MAX`] names are already watched, and an ephemeral value must be watched too.
     TooMany,
-    /// The servers refuse it.
+    /// The servers refuse the write, for this reason.
     Refused(String),
     /// ZooKeeper was not reached, so that nothing was written.
     NotSent,
-    /// No answer came, so that it may be written or not.
+    /// No answer came: the value may or may not have been written.
     Unknown,
 }
 
 impl ValueReading {
-    /// Whether it is what a client waits for that has seen this index. `as_of`: that of [`ValueState`].
+    /// Returns true if this reading is news for a client that has seen the index `seen`. `as_of` is [`ValueState::as_of`].
     ///
-    /// Where there is no value, a client may have seen the index of a later moment than that at which there was none first. An
-    /// index that is larger than any is not of this ensemble.
+    /// While a value is absent, the index up to which that is known grows, so a client may have seen a larger index than
+    /// that of this reading. An index larger than `as_of` is not from this ensemble, so any reading is news.
     pub fn is_news_since(&self, seen: u64, as_of: u64) -> bool {
         self.index > seen || seen > as_of.max(self.index)
     }
 
-    /// Whether this is to be published after what is known. `has_fired`: the znode may have changed in between.
+    /// Returns true if this reading must be published after `known`. `has_fired` means that the znode may have changed in
+    /// between.
     pub fn is_news_after(&self, known: Option<&Self>, has_fired: bool) -> bool {
         match known {
             None => true,
-            // The index has grown by what happened to others.
+            // The index of an absent value also grows when other names are created or deleted.
             Some(Self { index, value: None }) if self.value.is_none() => {
                 (has_fired && self.index != *index) || self.index < *index
             }
@@ -170,7 +172,7 @@ impl ValueReading {
 }
 
 impl ValueState {
-    /// Whether there is an ephemeral value of the session by which it was read.
+    /// Returns true if the value is ephemeral and belongs to the session that read it.
     pub fn is_own(&self) -> bool {
         let owner = self.reading.as_ref().and_then(|reading| reading.value.as_ref()?.owner);
         owner.is_some() && owner == self.session
@@ -178,10 +180,10 @@ impl ValueState {
 }
 
 impl WatchedValue {
-    /// Has it read again, and returns that reading, and as of which index that is so.
+    /// Requests a new reading, waits for it, and returns it with the index up to which it is current.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// Why the name cannot be read.
     pub async fn read_anew(&mut self) -> Result<(Arc<ValueReading>, u64), Arc<str>> {
         let mut number = 0;
         self.questions.send_modify(|last| {
@@ -203,7 +205,8 @@ impl WatchedValue {
         }
     }
 
-    /// Waits for a reading that is news to a client that has seen this index. `None` if this member leaves.
+    /// Waits for a reading with a larger index than `seen`, or for any reading if that is `None`. Returns `None` if this
+    /// member is shutting down.
     pub async fn news_since(&mut self, seen: Option<u64>) -> Option<Arc<ValueReading>> {
         loop {
             let reading = self.known.borrow_and_update().reading.clone();
@@ -219,19 +222,19 @@ impl WatchedValue {
 
 const LEAVES: &str = "this member is leaving";
 
-/// The side of those who read and write.
+/// The callers' side of the channels.
 #[derive(Clone)]
 pub struct ConfigHandle {
     pub requests: mpsc::Sender<ConfigRequest>,
-    /// The path below which it stands, for people.
+    /// The path of the shared configuration in ZooKeeper, for messages.
     pub root: Arc<str>,
     pub meter: Arc<ConfigMeter>,
 }
 
-/// The runner's side.
+/// The runner's side of the channels.
 pub struct ConfigRequests {
     pub requests: mpsc::Receiver<ConfigRequest>,
-    /// For the values that are watched.
+    /// The memory for the watched values.
     pub budget: ByteBudget,
     pub meter: Arc<ConfigMeter>,
 }

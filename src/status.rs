@@ -1,5 +1,5 @@
-//! The channels between the runner and the rest of the daemon: the snapshot that the runner publishes, and the
-//! requests that it takes.
+//! The channels between the runner and the rest of the daemon: the snapshot that the runner publishes, and the requests that
+//! it accepts.
 
 use crate::counters::{Counters, Meter};
 use crate::holdings::HoldingsHandle;
@@ -17,7 +17,8 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-/// The snapshot that the runner publishes. Judge it at a moment; never keep the verdict.
+/// The snapshot that the runner publishes. Evaluate it at the moment of use, and do not store the result: a lease ends
+/// without an event.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub standing: Standing,
@@ -27,39 +28,43 @@ pub struct Snapshot {
     pub last_looped_at: Moment,
     pub recent_changes: Arc<RecentChanges>,
     pub counters: Counters,
-    /// The token of another znode in the queue with the id of this member, if one was seen.
+    /// The predecessor's token, if its member has the id of this one.
     pub same_id: Option<FencingToken>,
+    /// When the Kerberos tickets end, or have ended; `None` if no login needs tickets.
+    pub tickets_end_at: Option<SystemTime>,
+    /// True if no session can be opened because the Kerberos tickets have ended.
+    pub tickets_have_ended: bool,
 }
 
-/// The runner's loop runs at least every five seconds; after this long it is stuck.
+/// The runner's loop runs at least every five seconds. After this time without a run it is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 impl Snapshot {
-    /// Tells whether the runner's loop runs.
+    /// Returns false if the runner's loop is stuck.
     pub fn loop_runs(&self, now: Moment) -> bool {
         now.since(self.last_looped_at) <= STUCK_AFTER
     }
 
-    /// Returns what has the id of this member: the leader ahead, which so is not named to the application, or another
-    /// in the queue. An earlier life of this member that does not lead is in nobody's way.
+    /// Returns the member that has the id of this one: the leader ahead, which is therefore not reported to the application,
+    /// or the predecessor. An earlier life of this member that does not lead is harmless, and left out.
     pub fn duplicate_id(&self, now: Moment) -> Option<DuplicateId> {
         DuplicateId::find(&self.standing, self.same_id, &self.counters, now)
     }
 }
 
-/// Another member that has the id of this one.
+/// A member that has the id of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateId {
-    /// The leader ahead, which may be an earlier life of this member, whose session ends within this time.
+    /// The leader ahead. It may be an earlier life of this member, whose session ends within `for_at_most`.
     MayBeEarlierLife { token: FencingToken, for_at_most: Duration },
-    /// The leader ahead, which has outlived every session of an earlier life.
+    /// The leader ahead. It has outlived every session of an earlier life, so it is another member.
     Leader { token: FencingToken },
-    /// Another in the queue, which has outlived them too.
+    /// The predecessor, which does not lead. It has outlived every session of an earlier life too.
     InQueue { token: FencingToken },
 }
 
 impl DuplicateId {
-    /// `same_id` is the token of another znode in the queue with the id of this member.
+    /// Finds the member that has the id of this one. `same_id` is the predecessor's token, if its member has this id.
     pub fn find(
         standing: &Standing,
         same_id: Option<FencingToken>,
@@ -82,7 +87,7 @@ impl DuplicateId {
 
 const AN_ID_EACH: &str = "give each member an id of its own (member.id, --id)";
 
-/// Describes the member with the same id to operators.
+/// Describes the member with the same id for operators.
 impl fmt::Display for DuplicateId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -103,19 +108,19 @@ impl fmt::Display for DuplicateId {
     }
 }
 
-/// The last changes of who leads, the newest at the end.
+/// The last changes of leadership, the newest at the end.
 #[derive(Clone, Debug, Default)]
 pub struct RecentChanges(VecDeque<RecordedChange>);
 
 /// The queue, as it was read at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct QueueReading {
-    /// When a znode was last created or deleted there, by the ensemble's count of transactions: the same at every member.
+    /// The zxid of the last creation or deletion of a znode in the queue, which is the same at every member.
     pub index: u64,
     pub members: Arc<[MemberEntry]>,
 }
 
-/// A change of who leads, with its circumstances.
+/// A change of leadership, with its circumstances.
 #[derive(Clone, Debug)]
 pub struct RecordedChange {
     pub change: Change,
@@ -123,24 +128,25 @@ pub struct RecordedChange {
     pub index: Option<u64>,
     pub at: SystemTime,
     pub cause: Cause,
-    /// If the change goes on with a term of the process before: for how long there was no process.
+    /// If the change resumes a term of the previous process: the time for which no process ran.
     pub down_for: Option<Duration>,
 }
 
-/// The state of the connection with ZooKeeper. For people to read: nothing is decided by it.
+/// The state of the connection to ZooKeeper, for people to read. The election does not depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionState {
+    /// The id of the session and its timeout.
     pub session: Option<(SessionId, Duration)>,
     pub connected: bool,
-    /// The server of the last connection, as it was asked.
+    /// The address of the server of the last connection.
     pub server: Option<Arc<str>>,
-    /// The problem that keeps this member from its work, as a sentence for operators.
+    /// The problem that keeps this member from taking part, as a sentence for operators.
     pub problem: Option<String>,
-    /// Information about the previous process, whose session this is.
+    /// Set if this process took over the session of the previous one.
     pub restart: Option<SessionRestart>,
-    /// Other clients' contenders in the election's path, as they were last seen.
+    /// Other clients' contenders in the election's path, as of the last reading.
     pub foreign: Vec<ForeignQueue>,
-    /// The timeout that the servers granted last, which may be longer than the one that was asked for.
+    /// The timeout that the servers granted last, which may be longer than the requested one.
     pub granted: Option<Duration>,
 }
 
@@ -148,23 +154,24 @@ pub struct ConnectionState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignQueue {
     pub family: ForeignClient,
-    /// How many were seen, of the hundred lowest of all clients.
+    /// The number of these contenders among the znodes that were read: at most the hundred lowest of all clients.
     pub contenders: usize,
     /// The znode with the lowest number.
     pub first: String,
-    /// How that one names itself.
+    /// The id that the first contender gives itself, if it could be read.
     pub id: Option<String>,
-    /// In which client's queue this member stands itself, and then keeps out because of them.
+    /// The client whose queue this member itself joins. If set, this member stays out of the queue because of these
+    /// contenders.
     pub among: Option<ForeignClient>,
 }
 
 impl ForeignQueue {
-    /// Whether this member keeps out of the queue because of them.
+    /// Returns true if this member stays out of the queue because of these contenders.
     pub fn keeps_out(&self) -> bool {
         self.among.is_some()
     }
 
-    /// Describes to operators that they stand in this path, and what to do.
+    /// Describes for operators that these contenders are in this path, and what to do.
     pub fn problem(&self, path: &str) -> String {
         let Self { family, contenders, first, id, among } = self;
         let of = id.as_ref().map(|id| format!(" of {id:?}")).unwrap_or_default();
@@ -184,10 +191,10 @@ impl ForeignQueue {
     }
 }
 
-/// How a session came to this process from the one before.
+/// How this process took over the session of the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionRestart {
-    /// From when the process before was alive last, as far as is known, until its session was resumed.
+    /// From the last sign of life of the previous process until its session was resumed.
     pub down_for: Duration,
     /// The number of times that this session has been taken over.
     pub restarts: u64,
@@ -200,7 +207,7 @@ impl ConnectionState {
         self.connected = false;
     }
 
-    /// Whether the session is not as it should be.
+    /// Returns true if there is a problem, or the session has lost its connection.
     pub fn is_troubled(&self) -> bool {
         self.problem.is_some() || (self.session.is_some() && !self.connected)
     }
@@ -208,52 +215,58 @@ impl ConnectionState {
 
 /// Requests to the runner.
 pub enum MemberRequest {
+    /// Reads the queue.
     Members(oneshot::Sender<Result<QueueReading, String>>),
-    /// To be written into the member's own znode.
-    Tell(OwnState),
-    /// Answered when it has been carried out: whether ZooKeeper confirmed that the session, if it
-    /// had to end, has ended.
-    Carry(Command, ReplyTo),
+    /// Writes this state into the member's own znode.
+    PublishState(OwnState),
+    /// Carries out the command, and then replies whether ZooKeeper confirmed the end of the session, if the command had
+    /// to end it.
+    Command(Command, ReplyTo),
 }
 
-/// Why a command is not known to be carried out.
+/// Why a command is not known to have been carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError {
-    /// Too many ask at once: it is not.
+    /// Too many requests are waiting. The command was not carried out.
     NotTaken,
-    /// The command has not been carried out yet, and may still be.
+    /// The command was not carried out in time, and may still be.
     Pending,
+    /// The command would end the session, and no other could be opened because the Kerberos tickets have ended. It was not
+    /// carried out.
+    NoTickets,
 }
 
 /// Limits the wait for a reading of the queue.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The caller of a command.
+/// The reply channel of a command, with the deadline of its caller.
 pub struct ReplyTo {
     done: oneshot::Sender<bool>,
-    /// From this moment on the caller has stopped waiting, even if it was frozen and could not show that.
+    /// After this moment the caller no longer waits, even if it was frozen and could not close the channel.
     waits_until: Option<Moment>,
 }
 
 impl ReplyTo {
-    /// Returns also the receiver of the outcome: whether ZooKeeper confirmed the command.
+    /// Creates a channel with a deadline. The receiver gets whether ZooKeeper confirmed the command.
     pub fn waiting_until(moment: Moment) -> (Self, oneshot::Receiver<bool>) {
         let (done, when_done) = oneshot::channel();
         (Self { done, waits_until: Some(moment) }, when_done)
     }
 
-    /// Returns a caller that waits for as long as it takes, or not at all.
+    /// Creates a channel without a deadline, for a caller that waits for as long as it takes, or does not wait at all.
     pub fn without_deadline() -> (Self, oneshot::Receiver<bool>) {
         let (done, when_done) = oneshot::channel();
         (Self { done, waits_until: None }, when_done)
     }
 
-    /// Returns a caller with the same deadline, for a task that asks in its place: the answer goes to that task first.
+    /// Creates a channel with the same deadline, for a task that forwards the command and passes the answer on to the
+    /// caller.
     pub fn on_behalf(&self) -> (Self, oneshot::Receiver<bool>) {
         let (done, when_done) = oneshot::channel();
         (Self { done, waits_until: self.waits_until }, when_done)
     }
 
+    /// Sends the answer: whether ZooKeeper confirmed the command.
     pub fn tell(self, confirmed: bool) {
         let _receiver_gone = self.done.send(confirmed);
     }
@@ -263,10 +276,10 @@ impl ReplyTo {
     }
 }
 
-/// Tells whether the command would move the member although its caller has stopped waiting, and may believe that it
-/// has failed. The callers of other commands need not wait.
+/// Returns true if the command would move the member, but its caller no longer waits and may assume that it has failed. The
+/// callers of other commands need not wait.
 ///
-/// After a freeze the caller may not have had the time yet to show that it has stopped: the clock tells.
+/// After a freeze the caller may not have closed its channel yet, so this also compares the deadline with the clock.
 pub fn caller_expired(command: &Command, caller: &ReplyTo, now: Moment) -> bool {
     match command {
         Command::Resign
@@ -279,13 +292,13 @@ pub fn caller_expired(command: &Command, caller: &ReplyTo, now: Moment) -> bool 
     }
 }
 
-/// What is wrong with a member, as its znode tells those who read the queue; by default, nothing. No member
-/// decides anything by it.
+/// The problems that a member reports in its znode to readers of the queue; by default there are none. No decision
+/// depends on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnState {
-    /// Its application is known not to be healthy.
+    /// The application is known to be unhealthy.
     pub unhealthy: bool,
-    /// How many of its hooks have failed and not succeeded since.
+    /// The number of hooks that failed, and have not succeeded since.
     pub hooks_failing: u32,
 }
 
@@ -293,36 +306,37 @@ pub struct OwnState {
 #[derive(Clone, Debug)]
 pub struct MemberEntry {
     pub ticket: Ticket,
-    /// `None` if the znode's data has none: another ZooKeeper client wrote it.
+    /// `None` if the znode's data has no profile: another ZooKeeper client wrote it.
     pub profile: Option<Profile>,
+    /// The leader that the znode announces.
     pub names: Option<Announcement>,
     pub priority: Priority,
-    /// Whether it has written that it is a standby that could lead at once.
+    /// True if the znode says that the member is a standby that could lead at once.
     pub ready: bool,
-    /// The version of its program.
+    /// The version of the member's program.
     pub version: Option<String>,
-    /// When its znode was created, by the servers' clock.
+    /// When the znode was created, by the servers' clock.
     pub created_at: SystemTime,
     pub state: OwnState,
 }
 
-/// How a value does that is kept as a file.
+/// The state of a value that is written to a file.
 #[derive(Clone, Debug)]
 pub struct SyncedFileRecord {
     pub name: String,
     pub file: String,
-    /// Of the value that was written by this process; `None` if none was.
+    /// The version of the value that this process wrote last; `None` if it wrote none.
     pub version: Option<i32>,
     pub state: SyncedFileState,
-    /// Why it is not current, for people.
+    /// Why the file is not current, for people.
     pub problem: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncedFileState {
-    /// The file has the value that there is.
+    /// The file has the current value.
     Current,
-    /// ZooKeeper is away, or does not show it: the file stays as it is.
+    /// The value cannot be read from ZooKeeper at the moment: the file is unchanged.
     Away,
     /// The value does not exist: the file is unchanged.
     Absent,
@@ -331,7 +345,7 @@ pub enum SyncedFileState {
 }
 
 impl MemberEntry {
-    /// Returns what is known of a znode that another ZooKeeper client wrote.
+    /// Returns the entry for a znode that another ZooKeeper client wrote.
     pub fn of_unknown(ticket: Ticket, created_at: SystemTime) -> Self {
         let priority = Priority::default();
         let state = OwnState::default();
@@ -347,7 +361,7 @@ impl MemberEntry {
 pub struct Hooks {
     /// In the order in which they run.
     pub records: Vec<HookRecord>,
-    /// They have been told all changes up to this index of the standing.
+    /// The hooks have run for all changes up to this index of the standing.
     pub told: Option<u64>,
 }
 
@@ -356,27 +370,28 @@ pub struct Hooks {
 pub struct HookRecord {
     /// The action of the hook, without secrets.
     pub what: String,
-    /// On which changes.
+    /// The changes for which the hook runs.
     pub on: Vec<&'static str>,
     pub runs: u64,
-    /// Of these runs, those that ended badly by themselves, and those that were ended.
+    /// The number of runs that failed by themselves.
     pub failures: u64,
+    /// The number of runs that were ended before they were done.
     pub cut_short: u64,
-    /// How long all runs took together.
+    /// The total time of all runs.
     pub spent: Duration,
-    /// On which change it runs at the moment.
+    /// The change for which the hook runs at the moment.
     pub running: Option<&'static str>,
     pub last: Option<LastHookRun>,
-    /// When the first of the runs began that failed with none that succeeded since.
+    /// The start of the first failed run since the last successful one.
     pub failing_since: Option<SystemTime>,
 }
 
-/// How the application is, by its last check.
+/// The health of the application.
 #[derive(Clone, Debug)]
 pub struct ApplicationHealth {
     /// Becomes false after a few failures, and true again after a few successes.
     pub healthy: bool,
-    /// Of the last check, or why it is not healthy all the same.
+    /// Why the last check failed, or why the application is unhealthy even though the check succeeded.
     pub failure: Option<String>,
 }
 
@@ -384,15 +399,15 @@ pub struct ApplicationHealth {
 #[derive(Clone, Debug)]
 pub struct LastHookRun {
     pub change: &'static str,
-    /// When it began.
+    /// The start of the run.
     pub at: SystemTime,
     pub took: Duration,
-    /// How it failed, as a text for operators.
+    /// How the run failed, for operators; `None` if it did not.
     pub failure: Option<String>,
 }
 
 impl RecentChanges {
-    /// Enough for a hundred terms with a time without a leader between them.
+    /// Enough for a hundred terms, with times without a leader between them.
     const LONGEST: usize = 200;
 
     pub fn push(&mut self, recorded: RecordedChange) {
@@ -412,12 +427,11 @@ impl RecentChanges {
     }
 }
 
-/// The runner's side.
+/// The runner's side of the channels.
 pub struct StatusPublisher {
-    /// Waiting readers are woken by changes alone; a new `last_looped_at`, or that a lease is longer, is stored without waking
-    /// them.
+    /// Only changes wake the readers that wait. A new `last_looped_at` or a longer lease is stored without waking them.
     pub snapshot: watch::Sender<Arc<Snapshot>>,
-    /// Notified when the lease that is published ends at another moment.
+    /// Notified when the published lease ends at another moment than before.
     pub lease_moved: Arc<Notify>,
     pub requests: mpsc::Receiver<MemberRequest>,
     pub meter: Arc<Meter>,
@@ -431,14 +445,14 @@ impl StatusPublisher {
     }
 }
 
-/// The side of the rest of the daemon.
+/// The side of the channels for the rest of the daemon.
 #[derive(Clone)]
 pub struct StatusHandle {
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
-    /// Notified when the lease that is published ends at another moment, for the one reader who has to know at once.
+    /// Notified when the published lease ends at another moment than before, for the one reader that must know at once.
     pub lease_moved: Arc<Notify>,
     pub requests: mpsc::Sender<MemberRequest>,
-    /// The record that the runner of the hooks publishes.
+    /// The state of the hooks, which their runner publishes.
     pub hooks: watch::Receiver<Hooks>,
     /// The result that the health check publishes; `None` if there is no check, or no result yet.
     pub application: watch::Receiver<Option<ApplicationHealth>>,
@@ -451,23 +465,30 @@ pub struct StatusHandle {
     pub holdings: Option<HoldingsHandle>,
     /// Handles requests for the shared configuration; `None` if it is switched off.
     pub shared_config: Option<ConfigHandle>,
-    /// How the values do that are kept as files.
+    /// The state of the values that are written to files.
     pub kept: watch::Receiver<Vec<SyncedFileRecord>>,
-    /// Notified when a client has asked for the end of the process.
+    /// Notified when a client requests that the process shuts down.
     pub shutdown: Arc<Notify>,
 }
 
 impl StatusHandle {
-    /// How long ZooKeeper may take to answer.
+    /// The default of `patience`: how long ZooKeeper may take to answer.
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Has a command carried out. Returns whether ZooKeeper confirmed that the session, if it had to end, has ended.
+    /// Sends a command to the runner, and waits until it has been carried out. Returns whether ZooKeeper confirmed the end
+    /// of the session, if the command had to end it.
     ///
     /// # Errors
-    /// It is not known to be carried out.
+    /// Fails if the command is not known to have been carried out.
     pub async fn command(&self, command: Command, now: Moment) -> Result<bool, CommandError> {
+        let moves =
+            matches!(command, Command::Resign | Command::Transfer { .. } | Command::Preempt { .. });
+        // Without Kerberos, tickets never end: leave this code out of the static binary, which must stay small.
+        if cfg!(feature = "kerberos") && moves && self.snapshot.borrow().tickets_have_ended {
+            return Err(CommandError::NoTickets);
+        }
         let (caller, when_done) = ReplyTo::waiting_until(now.after(self.patience));
-        let asked = self.requests.try_send(MemberRequest::Carry(command, caller));
+        let asked = self.requests.try_send(MemberRequest::Command(command, caller));
         asked.map_err(|_| CommandError::NotTaken)?;
         match timeout(self.patience, when_done).await {
             Ok(Ok(confirmed)) => Ok(confirmed),
@@ -478,9 +499,9 @@ impl StatusHandle {
     /// Returns the queue, in order, as it was read within the last second.
     ///
     /// # Errors
-    /// Why it cannot be read, for operators.
+    /// Why the queue cannot be read, for operators.
     pub async fn members(&self) -> Result<QueueReading, String> {
-        // While there is no connection, a question would only wait for one.
+        // Without a connection, a request would only wait for one.
         let problem = {
             let Snapshot { link, standing, .. } = &**self.snapshot.borrow();
             match link.session {
@@ -509,11 +530,11 @@ impl StatusHandle {
         }
     }
 
-    /// Waits for a snapshot of which `condition` is true. Returns nothing of it: a caller that keeps a borrow of the
-    /// watch channel and borrows again would deadlock with a writer that waits in between.
+    /// Waits for a snapshot for which `condition` is true. Does not return it: a caller that holds a borrow of the watch
+    /// channel and borrows again would deadlock with a writer that waits in between.
     ///
     /// # Errors
-    /// No such snapshot came within that time.
+    /// Fails if no such snapshot comes within that time.
     pub async fn until(
         &self,
         patience: Duration,
@@ -523,24 +544,24 @@ impl StatusHandle {
         timeout(patience, snapshots.wait_for(|snapshot| condition(snapshot))).await.map(drop)
     }
 
-    /// Waits until the hooks have been told the newest change.
+    /// Waits until the hooks have run for the newest change.
     ///
     /// # Errors
-    /// They were not told within that time.
+    /// Fails if they have not run within that time.
     pub async fn until_hooks_are_told(&self, patience: Duration) -> Result<(), Elapsed> {
         let now = self.snapshot.borrow().standing.index();
         let mut hooks = self.hooks.clone();
         timeout(patience, hooks.wait_for(|hooks| hooks.told >= now)).await.map(drop)
     }
 
-    /// Returns the same channels, but requests go through a task that forwards them and may take so long.
+    /// Returns the same channels, but requests go to the returned receiver. Its task forwards them, and may take this long.
     pub fn with_interceptor(&self, takes: Duration) -> (Self, mpsc::Receiver<MemberRequest>) {
         let (requests, asked) = mpsc::channel(64);
         (Self { requests, patience: self.patience + takes, ..self.clone() }, asked)
     }
 }
 
-/// Sets up the channels, with a snapshot of a member that has heard no event yet.
+/// Creates the channels, with the snapshot of a member that has not handled any event.
 pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
     let snapshot = Snapshot {
         standing: member.standing(),
@@ -550,6 +571,8 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         recent_changes: Arc::default(),
         counters: Counters::begun(now),
         same_id: None,
+        tickets_end_at: None,
+        tickets_have_ended: false,
     };
     let (snapshot_in, snapshot_out) = watch::channel(Arc::new(snapshot));
     let (ask, asked) = mpsc::channel(64);
@@ -561,9 +584,9 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         requests: asked,
         meter: meter.clone(),
     };
-    // A runner has not published any hooks yet.
+    // The runner of the hooks has not published anything yet.
     let (_, hooks) = watch::channel(Hooks::default());
-    // Nor a result of a health check.
+    // Neither has the health check.
     let (_, application) = watch::channel(None);
     let (_, kept) = watch::channel(vec![]);
     let patience = StatusHandle::PATIENCE;
@@ -618,7 +641,7 @@ mod tests {
         hear(at(0), Event::QueueRead([ahead.sequence, ticket(4).sequence].into_iter().collect()));
         assert_eq!(judged(at(60)), None, "who leads is not known");
         let announcement = Some(Announcement { leader: profile, ticket: ahead });
-        hear(at(1), Event::PredecessorRead { predecessor: ahead, announcement });
+        hear(at(1), Event::PredecessorRead { predecessor: ahead, announcement, distance: None });
         let for_at_most = Duration::from_secs(1);
         assert_eq!(judged(at(14)), Some(DuplicateId::MayBeEarlierLife { token, for_at_most }));
         assert_eq!(judged(at(15)), Some(DuplicateId::Leader { token }));

@@ -1,6 +1,6 @@
 //! Moves leadership to another member: names the target, waits until it has accepted, and hands over.
 //!
-//! Until then this member leads on, so that a transfer which comes to nothing costs no term.
+//! Until then this member keeps leading, so that a transfer that fails does not end its term.
 
 use crate::clock::Clock;
 use crate::counters::outcome;
@@ -11,54 +11,54 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// The shortest wait for the announcement of the next leader.
+/// The minimum time limit for the announcement of the next leader.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How old a reading of the queue may be, and a little more.
-const READING: Duration = Duration::from_millis(1100);
-/// How many heartbeats a member has to become ready before the next one is tried, where any will do.
+/// Slightly longer than the time for which a reading of the queue is reused.
+const QUEUE_READ_INTERVAL: Duration = Duration::from_millis(1100);
+/// The number of heartbeats within which a member must become ready before the next one is tried, if no target was named.
 const HEARTBEATS: u32 = 3;
 
-/// Leadership was moved.
+/// The outcome of a transfer that moved leadership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferDone {
     pub leader: Announcement,
-    /// From the end of the old term until this member heard of the new one: an upper bound of the time without a leader.
+    /// From the end of the old term until this member learned of the new one: an upper bound of the time without a leader.
     pub leaderless: Duration,
 }
 
-/// Why leadership was not moved to the member that was wanted.
+/// Why leadership was not moved to the intended member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// This member does not lead.
     NotLeader,
     /// The target is this member.
     Itself,
-    /// No such member is in the queue, or no other at all.
+    /// The member with this id is not in the queue. With `None`: no other member is in the queue.
     NotInQueue(Option<String>),
     /// The target has left the queue since.
     Gone,
     /// The target has not accepted in time.
     NotReady,
-    /// Another target was named meanwhile: its number.
+    /// Another transfer has named a different target, with this number.
     Replaced(Sequence),
-    /// This member ceased to lead meanwhile.
+    /// This member stopped leading meanwhile.
     LeadsNoMore,
-    /// The queue cannot be read: why.
+    /// The queue cannot be read, for this reason.
     Unread(String),
-    /// It is not known whether the election got the command.
+    /// A command of the transfer is not known to have been carried out.
     Undone(CommandError),
-    /// This member has handed over, and knows no leader yet.
+    /// This member has handed over, but has not learned in time who leads.
     Unheard,
-    /// This member has handed over, and another leads than the one that was wanted.
+    /// This member has handed over, but a member other than the intended one leads.
     AnotherLeads(Announcement),
 }
 
-/// Has this member, which leads, hand over to the member with this id, or to any that is ready, within this time.
+/// Transfers leadership from this member to the member with the id `to`, or to any member that is ready, within this time.
 ///
-/// If the future is dropped before that, this member leads on.
+/// If the future is dropped before the hand-over, this member keeps leading.
 ///
 /// # Errors
-/// Why the member that was wanted does not lead.
+/// Why the intended member does not lead.
 pub async fn transfer(
     status: &StatusHandle,
     clock: Clock,
@@ -71,7 +71,7 @@ pub async fn transfer(
     result
 }
 
-/// Transfers leadership from this member to this one of higher priority, if it is time for it.
+/// Transfers leadership from this member to `preferred`, a member of higher priority, if that is due.
 ///
 /// # Errors
 /// Why that member does not lead.
@@ -87,29 +87,39 @@ pub async fn preempt(
     result
 }
 
+/// One attempt to transfer leadership.
 struct Attempt<'a> {
     status: &'a StatusHandle,
     clock: Clock,
-    /// The term that is to end.
+    /// This member's own term, which is to end.
     own: Announcement,
+    /// The time limit for finding a target that accepts.
     within: Duration,
     /// The last offer that was made.
     named: Option<Offer>,
-    /// The refusal to return if the time is over now.
-    late: Refusal,
+    /// The refusal to return if the time limit passes now.
+    error_on_timeout: Refusal,
 }
 
 impl<'a> Attempt<'a> {
     fn begun(status: &'a StatusHandle, clock: Clock, within: Duration) -> Result<Self, Refusal> {
         let role = status.snapshot.borrow().standing.at(clock.now());
         let Role::Leader { announcement, .. } = role else { return Err(Refusal::NotLeader) };
-        Ok(Self { status, clock, own: announcement, within, named: None, late: Refusal::NotReady })
+        Ok(Self {
+            status,
+            clock,
+            own: announcement,
+            within,
+            named: None,
+            error_on_timeout: Refusal::NotReady,
+        })
     }
 
+    /// Offers leadership to a target, waits until the target has accepted, and hands over.
     async fn carried_out(&mut self, to: Option<&str>) -> Result<TransferDone, Refusal> {
         let accepted = timeout(self.within, self.accepted(to)).await;
         let own = self.own.leader.id.clone();
-        let ended = match accepted.unwrap_or_else(|_| Err(self.late.clone())) {
+        let ended = match accepted.unwrap_or_else(|_| Err(self.error_on_timeout.clone())) {
             Ok(offer) => {
                 self.hand_over(offer, |leader| match to {
                     Some(to) => leader.leader.id.as_str() == to,
@@ -122,6 +132,7 @@ impl<'a> Attempt<'a> {
         self.ended(ended).await
     }
 
+    /// Offers leadership to the preferred member, waits until that member has accepted, and hands over.
     async fn preempted_by(&mut self, preferred: Sequence) -> Result<TransferDone, Refusal> {
         let until = self.until();
         let accepted = self.accepted_by(preferred, Command::Preempt { until }, self.within).await;
@@ -132,41 +143,43 @@ impl<'a> Attempt<'a> {
         self.ended(ended).await
     }
 
-    /// Has the member forget the offer of an attempt that came to nothing.
+    /// Cancels the offer if the attempt has failed.
     async fn ended(&self, ended: Result<TransferDone, Refusal>) -> Result<TransferDone, Refusal> {
         if let (Err(_), Some(offer)) = (&ended, self.named) {
-            // The member has forgotten it if it leads no more, or has another target; else it forgets it in time.
+            // The outcome does not matter: a member that no longer leads, or has another target, has dropped the offer
+            // already, and otherwise the offer expires.
             let _done = self.status.command(Command::CancelTransfer(offer), self.clock.now()).await;
         }
         ended
     }
 
-    /// Waits until a target has accepted. Where any will do, those that are not ready are passed over.
+    /// Waits until a target has accepted. If no target was named, members that are not ready are skipped.
     async fn accepted(&mut self, to: Option<&str>) -> Result<Offer, Refusal> {
         if let Some(to) = to {
             return self.accepted_by_one(to).await;
         }
         loop {
-            for target in self.found(None, None).await? {
+            for target in self.find_targets(None, None).await? {
                 match self.accepts(target, HEARTBEATS * self.status.heartbeat).await {
                     Err(Refusal::Gone | Refusal::NotReady) => {}
                     ended => return ended,
                 }
             }
-            sleep(READING).await;
+            sleep(QUEUE_READ_INTERVAL).await;
         }
     }
 
-    /// As `accepted`, by the member with this id. If it leaves its place, to make way for the target of another transfer, it
-    /// is asked again at the next one.
+    /// Waits until the member with this id has accepted. If it leaves its place, to make room for the target of another
+    /// transfer, it gets another offer at its next place.
     async fn accepted_by_one(&mut self, to: &str) -> Result<Offer, Refusal> {
         if to == self.own.leader.id.as_str() {
             return Err(Refusal::Itself);
         }
         let mut gone = None;
         loop {
-            // Of two with one id, one may be an earlier life, which came first.
-            let target = self.found(Some(to), gone).await?.pop().expect("there is at least one");
+            // Take the last of several znodes with this id: the first may belong to an earlier life of the member.
+            let target =
+                self.find_targets(Some(to), gone).await?.pop().expect("there is at least one");
             match self.accepts(target, self.within).await {
                 Err(Refusal::Gone) => gone = Some(target),
                 ended => return ended,
@@ -174,8 +187,9 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Returns the members behind this one that have this id, or any, in order, but for one that is gone: at least one.
-    async fn found(
+    /// Returns the members behind this one, in order: those with the id `to`, or all of them, except `gone`. Never returns
+    /// an empty list.
+    async fn find_targets(
         &mut self,
         to: Option<&str>,
         gone: Option<Sequence>,
@@ -184,17 +198,18 @@ impl<'a> Attempt<'a> {
             None => Refusal::NotInQueue(to.map(str::to_owned)),
             Some(_) => Refusal::Gone,
         };
-        self.late = absent.clone();
+        self.error_on_timeout = absent.clone();
         let mut targets = self.targets(to, gone).await?;
         if targets.is_empty() {
             // The target may have joined since the queue was read.
-            sleep(READING).await;
+            sleep(QUEUE_READ_INTERVAL).await;
             targets = self.targets(to, gone).await?;
         }
-        self.late = Refusal::NotReady;
+        self.error_on_timeout = Refusal::NotReady;
         if targets.is_empty() { Err(absent) } else { Ok(targets) }
     }
 
+    /// Reads the queue, and returns the matching members behind this one. The list may be empty.
     async fn targets(
         &self,
         to: Option<&str>,
@@ -211,16 +226,18 @@ impl<'a> Attempt<'a> {
         Ok(sequences.filter(|target| Some(*target) != gone).collect())
     }
 
+    /// Offers leadership to this target, and waits until the target has accepted.
     async fn accepts(&mut self, target: Sequence, at_most: Duration) -> Result<Offer, Refusal> {
         let until = self.until();
         self.accepted_by(target, Command::Transfer { target, until }, at_most).await
     }
 
-    /// Returns when an offer that is made now is given up: it outlasts the end of a command that `exec` runs.
+    /// Returns when an offer that is made now expires: late enough for `exec` to end its command first.
     fn until(&self) -> Moment {
         self.clock.now().after(self.within + self.status.patience)
     }
 
+    /// Makes an offer with the command `offering`, and waits until the target has accepted it.
     async fn accepted_by(
         &mut self,
         target: Sequence,
@@ -244,7 +261,7 @@ impl<'a> Attempt<'a> {
         seen
     }
 
-    /// Judges the state of this offer.
+    /// Evaluates the state of this offer.
     fn judged(&self, standing: &Standing, offer: Offer) -> Result<Offer, Refusal> {
         match standing.target() {
             Some((named, _)) if named != offer => Err(Refusal::Replaced(named.target)),
@@ -256,6 +273,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Hands over to the target of the offer, and waits for the announcement of the next leader.
     async fn hand_over(
         &self,
         offer: Offer,
@@ -285,18 +303,23 @@ impl<'a> Attempt<'a> {
         done.map(drop).map_err(Refusal::Undone)
     }
 
-    /// Whether the term that is to end goes on.
+    /// Returns true while the term that is to end still lasts.
     fn leads(&self, standing: &Standing) -> bool {
-        standing.way().is_some() && standing.ticket() == Some(self.own.ticket)
+        standing.acquired_by().is_some() && standing.ticket() == Some(self.own.ticket)
     }
 }
 
-/// Returns the leader that was heard of first after this term, and how long after its end.
+/// Returns the first leader after this term, and the time from the end of the term until this member learned of that leader.
 fn successor(changes: &RecentChanges, term: FencingToken) -> Option<(Announcement, Duration)> {
-    let ended = changes.iter().find(|entry| {
-        entry.change.kind == ChangeKind::LostLeadership && entry.change.token == Some(term)
-    })?;
-    changes.iter().find_map(|entry| {
+    // Skip all changes before the end of this term. Tokens from before a loss of ZooKeeper's data may be larger.
+    let mut since = changes
+        .iter()
+        .skip_while(|entry| {
+            entry.change.kind != ChangeKind::LostLeadership || entry.change.token != Some(term)
+        })
+        .peekable();
+    let ended = *since.peek()?;
+    since.find_map(|entry| {
         let leader =
             entry.change.view().leader().cloned().filter(|entry| entry.ticket.token > term)?;
         // The wall clock may have been set back.
@@ -305,7 +328,7 @@ fn successor(changes: &RecentChanges, term: FencingToken) -> Option<(Announcemen
 }
 
 impl Refusal {
-    /// Returns the name for programs.
+    /// Returns the kind of the refusal, for programs.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::NotLeader => "not-leader",
@@ -323,7 +346,7 @@ impl Refusal {
     }
 }
 
-/// Explains it to operators.
+/// Explains the refusal to operators.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const OUT: &str =
@@ -367,7 +390,7 @@ mod tests {
     use crate::status::{
         self, MemberEntry, MemberRequest, QueueReading, RecordedChange, ReplyTo, StatusPublisher,
     };
-    use recipes::election::{Cause, Event, Member, Policy, Profile, changes};
+    use recipes::election::{Cause, Change, Event, Member, Policy, Profile, changes};
     use recipes::{Margins, MemberId, SessionId};
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -401,6 +424,33 @@ mod tests {
         assert_eq!(transfers(&runner.status.meter), [1, 0]);
         let causes: Vec<_> = runner.recent_changes.iter().map(|entry| entry.cause).collect();
         assert!(causes.contains(&Cause::Transferred), "{causes:?}");
+    }
+
+    /// As after ZooKeeper's data were lost: tokens begin again.
+    #[test]
+    fn a_term_of_before_with_a_larger_token_does_not_follow_the_one_that_has_ended() {
+        let mut all = RecentChanges::default();
+        let mut add = |kind, number: Option<i32>, role| {
+            let token = number.map(|number| ticket(number).token);
+            let change = Change { kind, token, role };
+            let at = SystemTime::UNIX_EPOCH;
+            all.push(RecordedChange {
+                change,
+                index: None,
+                at,
+                cause: Cause::Announced,
+                down_for: None,
+            });
+        };
+        let led_by = |number| {
+            let leader = profile("z");
+            Role::Follower { leader: Some(Announcement { leader, ticket: ticket(number) }) }
+        };
+        add(ChangeKind::LeaderChanged, Some(9), led_by(9));
+        add(ChangeKind::LostLeadership, Some(3), Role::Absent);
+        add(ChangeKind::LeaderChanged, Some(5), led_by(5));
+        let (leader, _) = successor(&all, ticket(3).token).expect("one follows");
+        assert_eq!(leader.ticket, ticket(5));
     }
 
     #[tokio::test(start_paused = true)]
@@ -553,8 +603,8 @@ mod tests {
                         let _unheard =
                             answer.send(Ok(QueueReading { index: 1, members: entries.into() }));
                     }
-                    MemberRequest::Tell(_) => {}
-                    MemberRequest::Carry(command, caller) => self.carry(command, caller),
+                    MemberRequest::PublishState(_) => {}
+                    MemberRequest::Command(command, caller) => self.carry(command, caller),
                 }
             }
         }
@@ -600,7 +650,7 @@ mod tests {
                 Event::SessionOpened { session: SessionId(2), timeout, sent_at },
                 Event::Joined(ticket(9)),
                 Event::QueueRead([leader.sequence, sequence(9)].into_iter().collect()),
-                Event::PredecessorRead { predecessor: leader, announcement },
+                Event::PredecessorRead { predecessor: leader, announcement, distance: None },
             ] {
                 self.step(event);
             }

@@ -1,13 +1,13 @@
-//! How the znodes of an election's members are named: by a prefix of our own, or as another client does.
+//! The names of the election's znodes: a prefix of our own and a number, or names as another client writes them.
 
 use recipes::{ForeignClient, Sequence, SessionId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// How many names of znodes that are gone are kept: what has happened is still told with them.
+/// How many names of deleted znodes are kept, because reports of past events still use them.
 const GONE_MAX: usize = 1_000;
 
-/// The names of an election's znodes. Clones share what was seen.
+/// The names of an election's znodes. Clones share the names that were seen.
 #[derive(Clone, Debug)]
 pub struct ZnodeNames(Names);
 
@@ -15,7 +15,7 @@ pub struct ZnodeNames(Names);
 enum Names {
     /// A prefix and the number.
     Prefix(Arc<str>),
-    /// Another client's: a number does not tell the name, so those that were seen are kept.
+    /// Names of another client. They cannot be computed from the number, so the names that were seen are kept.
     Family(ForeignClient, Arc<Mutex<BTreeMap<Sequence, Arc<str>>>>),
 }
 
@@ -28,7 +28,7 @@ impl ZnodeNames {
         Self(Names::Family(family, Arc::default()))
     }
 
-    /// Returns the client whose names these are; `None` if they are our own.
+    /// Returns the client whose names these are; `None` for our own.
     pub fn family(&self) -> Option<ForeignClient> {
         match self.0 {
             Names::Prefix(_) => None,
@@ -36,7 +36,7 @@ impl ZnodeNames {
         }
     }
 
-    /// Returns the number of a contender's znode; `None` if none is named so.
+    /// Returns the number of a contender's znode; `None` if the name is not a contender's.
     pub fn sequence(&self, name: &str) -> Option<Sequence> {
         match &self.0 {
             Names::Prefix(prefix) => Sequence::of_name(name, prefix),
@@ -44,7 +44,7 @@ impl ZnodeNames {
         }
     }
 
-    /// Returns the name of the znode with this number.
+    /// Returns the name of the znode with this number, or a placeholder if another client's name was never seen.
     pub fn name(&self, sequence: Sequence) -> String {
         match &self.0 {
             Names::Prefix(prefix) => sequence.name(prefix),
@@ -58,7 +58,7 @@ impl ZnodeNames {
         }
     }
 
-    /// Returns how a znode's name begins that this session creates.
+    /// Returns the start of the name of a znode that this session creates.
     pub fn start(&self, session: SessionId) -> String {
         match &self.0 {
             Names::Prefix(prefix) => prefix.to_string(),
@@ -74,12 +74,12 @@ impl ZnodeNames {
         }
     }
 
-    /// Whether a znode of this name may be this session's.
+    /// Returns true if a znode of this name may belong to this session.
     pub fn may_be_of(&self, session: SessionId, name: &str) -> bool {
         name.starts_with(&self.start(session))
     }
 
-    /// Notes a znode's name.
+    /// Remembers the name of a contender's znode.
     pub fn note(&self, name: &str) {
         let Names::Family(family, seen) = &self.0 else { return };
         if let Some(sequence) = family.place(name) {
@@ -87,8 +87,8 @@ impl ZnodeNames {
         }
     }
 
-    /// Notes the names of all that stands below the path. Of two with one number, of which one was made by hand, the first
-    /// is taken, unless the other is known.
+    /// Remembers the names of all contenders in a listing of the path. If two names have the same number, one was created by
+    /// hand: the name that is already known is kept, otherwise the alphabetically first.
     pub fn note_all(&self, names: &[String]) {
         let Names::Family(family, seen) = &self.0 else { return };
         let mut listed: BTreeMap<Sequence, &str> = BTreeMap::new();
@@ -114,7 +114,7 @@ impl ZnodeNames {
         }
     }
 
-    /// Returns a name of the greatest length, for what has to have room for it.
+    /// Returns a name of the maximum length, for size checks.
     pub fn longest(&self) -> String {
         format!("{}{:010}", self.start(SessionId(-1)), Sequence::LAST)
     }

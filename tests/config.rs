@@ -495,20 +495,6 @@ fn a_certificate_of_ours_that_has_expired_is_warned_of() {
     assert!(printed.contains("has expired on 2021-02-03T00:00:00Z"), "{printed}");
 }
 
-/// As in the static binary.
-#[cfg(not(feature = "kerberos"))]
-#[test]
-fn a_build_without_kerberos_says_where_there_is_one() {
-    for command in ["run", "check-config", "inspect"] {
-        let (code, printed) = ran(bellwether(&[command]).args(["--auth", "kerberos"]));
-        assert_eq!(code, 2, "{command}: {printed}");
-        let image = format!("the image {}-kerberos", env!("CARGO_PKG_VERSION"));
-        for words in ["this build has no Kerberos", "use the Debian package", &image] {
-            assert!(printed.contains(words) && printed.lines().count() == 1, "{printed}");
-        }
-    }
-}
-
 #[test]
 fn a_secret_in_the_environment_beats_the_file_and_is_not_shown() {
     let config = file("[zookeeper]\nauth = \"sasl\"\ncredentials_file = \"/does/not/exist\"\n");
@@ -708,5 +694,7 @@ fn a_program_reads_the_configuration_as_json() {
         assert!(unchecked.contains(named), "{unchecked}");
     }
     let (code, version) = ran(&mut bellwether(&["version"]));
-    assert_eq!((code, &*version), (0, concat!("bellwether ", env!("CARGO_PKG_VERSION"), "\n")));
+    let kerberos = if cfg!(feature = "kerberos") { "with" } else { "without" };
+    let expected = format!("bellwether {} ({kerberos} Kerberos)\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!((code, version), (0, expected));
 }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -322,9 +323,16 @@ fn the_chart_says_what_is_wrong_with_a_value() {
         ("bellwether.port=80,app.port=80", "app.port: 80 is Bellwether's own"),
         ("bellwether.port=4041", "bellwether.port: 4041 is where probes"),
         ("bellwether.port=0", "/bellwether/port"),
+        ("bellwether.recipesRoot=shared", "/bellwether/recipesRoot"),
+        // An empty variable counts as none, so it would be the ensemble's root.
+        ("bellwether.recipesRoot=", "/bellwether/recipesRoot"),
+        ("bellwether.election=/$(POD_NAMESPACE)/locks/a", "is in locks of bellwether.recipesRoot"),
         ("ipFamily=IPv5", "/ipFamily"),
         ("bellwether.env[0].value=json", "/bellwether/env/0"),
         ("bellwether.env[0].name=A,bellwether.env[1].name=A", "A twice"),
+        ("bellwether.env[0].name=A,bellwether.env[0].value=1", "/bellwether/env/0/value"),
+        ("bellwether.env[0].name=1,bellwether.env[0].value=A", "/bellwether/env/0/name"),
+        ("app.env[0].name=A,app.env[0].value=true", "/app/env/0/value"),
         (
             "bellwether.env[0].name=BELLWETHER_PROBE_LISTEN,bellwether.env[0].value=0.0.0.0:9",
             "must end in :4041",
@@ -392,6 +400,54 @@ fn the_alarm_waits_for_the_longest_hand_over() {
     assert_eq!(ticks["BellwetherNoLeader"], "60s", "12 s and 2 * 12 s and 15 s are 51 s");
 }
 
+/// Else each of two releases would send the alerts of both.
+#[test]
+fn the_rules_of_a_release_judge_only_what_it_scrapes() {
+    for (release, namespace, options) in [
+        ("example", "default", vec!["--set", "monitoring.enabled=true"]),
+        ("x", "shop", vec!["--set", "monitoring.enabled=true,inject=true,example=false"]),
+    ] {
+        let mut helm = Command::new("helm");
+        helm.args(["template", release, CHART, "--namespace", namespace]);
+        helm.args(["--kube-version", POLICY_VERSIONS[0]]);
+        let documents = parsed(&rendered(helm.args(options)));
+        // The operator's job for it.
+        let monitor = named(&documents, "PodMonitor", release);
+        let own = format!("job=\"{namespace}/{}\"", text(&monitor["metadata"]["name"]));
+        let rules = &named(&documents, "PrometheusRule", release)["spec"];
+        let mut seen = 0;
+        for rule in list(&rules["groups"][0]["rules"]) {
+            let expression = text(&rule["expr"]);
+            for metric in expression.split("bellwether_").skip(1) {
+                seen += 1;
+                let selector = metric.trim_start_matches(|c: char| c.is_lowercase() || c == '_');
+                let is_own = selector.strip_prefix('{').is_some_and(|it| it.starts_with(&own));
+                assert!(is_own, "{own}: {expression}");
+            }
+        }
+        assert!(seen >= 20, "seen {seen}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), serde_norway::to_string(rules).unwrap()).unwrap();
+        runs(Command::new("promtool").args(["check", "rules"]).arg(file.path()));
+    }
+}
+
+#[test]
+fn a_cluster_with_injection_has_one_monitor_for_every_pod_with_a_sidecar() {
+    let mut helm = Command::new("helm");
+    helm.args(["template", "x", CHART, "--kube-version", POLICY_VERSIONS[0]]);
+    helm.args(["--set", "monitoring.enabled=true,inject=true,example=false"]);
+    let documents = parsed(&rendered(&mut helm));
+    let monitor = &named(&documents, "PodMonitor", "x")["spec"];
+    assert_eq!(monitor["namespaceSelector"], from_str::<Value>("{any: true}").unwrap());
+    assert_eq!(monitor["selector"], from_str::<Value>("{}").unwrap(), "they have no label");
+    let endpoint = &monitor["podMetricsEndpoints"][0];
+    let native = parsed(&fs::read_to_string("deploy/kubernetes/native.yaml").unwrap());
+    let sidecar = containers(named(&native, "Deployment", "example"), "bellwether").remove(0);
+    assert_eq!(endpoint["port"], sidecar["ports"][0]["name"]);
+    assert_eq!(endpoint["relabelings"][0]["regex"], sidecar["name"]);
+}
+
 #[test]
 fn a_chart_of_your_own_takes_the_sidecar_alone() {
     let place = tempfile::tempdir().unwrap();
@@ -420,6 +476,9 @@ fn a_chart_of_your_own_takes_the_sidecar_alone() {
     };
     let address = list(&sidecar["env"]).iter().find(|it| it["name"] == "BELLWETHER_ADDRESS");
     assert_eq!(address.unwrap()["value"], "$(POD_IP):9000");
+    let rights = &sidecar["securityContext"];
+    assert_eq!((&rights["runAsNonRoot"], &rights["runAsUser"]), (&true.into(), &65532.into()));
+    assert_eq!(rights["seccompProfile"]["type"], "RuntimeDefault", "whatever the pod has");
     keeps_its_session_alone(&documents[0]["spec"]);
 }
 
@@ -439,8 +498,9 @@ fn a_chart_of_your_own_takes_what_labels_and_the_application_need() {
     };
     let url = ("BELLWETHER_URL".to_owned(), "http://127.0.0.1:4050".to_owned());
     assert!(variables_of(app).contains(&url), "{app:?}");
-    let labels = &named(&documents, "Role", "x")["metadata"]["labels"];
-    assert_eq!(labels["app.kubernetes.io/name"], "bellwether", "it is no example");
+    let role = named(&documents, "Role", "x-bellwether");
+    let own: Value = from_str("{bellwether.io/group: x}").unwrap();
+    assert_eq!(role["metadata"]["labels"], own, "the usual keys are the chart's own");
     valid(&documents, VERSIONS[0]);
 }
 
@@ -460,11 +520,11 @@ fn a_chart_of_your_own_takes_the_route_and_the_volumes() {
                     initContainers:\n    {{- include \"bellwether.sidecar\" $context | nindent 4 }}\n  \
                     volumes:\n    {{- include \"bellwether.volumes\" $context | nindent 4 }}\n";
     let documents = chart_of_your_own(&values("endpointslice"), template);
-    let role = named(&documents, "Role", "x");
+    let role = named(&documents, "Role", "x-bellwether");
     let slice = named(&documents, "EndpointSlice", text(&role["rules"][0]["resourceNames"][0]));
-    assert_eq!(slice["metadata"]["labels"]["kubernetes.io/service-name"], "x");
+    assert_eq!(slice["metadata"]["labels"]["kubernetes.io/service-name"], "x-leader");
     assert_eq!(slice["ports"][0]["port"], 9000);
-    let service = named(&documents, "Service", "x");
+    let service = named(&documents, "Service", "x-leader");
     assert!(service["spec"]["selector"].is_null(), "{service:?}");
     has_the_volumes_it_mounts(&named(&documents, "Pod", "mine")["spec"]);
     valid(&documents, VERSIONS[0]);
@@ -500,38 +560,156 @@ fn written_chart(values: &str, template: &str) -> tempfile::TempDir {
     place
 }
 
-/// Where the Service had a selector, its old endpoints would stay beside the leader's.
+/// `helm create` gives a chart a Service, a ServiceAccount and a Deployment with the release's name, and the usual labels, by which
+/// its Service and its Deployment select.
 #[test]
-fn an_upgrade_keeps_the_endpoint_and_takes_no_service_with_a_selector() {
-    let chart = written_chart(
-        "{example: false, route: endpointslice}",
-        "{{ include \"bellwether.route\" $context }}\n",
-    );
-    let upgrade = |selector: &str| {
+fn a_chart_that_helm_created_and_ours_have_no_name_and_no_label_in_common() {
+    let place = tempfile::tempdir().unwrap();
+    runs(Command::new("helm").args(["create", "orders"]).current_dir(place.path()));
+    let created = place.path().join("orders");
+    let theirs = rendered(Command::new("helm").args(["template", "orders"]).arg(&created));
+    let theirs = parsed(&theirs);
+    let names = |documents: &[Value]| -> BTreeSet<(String, String)> {
+        let name =
+            |it: &Value| (text(&it["kind"]).to_owned(), text(&it["metadata"]["name"]).to_owned());
+        documents.iter().map(name).collect()
+    };
+    let deployment = named(&theirs, "Deployment", "orders");
+    let their_labels = deployment["spec"]["template"]["metadata"]["labels"].as_mapping().unwrap();
+    fs::write(created.join("values.yaml"), "bellwether: {example: false}\n").unwrap();
+    fs::remove_dir_all(created.join("templates")).unwrap();
+    fs::create_dir(created.join("templates")).unwrap();
+    fs::create_dir_all(created.join("charts")).unwrap();
+    let template = "{{- $context := dict \"Values\" .Values.bellwether \"Release\" .Release }}\n\
+                    {{ include \"bellwether.route\" $context }}\n---\n{{ include \"bellwether.rbac\" $context }}\n";
+    fs::write(created.join("templates/all.yaml"), template).unwrap();
+    runs(Command::new("cp").args(["-rL", CHART]).arg(created.join("charts/bellwether")));
+    for route in ["label", "endpointslice", "readiness"] {
+        let mut helm = Command::new("helm");
+        helm.args(["template", "orders", "--set", &format!("bellwether.route={route}")]);
+        let ours = parsed(&rendered(helm.arg(&created)));
+        assert!(names(&ours).is_disjoint(&names(&theirs)), "{route}: {:?}", names(&ours));
+        let service = named(&ours, "Service", "orders-leader");
+        for document in &ours {
+            for (key, _) in document["metadata"]["labels"].as_mapping().unwrap() {
+                assert!(!their_labels.contains_key(key), "{route}: {key:?}");
+            }
+        }
+        if let Some(selector) = service["spec"]["selector"].as_mapping() {
+            assert_eq!(selector["bellwether.io/group"], "orders", "{route}");
+        }
+    }
+}
+
+/// Each has an election, a label and objects of its own, and none of them the other's.
+#[test]
+fn workloads_of_one_release_with_groups_have_elections_of_their_own() {
+    let template = "{{- range $group := list \"web\" \"jobs\" }}\n\
+                    {{- $context := dict \"Values\" $.Values.bellwether \"Release\" $.Release \"group\" $group }}\n\
+                    ---\n{{ include \"bellwether.route\" $context }}\n---\n{{ include \"bellwether.rbac\" $context }}\n---\n\
+                    apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ $group }}\n  labels:\n    \
+                    {{- include \"bellwether.labels\" $context | nindent 4 }}\nspec:\n  \
+                    containers: [{name: app, image: mine}]\n  \
+                    initContainers:\n    {{- include \"bellwether.sidecar\" $context | nindent 4 }}\n  \
+                    volumes:\n    {{- include \"bellwether.volumes\" $context | nindent 4 }}\n{{- end }}\n";
+    for (election, expected) in [("", "/default/x-"), ("/of/$(GROUP)", "/of/")] {
+        let documents = chart_of_your_own(
+            &format!(
+                "{{example: false, route: endpointslice, bellwether: {{election: '{election}'}}}}"
+            ),
+            template,
+        );
+        for group in ["web", "jobs"] {
+            let pod = named(&documents, "Pod", group);
+            assert_eq!(pod["metadata"]["labels"]["bellwether.io/group"], format!("x-{group}"));
+            let [sidecar] = &containers_of(&pod["spec"], "bellwether")[..] else {
+                panic!("{pod:?}")
+            };
+            let own = ("BELLWETHER_ELECTION".to_owned(), format!("{expected}{group}"));
+            assert!(variables_of(sidecar).contains(&own), "{group}: {sidecar:?}");
+            for (kind, suffix) in [
+                ("Service", "leader"),
+                ("EndpointSlice", "leader"),
+                ("Role", "bellwether"),
+                ("RoleBinding", "bellwether"),
+                ("ServiceAccount", "bellwether"),
+                ("ConfigMap", "bellwether"),
+            ] {
+                named(&documents, kind, &format!("x-{group}-{suffix}"));
+            }
+            let volumes = list(&pod["spec"]["volumes"]);
+            let config = volumes.iter().find(|volume| !volume["configMap"].is_null()).unwrap();
+            assert_eq!(config["configMap"]["name"], format!("x-{group}-bellwether"));
+        }
+        valid(&documents, VERSIONS[0]);
+    }
+    for (values, named) in [
+        ("{example: false, bellwether: {election: /shared}}", "must contain $(GROUP)"),
+        (
+            "{example: false, bellwether: {env: [{name: BELLWETHER_ELECTION, value: /shared}]}}",
+            "must contain $(GROUP)",
+        ),
+    ] {
+        let place = written_chart(values, template);
+        let said = fails(Command::new("helm").args(["template", "x"]).arg(place.path()));
+        assert!(said.contains(named), "{values}: {said}");
+    }
+}
+
+/// A rollback writes what the earlier revision has, so the revision must not have the endpoints of an earlier leader.
+#[test]
+fn no_revision_has_the_endpoints_of_a_leader_and_no_service_with_a_selector_is_taken() {
+    const SLICE: &str = r#"{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "x-leader", "namespace": "default"}, "endpoints": [{"addresses": ["10.0.0.9"]}],
+        "ports": [{"name": "http", "port": 8080}]}"#;
+    let upgrade = |route: &str, selector: &str, slice: Option<&str>| {
+        let chart = written_chart(
+            &format!("{{example: false, route: {route}}}"),
+            "{{ include \"bellwether.route\" $context }}\n",
+        );
         let owned = r#""labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations":
             {"meta.helm.sh/release-name": "x", "meta.helm.sh/release-namespace": "default"}"#;
         let service = format!(
-            r#"{{"apiVersion": "v1", "kind": "Service", "metadata": {{"name": "x", {owned}}},
+            r#"{{"apiVersion": "v1", "kind": "Service", "metadata": {{"name": "x-leader", {owned}}},
                 "spec": {{"selector": {selector}}}}}"#
         );
-        let slice = format!(
-            r#"{{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-                "metadata": {{"name": "x-leader", {owned}}}, "endpoints": [{{"addresses": ["10.0.0.9"]}}]}}"#
-        );
-        let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/x-leader";
-        let url =
-            api_server(vec![("/api/v1/namespaces/default/services/x", service), (slices, slice)]);
+        let mut objects = vec![("/api/v1/namespaces/default/services/x-leader", service)];
+        if let Some(slice) = slice {
+            let path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/x-leader";
+            objects.push((path, slice.to_owned()));
+        }
+        let url = api_server(objects);
         let mut helm = Command::new("helm");
         helm.args(["template", "x", "--namespace", "default", "--kubeconfig", "/dev/null"]);
         helm.args(["--dry-run=server", "--disable-openapi-validation", "--kube-apiserver", &url]);
         helm.arg(chart.path());
-        helm
+        (helm, chart)
     };
-    let documents = parsed(&rendered(&mut upgrade("null")));
-    let slice = named(&documents, "EndpointSlice", "x-leader");
-    assert_eq!(slice["endpoints"], from_str::<Value>("[{addresses: [10.0.0.9]}]").unwrap());
-    let said = fails(&mut upgrade("{\"app\": \"mine\"}"));
-    assert!(said.contains("the Service x has a selector"), "{said}");
+    let slices = |slice: Option<&str>| -> Vec<Value> {
+        let (mut helm, _chart) = upgrade("endpointslice", "null", slice);
+        let documents = parsed(&rendered(&mut helm));
+        named(&documents, "Service", "x-leader");
+        documents.into_iter().filter(|document| document["kind"] == "EndpointSlice").collect()
+    };
+    assert!(slices(Some(SLICE)).is_empty(), "what exists is the leader's");
+    let [created] = &slices(None)[..] else { panic!("it is created once") };
+    assert_eq!(created["endpoints"], from_str::<Value>("[]").unwrap());
+    let annotations = &created["metadata"]["annotations"];
+    // A hook is no part of the revision. Without a policy of its own, it would be deleted before it is created.
+    assert_eq!(annotations["helm.sh/hook"], "pre-install,pre-upgrade");
+    assert_eq!(annotations["helm.sh/hook-delete-policy"], "hook-failed");
+    assert_eq!(annotations["argocd.argoproj.io/hook"], "Skip");
+
+    let other_port = SLICE.replace("8080", "9000");
+    for (route, selector, slice, named) in [
+        ("endpointslice", "{\"app\": \"mine\"}", SLICE, "the Service x-leader has a selector"),
+        ("endpointslice", "null", other_port.as_str(), "has the port 9000; change it first"),
+        ("label", "null", SLICE, "kubectl -n default delete endpointslice x-leader"),
+    ] {
+        let (mut helm, _chart) = upgrade(route, selector, Some(slice));
+        let said = fails(&mut helm);
+        assert!(said.contains(named), "{route}: {said}");
+    }
 }
 
 /// Starts an API server that has these objects at their paths, and no others, and returns its URL.
@@ -601,6 +779,46 @@ fn has_the_volumes_it_mounts(pod: &Value) {
 }
 
 #[test]
+fn the_application_has_its_own_probe_and_rights_and_the_pod_its_group() {
+    let documents = chart(
+        "{fsGroup: 65532, app: {readinessProbe: {httpGet: {path: /healthz, port: http}}, \
+           securityContext: {readOnlyRootFilesystem: false}}}",
+    );
+    let deployment = named(&documents, "Deployment", "example");
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(pod["securityContext"]["fsGroup"], 65532);
+    let [app] = &containers_of(pod, "app")[..] else { panic!("{pod:?}") };
+    assert_eq!(app["readinessProbe"]["httpGet"]["path"], "/healthz");
+    let rights = "{allowPrivilegeEscalation: false, readOnlyRootFilesystem: false, capabilities: {drop: [ALL]}}";
+    assert_eq!(app["securityContext"], from_str::<Value>(rights).unwrap(), "the rest stays");
+    valid(&documents, VERSIONS[0]);
+}
+
+#[test]
+fn the_values_in_the_reference_of_the_chart_make_pods_that_are_valid() {
+    let reference = fs::read_to_string("docs/reference/chart.md").unwrap();
+    let blocks = reference.split("```yaml\n").skip(1);
+    let blocks: Vec<_> = blocks.map(|block| block.split("```").next().unwrap()).collect();
+    let values = |key: &str| {
+        let block = blocks.iter().find(|block| block.starts_with(key));
+        chart(block.unwrap_or_else(|| panic!("no values begin with {key}")))
+    };
+    let documents = values("fsGroup: ");
+    let pod = &named(&documents, "Deployment", "example")["spec"]["template"]["spec"];
+    has_the_volumes_it_mounts(pod);
+    let volume = list(&pod["volumes"]).iter().find(|volume| !volume["secret"].is_null()).unwrap();
+    // Of the group, and in YAML an octal number.
+    assert_eq!(volume["secret"]["defaultMode"], 0o440, "{volume:?}");
+    assert_eq!(pod["securityContext"]["fsGroup"], 65532);
+    valid(&documents, VERSIONS[0]);
+
+    let documents = values("networkPolicy:");
+    let egress = &named(&documents, "NetworkPolicy", "example")["spec"]["egress"][0];
+    assert!(!egress["to"][0]["namespaceSelector"].is_null(), "{egress:?}");
+    valid(&documents, VERSIONS[0]);
+}
+
+#[test]
 fn an_account_that_exists_gets_the_role() {
     for route in ["label", "endpointslice"] {
         let documents = chart(&format!("{{route: {route}, serviceAccount: mine}}"));
@@ -643,8 +861,7 @@ fn a_pod_that_asks_for_it_gets_the_sidecar_from_the_policy() {
         keeps_its_session_alone(pod);
         let [sidecar] = &containers_of(pod, "bellwether")[..] else { panic!("{pod:?}") };
         for (field, value) in native.as_mapping().unwrap() {
-            let is_the_pods_own = field == "env" || field == "securityContext";
-            assert!(is_the_pods_own || sidecar[field] == *value, "{field:?}: {sidecar:?}");
+            assert!(field == "env" || sidecar[field] == *value, "{field:?}: {sidecar:?}");
         }
         let rights = &sidecar["securityContext"];
         for (right, value) in native["securityContext"].as_mapping().unwrap() {
@@ -653,9 +870,11 @@ fn a_pod_that_asks_for_it_gets_the_sidecar_from_the_policy() {
         assert_eq!((&rights["runAsNonRoot"], &rights["runAsUser"]), (&true.into(), &65532.into()));
         assert_eq!(rights["seccompProfile"]["type"], "RuntimeDefault");
         let variables = variables_of(sidecar);
-        for (name, value) in
-            [("BELLWETHER_ADDRESS", address), ("BELLWETHER_ELECTION", "/default/shop")]
-        {
+        for (name, value) in [
+            ("BELLWETHER_ADDRESS", address),
+            ("BELLWETHER_ELECTION", "/default/shop"),
+            ("BELLWETHER_RECIPES_ROOT", "/default"),
+        ] {
             assert!(variables.contains(&(name.into(), value.into())), "{name}: {variables:?}");
         }
         understands(Path::new(POLICY), &variables);
@@ -672,6 +891,15 @@ fn the_policy_leaves_alone_what_does_not_ask_or_has_a_sidecar() {
     for (metadata, spec) in [
         ("{name: shop-0}", "containers: [{name: app, image: a}]"),
         ("{name: shop-0, annotations: {a/b: c}}", "containers: [{name: app, image: a}]"),
+        (
+            "{name: shop-0, annotations: {bellwether.io/inject: 'false'}}",
+            "containers: [{name: app, image: a}]",
+        ),
+        // The kubelet makes such a pod of a file on its node, and it must remain like that.
+        (
+            "{name: shop-0, annotations: {bellwether.io/inject: shop, kubernetes.io/config.mirror: a}}",
+            "containers: [{name: app, image: a}]",
+        ),
         (asks, "containers: [{name: app, image: a}, {name: bellwether, image: b}]"),
         (
             asks,
@@ -680,6 +908,59 @@ fn the_policy_leaves_alone_what_does_not_ask_or_has_a_sidecar() {
     ] {
         let asked = pod(metadata, spec);
         assert_eq!(injected(Path::new(POLICY), &asked), asked);
+    }
+}
+
+/// Those who write `"true"` mean a switch: all of them would be one group.
+#[test]
+fn the_policy_refuses_a_pod_that_asks_for_it_and_names_no_group() {
+    is_refused(["", "true"], "bellwether.io/inject is the name of a group");
+}
+
+/// Checks that a pod that names one of these groups is refused with these words.
+#[track_caller]
+fn is_refused<const N: usize>(groups: [&str; N], words: &str) {
+    for name in groups {
+        let metadata = format!("{{name: shop-0, annotations: {{bellwether.io/inject: '{name}'}}}}");
+        let asked = pod(&metadata, "containers: [{name: app, image: a}]");
+        let (mut evaluate, _file) = inject(Path::new(POLICY), &asked);
+        let said = fails(&mut evaluate);
+        assert!(said.contains(words), "{name:?}: {said}");
+    }
+}
+
+/// The sidecar would end, as the election's path would be among those of the locks.
+#[test]
+fn the_policy_refuses_a_group_in_a_path_that_is_taken() {
+    is_refused(["locks", "barriers", "config"], "must not be locks, barriers or config");
+}
+
+/// Else two teams that take the lock `migrate` would wait for each other.
+#[test]
+fn locks_and_values_are_those_of_a_namespace_unless_the_chart_is_told_otherwise() {
+    let mut seen = 0;
+    for (path, document) in documents() {
+        for container in containers(&document, "bellwether") {
+            seen += 1;
+            let variables = variables_of(&container);
+            let own = ("BELLWETHER_RECIPES_ROOT".to_owned(), "/default".to_owned());
+            assert!(variables.contains(&own), "{path:?}: {variables:?}");
+        }
+    }
+    assert!(seen >= 5, "each way has members, and these are {seen}");
+    for (values, expected) in [
+        ("{bellwether: {recipesRoot: /shared}}", "/shared"),
+        ("{bellwether: {env: [{name: BELLWETHER_RECIPES_ROOT, value: /of-mine}]}}", "/of-mine"),
+    ] {
+        let documents = chart(values);
+        let [sidecar] = &containers(named(&documents, "Deployment", "example"), "bellwether")[..]
+        else {
+            panic!("{documents:?}")
+        };
+        let variables = variables_of(sidecar);
+        let told = ("BELLWETHER_RECIPES_ROOT".to_owned(), expected.to_owned());
+        assert!(variables.contains(&told), "{values}: {variables:?}");
+        understands(Path::new(CHART), &variables);
     }
 }
 
@@ -747,13 +1028,19 @@ fn pod(metadata: &str, spec: &str) -> Value {
 /// The pod as this policy makes it.
 #[track_caller]
 fn injected(policy: &Path, pod: &Value) -> Value {
+    let (mut evaluate, _file) = inject(policy, pod);
+    from_str(&rendered(&mut evaluate)).unwrap()
+}
+
+/// Returns the command, and the file with the pod, which it reads.
+fn inject(policy: &Path, pod: &Value) -> (Command, tempfile::NamedTempFile) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(serde_norway::to_string(pod).unwrap().as_bytes()).unwrap();
     // scripts/test says which of several has the library.
     let python = std::env::var_os("CEL_PYTHON").unwrap_or_else(|| "python3".into());
     let mut evaluate = Command::new(python);
     evaluate.arg("tests/inject.py").arg(policy).arg(file.path());
-    from_str(&rendered(&mut evaluate)).unwrap()
+    (evaluate, file)
 }
 
 /// Kubernetes' schemas of this version know every field.
@@ -842,6 +1129,86 @@ fn the_servers_of_the_examples_are_recommended() {
         }
     }
     assert_eq!(seen, 2);
+}
+
+/// Others read where it is that a script has made something.
+#[test]
+fn a_script_that_installs_something_says_so_on_standard_error() {
+    let stub = tempfile::tempdir().unwrap();
+    let program = stub.path().join("apt-get");
+    fs::write(&program, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let installs =
+        ". scripts/lib.sh; as_root() { \"$@\"; }; want man-db /nowhere/man; install_wanted";
+    let path = format!("{}:{}", stub.path().display(), std::env::var("PATH").unwrap());
+    let output = Command::new("bash").args(["-euc", installs]).env("PATH", path).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "== install: man-db\n");
+}
+
+/// By hand, even on a tag, it builds and publishes nothing.
+#[test]
+fn a_release_is_published_only_when_its_tag_is_pushed() {
+    let workflow = release_workflow();
+    let jobs = workflow["jobs"].as_mapping().unwrap();
+    let (builds, publishes): (Vec<_>, Vec<_>) =
+        jobs.iter().partition(|(_, job)| job["if"].is_null());
+    assert!(publishes.len() >= 4, "{publishes:?}");
+    let steps = builds.iter().flat_map(|(_, job)| list(&job["steps"]));
+    let attests: Vec<_> =
+        steps.filter(|step| uses(step, "actions/attest@")).map(|step| &step["if"]).collect();
+    assert!(attests.len() >= 3, "{attests:?}");
+    let conditions = publishes.iter().map(|(_, job)| &job["if"]).chain(attests);
+    for condition in conditions {
+        assert_eq!(text(condition), "github.event_name == 'push'");
+    }
+}
+
+#[test]
+fn what_is_released_is_built_with_one_rust_and_has_the_bill_of_materials_of_its_features() {
+    let workflow = release_workflow();
+    let job = &workflow["jobs"]["binaries"];
+    let toolchain = text(&job["env"]["RUSTUP_TOOLCHAIN"]);
+    let image = text(&job["container"]["image"]);
+    assert!(image.starts_with(&format!("rust:{toolchain}-")), "{image}: {toolchain}");
+    let steps = list(&job["steps"]);
+    let bills = steps.iter().filter(|step| !step["with"]["sbom-path"].is_null());
+    let bill = |subject: &str| {
+        let mut fitting =
+            bills.clone().filter(|step| text(&step["with"]["subject-path"]).contains(subject));
+        let step = fitting.next().unwrap_or_else(|| panic!("none for {subject}"));
+        Path::new(text(&step["with"]["sbom-path"]))
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned()
+    };
+    let commands: String = steps
+        .iter()
+        .filter_map(|step| step["run"].as_str())
+        .map(|run| run.replace("\\\n", " "))
+        .collect();
+    for (subject, is_with_kerberos) in [("bellwether-a*", false), ("*.deb", true)] {
+        let file = bill(subject);
+        let name = format!("--override-filename {}", file.strip_suffix(".json").unwrap());
+        let command =
+            commands.lines().find(|line| line.ends_with(&name)).unwrap_or_else(|| panic!("{file}"));
+        assert_eq!(
+            command.contains("--features kerberos"),
+            is_with_kerberos,
+            "{subject}: {command}"
+        );
+    }
+}
+
+fn release_workflow() -> Value {
+    from_str(&fs::read_to_string(".github/workflows/release.yml").unwrap()).unwrap()
+}
+
+fn uses(step: &Value, action: &str) -> bool {
+    step["uses"].as_str().is_some_and(|used| used.starts_with(action))
 }
 
 /// Actions by commit and images by digest, no more rights than are used, and nothing of others in a shell.
@@ -1214,10 +1581,30 @@ fn one_version_is_in_everything() {
         let dockerfile = fs::read_to_string(name).unwrap();
         assert!(dockerfile.contains(&format!("image.version=\"{VERSION}\"")), "{name}");
         let base = dockerfile.lines().find_map(|line| line.strip_prefix("ARG RUST=")).unwrap();
-        assert!(base.contains("@sha256:"), "{name}: {base}");
         bases.insert(base.to_owned());
     }
     assert_eq!(bases.len(), 1, "{bases:?}");
+}
+
+/// A tag can be another image tomorrow.
+#[test]
+fn each_base_image_has_a_digest() {
+    for name in ["Dockerfile", "Dockerfile.kerberos"] {
+        let dockerfile = fs::read_to_string(name).unwrap();
+        let images = dockerfile.lines().filter_map(|line| line.strip_prefix("FROM "));
+        let mut seen = 0;
+        for image in images {
+            let image = image.split(' ').find(|word| !word.starts_with("--")).unwrap();
+            let default = image.strip_prefix('$').map(|argument| {
+                let argument = format!("ARG {argument}=");
+                dockerfile.lines().find_map(|line| line.strip_prefix(&argument)).unwrap()
+            });
+            let image = default.unwrap_or(image);
+            seen += 1;
+            assert!(image == "scratch" || image.contains("@sha256:"), "{name}: {image}");
+        }
+        assert_eq!(seen, 2, "{name}");
+    }
 }
 
 /// What the Dockerfile copies is what its build may see.

@@ -5,10 +5,12 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,7 +54,7 @@ fn the_clients_go_on_after_answers_that_name_no_leader_and_no_index() {
                 r#"{"type":"no-leader","status":503,"detail":"ZooKeeper"}"#,
             ),
         ];
-        let url = play(Arc::new(sidecar));
+        let url = play(move |client| sidecar.answer(client));
         let mut process = Command::new(&command[0])
             .args(&command[1..])
             .env("BELLWETHER_URL", format!("{}/", url.trim_start_matches("http://")))
@@ -71,6 +73,44 @@ fn the_clients_go_on_after_answers_that_name_no_leader_and_no_index() {
                 "{language}"
             );
         }
+    }
+}
+
+/// While ZooKeeper is away, nothing renews the lease: the last requests have as little time as is left of it.
+#[test]
+fn the_clients_do_not_blame_a_sidecar_that_answers_until_the_lease_ends() {
+    let clients = Clients::prepared();
+    let running = clients.commands().map(|(language, command)| {
+        let begun = Mutex::new(None);
+        let url = play(move |client| {
+            let asked = request_line(client);
+            let now = Instant::now();
+            let end = *begun.lock().unwrap().get_or_insert(now + Duration::from_secs(3));
+            let wait = asked.split("wait=").nth(1).and_then(|rest| rest.split("ms").next());
+            let wait = Duration::from_millis(wait.unwrap().parse().unwrap());
+            let left = end.saturating_duration_since(now);
+            // What the answer takes on its way.
+            let transit = Duration::from_millis(20);
+            if left.is_zero() {
+                thread::sleep(wait.min(PATIENCE));
+                let away = r#"{"type":"no-leader","status":503,"index":4}"#;
+                return reply(client, "503 Service Unavailable", away);
+            }
+            if asked.contains("index=3&") {
+                thread::sleep(wait + transit);
+            }
+            reply(client, "200 OK", &leading(end.saturating_duration_since(Instant::now())));
+        });
+        Client::start(language, &url, &command, &[])
+    });
+    for client in &running {
+        client.says("working with token 7", Instant::now() - PATIENCE);
+    }
+    for client in &running {
+        client.says("no longer leading", Instant::now() - PATIENCE);
+        let errors = client.errors.all();
+        let blames = errors.iter().any(|(_, line)| line.contains("no good answer"));
+        assert!(!blames, "{}: {errors:?}", client.name);
     }
 }
 
@@ -151,6 +191,125 @@ fn the_clients_hold_a_lock_until_it_is_released_or_its_lease_ends() {
     dev.signal(1, Signal::CONT);
 }
 
+#[test]
+fn the_clients_report_the_loss_at_the_deadline_though_an_answer_stalls() {
+    let clients = Clients::prepared();
+    let lease = Duration::from_secs(4);
+    let running = clients.commands().map(|(language, command)| {
+        let (url, leads_since) = play_stalling_leader(lease, Duration::from_secs(3));
+        (Client::start(language, &url, &command, &[]), leads_since)
+    });
+    for (client, leads_since) in &running {
+        client.says("working with token 7", Instant::now() - PATIENCE);
+        let deadline = leads_since.recv_timeout(PATIENCE).unwrap() + lease;
+        let over_at = client.says("no longer leading", Instant::now() - PATIENCE);
+        let name = &client.name;
+        assert!(over_at <= deadline + PRINT_TIMEOUT, "{name}: {:?} late", over_at - deadline);
+    }
+}
+
+#[test]
+fn the_clients_hold_a_lock_for_longer_than_they_would_have_waited() {
+    let clients = Clients::prepared();
+    let mut running = clients.commands().map(|(language, command)| {
+        let (url, events) = play_lock(Some(Duration::from_secs(3600)));
+        (Client::start(language, &url, &command, &["lock", "a", "1"]), events)
+    });
+    for (client, events) in &running {
+        client.says("working with token 7", Instant::now() - PATIENCE);
+        assert_eq!(events.recv_timeout(PATIENCE), Ok(LockEvent::Requested));
+    }
+    // One that waits for a second gives up after six.
+    let late = Instant::now() + Duration::from_secs(7);
+    for (client, events) in &mut running {
+        client.says("working with token 7", late);
+        assert!(events.try_recv().is_err(), "{} holds it", client.name);
+        client.input = None;
+        client.says("no longer held", late);
+        assert_eq!(events.recv_timeout(PATIENCE), Ok(LockEvent::Closed), "{}", client.name);
+    }
+}
+
+/// Otherwise the sidecar would give the lock to a program that no longer wants it.
+#[test]
+fn an_interrupted_wait_for_a_lock_ends_its_request() {
+    let (url, events) = play_lock(None);
+    let python = ["python3", "-c", PYTHON_WAIT].map(str::to_owned);
+    let client = Client::start("python", &url, &python, &[]);
+    assert_eq!(events.recv_timeout(PATIENCE), Ok(LockEvent::Requested));
+    // Until it waits for the answer.
+    thread::sleep(Duration::from_millis(500));
+    kill_process(Pid::from_child(&client.process), Signal::INT).unwrap();
+    client.says("interrupted", Instant::now() - PATIENCE);
+    assert_eq!(events.recv_timeout(PATIENCE), Ok(LockEvent::Closed));
+
+    let clients = Clients::prepared();
+    let (url, events) = play_lock(None);
+    let mut client = Client::start("java", &url, &clients.java_check(), &["wait"]);
+    assert_eq!(events.recv_timeout(PATIENCE), Ok(LockEvent::Requested));
+    client.input = None;
+    client.says("interrupted", Instant::now() - PATIENCE);
+    assert_eq!(events.recv_timeout(PATIENCE), Ok(LockEvent::Closed));
+}
+
+/// As Kotlin and Lombok let it, without a declaration.
+#[test]
+fn a_callback_that_throws_a_checked_exception_does_not_end_the_following() {
+    let clients = Clients::prepared();
+    let (url, _) = play_stalling_leader(Duration::from_secs(1), Duration::ZERO);
+    let client = Client::start("java", &url, &clients.java_check(), &["throw"]);
+    client.says("elected", Instant::now() - PATIENCE);
+    client.says("lost", Instant::now() - PATIENCE);
+}
+
+/// Waits for a lock in the main thread, and lives on when that is interrupted.
+const PYTHON_WAIT: &str = r#"
+import signal, sys, time
+sys.path.insert(0, "examples")
+from bellwether import Bellwether
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    Bellwether().lock("a", 60)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+time.sleep(60)
+"#;
+
+/// Interrupts the wait for a lock at the end of its standard input, or throws a checked exception from a callback.
+const JAVA_CHECK: &str = r#"
+final class Check {
+    @SuppressWarnings("unchecked")
+    private static <E extends Exception> void fail() throws E {
+        throw (E) new Exception("checked");
+    }
+
+    private static void waitForLock() {
+        try {
+            new Bellwether().lock("a", java.time.Duration.ofSeconds(60));
+        } catch (InterruptedException e) {
+            System.out.println("interrupted");
+        } catch (Exception e) {
+            System.out.println(e);
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        if (arguments[0].equals("wait")) {
+            var thread = new Thread(Check::waitForLock);
+            thread.start();
+            System.in.readAllBytes();
+            thread.interrupt();
+        } else {
+            new Bellwether().follow(token -> {
+                System.out.println("elected");
+                Check.<RuntimeException>fail();
+            }, () -> System.out.println("lost"));
+        }
+        Thread.sleep(60_000);
+    }
+}
+"#;
+
 /// The clients in four languages, compiled where that is needed.
 struct Clients {
     home: TempDir,
@@ -177,6 +336,17 @@ impl Clients {
             ("go", format!("{home}/client")),
         ]
         .map(|(language, command)| (language, command.split(' ').map(str::to_owned).collect()))
+    }
+}
+
+impl Clients {
+    /// Compiles [`JAVA_CHECK`], and returns the command that runs it.
+    fn java_check(&self) -> Vec<String> {
+        let home = self.home.path().display().to_string();
+        let source = self.home.path().join("Check.java");
+        fs::write(&source, JAVA_CHECK).unwrap();
+        compile(&["javac", "-d", &home, "-cp", &home, &source.display().to_string()]);
+        ["java", "-XX:TieredStopAtLevel=1", "-cp", &home, "Check"].map(str::to_owned).into()
     }
 }
 
@@ -237,21 +407,9 @@ impl Dev {
 
     fn beside(&self, member: usize, name: &str, command: &[String], arguments: &[&str]) -> Client {
         let member = &self.members[member];
-        let mut process = Command::new(&command[0])
-            .args(&command[1..])
-            .args(arguments)
-            .env("BELLWETHER_URL", &member.url)
-            .env_remove("http_proxy")
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let input = process.stdin.take();
-        let output = Lines::of(process.stdout.take().unwrap());
-        let errors = Lines::of(process.stderr.take().unwrap());
-        Client { name: format!("{name} beside {}", member.id), process, input, output, errors }
+        let mut client = Client::start(name, &member.url, command, arguments);
+        client.name = format!("{name} beside {}", member.id);
+        client
     }
 }
 
@@ -273,6 +431,24 @@ struct Client {
 }
 
 impl Client {
+    fn start(name: &str, url: &str, command: &[String], arguments: &[&str]) -> Self {
+        let mut process = Command::new(&command[0])
+            .args(&command[1..])
+            .args(arguments)
+            .env("BELLWETHER_URL", url)
+            .env_remove("http_proxy")
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = process.stdin.take();
+        let output = Lines::of(process.stdout.take().unwrap());
+        let errors = Lines::of(process.stderr.take().unwrap());
+        Self { name: name.to_owned(), process, input, output, errors }
+    }
+
     /// Waits for a line that it prints after this moment, and returns when it came.
     #[track_caller]
     fn says(&self, part: &str, after: Instant) -> Instant {
@@ -362,7 +538,8 @@ fn begins_with_its_member(command: &[&str], starts: &[&str]) {
 /// Returns how much later than its member the example begins to work.
 fn lateness(command: &[&str]) -> Duration {
     let sidecar = Arc::<Sidecar>::default();
-    let url = play(Arc::clone(&sidecar));
+    let played = Arc::clone(&sidecar);
+    let url = play(move |client| played.answer(client));
     let mut example = Command::new(command[0]);
     example.args(&command[1..]).env("BELLWETHER_URL", url).env_remove("http_proxy");
     let mut child = example.stdout(Stdio::piped()).spawn().unwrap();
@@ -375,17 +552,88 @@ fn lateness(command: &[&str]) -> Duration {
     worked - sidecar.leads_since().expect("it leads")
 }
 
-/// Plays a sidecar until the test's process ends, and returns its URL.
-fn play(sidecar: Arc<Sidecar>) -> String {
+/// Plays a sidecar that answers each connection so, until the test's process ends, and returns its URL.
+fn play(answer: impl Fn(&TcpStream) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
+    let answer = Arc::new(answer);
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let sidecar = Arc::clone(&sidecar);
-            thread::spawn(move || sidecar.answer(&client));
+            let answer = Arc::clone(&answer);
+            thread::spawn(move || answer(&client));
         }
     });
     url
+}
+
+/// Plays a sidecar that leads, and whose next answer stalls in its body, so long after the request. Sends when each lease began.
+fn play_stalling_leader(lease: Duration, headers_after: Duration) -> (String, Receiver<Instant>) {
+    let (begins, leads_since) = mpsc::channel();
+    let url = play(move |client| {
+        let asked = request_line(client);
+        if asked.contains("index=0&") {
+            // Not every test wants to know.
+            let _ = begins.send(Instant::now());
+            reply(client, "200 OK", &leading(lease));
+        } else if asked.contains("index=3&") {
+            thread::sleep(headers_after);
+            let mut client = client;
+            // One that was killed reads nothing.
+            let _ = write!(client, "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{{");
+            thread::sleep(PATIENCE);
+        }
+    });
+    (url, leads_since)
+}
+
+#[derive(Debug, PartialEq)]
+enum LockEvent {
+    Requested,
+    Closed,
+}
+
+/// Plays a sidecar that gives a lock with this lease, if any, says nothing more, and reports how its connection does.
+fn play_lock(lease: Option<Duration>) -> (String, Receiver<LockEvent>) {
+    let (events_in, events) = mpsc::channel();
+    let url = play(move |mut client| {
+        request_line(client);
+        // The test that listened may be over.
+        let _ = events_in.send(LockEvent::Requested);
+        let event = match lease {
+            Some(lease) => format!("event: held\ndata: {{\"token\":7,{}}}\n\n", valid_for(lease)),
+            None => "event: waiting\ndata: {}\n\n".to_owned(),
+        };
+        let head =
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked";
+        // The client may have been interrupted already.
+        let _ = write!(client, "{head}\r\n\r\n{:x}\r\n{event}\r\n", event.len());
+        let _ = client.read(&mut [0]);
+        let _ = events_in.send(LockEvent::Closed);
+    });
+    (url, events)
+}
+
+/// Reads a request, and returns its first line.
+fn request_line(client: &TcpStream) -> String {
+    let mut lines = BufReader::new(client).lines().map_while(Result::ok);
+    let first = lines.next().unwrap_or_default();
+    lines.find(|line| line.is_empty());
+    first
+}
+
+fn leading(lease: Duration) -> String {
+    let lease = valid_for(lease);
+    format!(r#"{{"leader":{{"id":"a","token":7}},"is_self":true,"token":7,{lease},"index":3}}"#)
+}
+
+/// Returns the fields of an answer that say until when it counts.
+fn valid_for(lease: Duration) -> String {
+    let lease_ms = lease.as_millis();
+    let boottime = later(ClockId::Boottime, lease);
+    let monotonic = later(ClockId::Monotonic, lease);
+    format!(
+        r#""valid_for_ms":{lease_ms},"valid_until_boottime_ns":{boottime},"valid_until_monotonic_ns":{monotonic}"#
+    )
 }
 
 fn time_to_start(program: &str) -> Duration {
@@ -425,9 +673,7 @@ impl Sidecar {
     }
 
     fn answer(&self, client: &TcpStream) {
-        let mut lines = BufReader::new(client).lines().map_while(Result::ok);
-        let asked = lines.next().unwrap_or_default();
-        lines.find(|line| line.is_empty());
+        let asked = request_line(client);
         if let Some((status, body)) = self.unusable.lock().unwrap().pop() {
             reply(client, status, body);
             return;
@@ -448,15 +694,7 @@ impl Sidecar {
             }
         }
         let (status, body) = if leads() {
-            let boottime = in_an_hour(ClockId::Boottime);
-            let monotonic = in_an_hour(ClockId::Monotonic);
-            let lease = format!(
-                r#""valid_for_ms":3600000,"valid_until_boottime_ns":{boottime},"valid_until_monotonic_ns":{monotonic}"#
-            );
-            let body = format!(
-                r#"{{"leader":{{"id":"a","token":7}},"is_self":true,"token":7,{lease},"index":3}}"#
-            );
-            ("200 OK", body)
+            ("200 OK", leading(Duration::from_secs(3600)))
         } else {
             let index = if self.leads_since().is_some() { 2 } else { 1 };
             let body = format!(r#"{{"type":"no-leader","status":503,"index":{index}}}"#);
@@ -472,7 +710,7 @@ fn reply(mut client: &TcpStream, status: &str, body: &str) {
     let _ = write!(client, "{head}\r\nconnection: close\r\n\r\n{body}");
 }
 
-fn in_an_hour(clock: ClockId) -> i64 {
-    let now = clock_gettime(clock);
-    (now.tv_sec + 3600) * 1_000_000_000 + now.tv_nsec
+fn later(clock: ClockId, by: Duration) -> u128 {
+    let now = Duration::try_from(clock_gettime(clock)).unwrap();
+    (now + by).as_nanos()
 }

@@ -28,7 +28,11 @@ fn t23_a_leader_that_was_frozen_answers_by_the_time_it_is_not_by_the_time_it_was
 /// What a member answers whose election has led at this moment and has not run since.
 fn answer(path: &str, frozen_at: Moment, clock: Clock) -> StatusCode {
     let (_publisher, front) = status::set_up(&leading_at(frozen_at), frozen_at);
-    let names = http::ElectionNames { election: "/election".into(), znodes: "leader_".into() };
+    let names = http::ElectionNames {
+        election: "/election".into(),
+        path: "/election".into(),
+        znodes: "leader_".into(),
+    };
     let limits = http::ConnectionLimits::for_application(ByteBudget::of_mib(12));
     let service = http::services(front, clock, names, http::Authorization::Header, &limits).api;
     let request = Request::get(path).body(Body::empty()).unwrap();

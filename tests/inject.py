@@ -1,6 +1,7 @@
-"""Does to a pod what Kubernetes would do by a MutatingAdmissionPolicy: inject.py POLICY POD, with the pod in YAML.
+"""Does to a pod what Kubernetes would do by a MutatingAdmissionPolicy, and then checks it as Kubernetes would by a
+ValidatingAdmissionPolicy: inject.py POLICIES POD, with the pod in YAML.
 
-It prints the pod. The expressions are evaluated by cel-python, which knows neither `Object` nor `JSONPatch`. What
+It prints the pod, or why it is refused, and then fails. The expressions are evaluated by cel-python, which knows neither `Object` nor `JSONPatch`. What
 Kubernetes checks of these is checked here: that an object is in the field that its type names, and that lists and maps have values
 of one type.
 """
@@ -15,14 +16,19 @@ from celpy import celtypes
 TYPE = re.compile(r"\b(?:JSONPatch|Object(?:\.\w+)*)(?=\{)")
 
 
-def main(policy, pod):
-    with open(policy) as file:
-        policy = next(each for each in yaml.safe_load_all(file) if each["kind"] == "MutatingAdmissionPolicy")
+def main(policies, pod):
+    with open(policies) as file:
+        specs = {each["kind"]: each["spec"] for each in yaml.safe_load_all(file)}
     with open(pod) as file:
         pod = yaml.safe_load(file)
-    spec = policy["spec"]
+    mutate(pod, specs["MutatingAdmissionPolicy"])
+    validate(pod, specs["ValidatingAdmissionPolicy"])
+    yaml.safe_dump(pod, sys.stdout, sort_keys=False)
+
+
+def mutate(pod, spec):
     given = {"object": celpy.json_to_cel(pod)}
-    if all(evaluated(each["expression"], given) for each in spec["matchConditions"]):
+    if matches(spec, given):
         variables = {}
         for variable in spec["variables"]:
             variables[celtypes.StringType(variable["name"])] = evaluated(variable["expression"], given)
@@ -31,7 +37,18 @@ def main(policy, pod):
             assert mutation["patchType"] == "JSONPatch", mutation
             for patch in evaluated(mutation["jsonPatch"]["expression"], given):
                 add(pod, **plain(patch, "JSONPatch"))
-    yaml.safe_dump(pod, sys.stdout, sort_keys=False)
+
+
+def validate(pod, spec):
+    given = {"object": celpy.json_to_cel(pod)}
+    if matches(spec, given):
+        for validation in spec["validations"]:
+            if not evaluated(validation["expression"], given):
+                sys.exit(validation["message"])
+
+
+def matches(spec, given):
+    return all(evaluated(each["expression"], given) for each in spec["matchConditions"])
 
 
 def evaluated(expression, given):

@@ -88,12 +88,14 @@ impl Crowd {
         let (back, front) = status::set_up(&member, clock.now());
         let (stop, stopping) = oneshot::channel();
         let settings = settings(servers, session, path);
+        let credentials = zookeeper::Credentials::of(&settings.zookeeper);
         let snapshots = front.snapshot.clone();
         thread::spawn(move || {
             runtime().block_on(async {
                 let drive = zookeeper::run(
                     member,
                     settings,
+                    credentials,
                     clock,
                     back,
                     zookeeper::ResumeState::default(),
@@ -110,7 +112,7 @@ impl Crowd {
     #[must_use]
     pub(crate) fn order(&self, who: usize, order: Command) -> oneshot::Receiver<bool> {
         let (caller, carried_out) = ReplyTo::without_deadline();
-        let sent = self.members[who].requests.blocking_send(MemberRequest::Carry(order, caller));
+        let sent = self.members[who].requests.blocking_send(MemberRequest::Command(order, caller));
         assert!(sent.is_ok(), "it runs");
         carried_out
     }

@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub const BARRIERS: Get<BarrierNames> = Get::at("/barriers");
-/// The participants of a barrier; `POST` returns a stream of one that enters.
+/// `GET` returns the participants of a barrier; `POST` enters it, and returns a stream of events.
 pub const BARRIER_PATH: &str = "/barriers/{name}";
-/// Has one that is inside leave.
+/// `POST` makes a participant that is inside leave the barrier.
 pub const LEAVE_BARRIER_PATH: &str = "/barriers/{name}/leave/{id}";
 
 /// The data of the event `waiting`.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct BarrierWaiting {
-    /// By what to leave.
+    /// The id by which to leave.
     pub id: String,
-    /// How many were there when it looked last.
+    /// The number of participants at the last reading, including this one.
     pub present: u64,
     pub size: u32,
 }
@@ -23,7 +23,7 @@ pub struct BarrierWaiting {
 /// The data of the events `entered` and `renewed`.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct BarrierEntered {
-    /// By what to leave.
+    /// The id by which to leave.
     pub id: String,
     #[serde(flatten)]
     pub held: LockHeld,
@@ -41,9 +41,9 @@ pub enum BarrierEvent {
 /// The participants in front of a barrier and inside.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct BarrierState {
-    /// Null if none that is there says one.
+    /// Null if no participant states a size.
     pub size: Option<u32>,
-    /// Whether some are inside, or have died there.
+    /// True if participants are inside, or have died there.
     pub open: bool,
     /// In order of arrival.
     pub members: Vec<BarrierMember>,
@@ -51,14 +51,14 @@ pub struct BarrierState {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct BarrierMember {
-    /// The member through which it came; null if the znode does not say: another ZooKeeper client.
+    /// The member through which the participant came; null if the znode does not name it: another ZooKeeper client.
     pub member: Option<String>,
-    /// The process that came, as it named itself; null if it did not.
+    /// The name that the process gave itself; null if it gave none.
     pub process: Option<String>,
     pub inside: bool,
     pub token: u64,
     pub znode: String,
-    /// The time at which it came, by the servers' clock.
+    /// When the participant came, by the servers' clock.
     pub since: String,
 }
 
@@ -68,7 +68,7 @@ pub struct OwnBarrier {
     pub barrier: String,
     pub size: u32,
     pub state: BarrierRole,
-    /// Null unless it is inside.
+    /// Null unless the participant is inside.
     pub token: Option<u64>,
     /// The time of the request.
     pub since: String,
@@ -81,7 +81,7 @@ pub enum BarrierRole {
     Inside,
     /// The participant has left, and others have not.
     Leaving,
-    /// A state that only a later version knows.
+    /// A state that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
 }

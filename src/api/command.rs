@@ -16,16 +16,16 @@ pub const SHUTDOWN: Post<Done> = Post::at("/shutdown");
 pub struct Done {
     pub done: String,
     pub role: Role,
-    /// The znode of this member; null if it has none, or none yet.
+    /// The znode of this member; null if it has none, or does not have it yet.
     pub znode: Option<String>,
     pub predecessor: Option<String>,
 }
 
-/// To which member leadership is to be moved.
+/// The target of a transfer of leadership.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Transfer {
-    /// The id of the member that is to lead; without it any will do that is ready.
+    /// The id of the member that must lead. Without it, any member that is ready becomes the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// The time limit in milliseconds; 30000 by default.
@@ -35,15 +35,16 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// The default time limit of a transfer, and the largest.
+    /// The default time limit of a transfer.
     pub const WITHIN: Duration = Duration::from_secs(30);
+    /// The maximum time limit of a transfer.
     pub const LONGEST: Duration = Duration::from_secs(300);
 }
 
-/// Leadership was moved.
+/// The outcome of a transfer that moved leadership.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Transferred {
     pub leader: Leader,
-    /// The longest time for which there may have been no leader.
+    /// An upper bound of the time without a leader.
     pub leaderless_ms: u64,
 }

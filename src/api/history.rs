@@ -16,13 +16,13 @@ pub struct Term {
     pub id: String,
     pub token: u64,
     pub is_self: bool,
-    /// When this member heard of it.
+    /// When this member learned of the term.
     pub from: String,
-    /// The time at which this member learned of its end, or could no longer learn of it.
+    /// When this member learned of the end of the term, or could no longer learn of it.
     pub to: Option<String>,
-    /// How it ended, or that it is not heard of since, in words.
+    /// How the term ended, or that this member no longer hears of it, in words.
     pub ended: Option<String>,
-    /// If this member's process was restarted within the term: for how long it was down. Left out otherwise.
+    /// If this member's process restarted within the term, the time for which no process ran; left out otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down_for_ms: Option<u64>,
 }

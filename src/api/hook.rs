@@ -3,16 +3,16 @@
 use super::Leader;
 use serde::{Deserialize, Serialize};
 
-/// The message that a command reads, and that is posted.
+/// The message that the command of a hook reads, or that a hook posts.
 #[derive(Serialize, Deserialize)]
 pub struct HookMessage {
     pub change: String,
     pub election: String,
-    /// This member.
+    /// The id of this member.
     pub id: String,
     #[serde(flatten)]
     pub state: LeaderFile,
-    /// Of the term that the change is about: for `lost-leadership`, the one that was lost.
+    /// The token of the term that the change is about; for `lost-leadership`, of the term that has ended.
     pub token: Option<u64>,
 }
 
@@ -21,7 +21,7 @@ pub struct HookMessage {
 pub struct LeaderFile {
     pub leader: Option<Leader>,
     pub is_self: bool,
-    /// When the lease that this member has now ends, by the kernel's clocks; it may be renewed before.
+    /// When the current lease of this member ends, on the kernel's clocks. The lease may be renewed before that.
     pub valid_until_boottime_ns: Option<u64>,
     pub valid_until_monotonic_ns: Option<u64>,
     pub index: Option<u64>,

@@ -9,39 +9,39 @@ use utoipa::ToSchema;
 
 pub const LEADER: Get<LeaderState> = Get::at("/leader");
 pub const IS_LEADER: Get<Leadership> = Get::at("/is-leader");
-/// A stream, of which each event's data is such a body.
+/// A stream of events. The data of each event is such a body.
 pub const EVENTS: Get<LeaderEvent> = Get::at("/events");
 
 /// The body of `/leader` and of the events.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(as = Told)]
 pub struct LeaderState {
-    /// Null while none is known.
+    /// Null while no leader is known.
     pub leader: Option<Leader>,
-    /// Whether that is this member.
+    /// True if this member is the leader.
     pub is_self: bool,
-    /// The rest of its lease, in milliseconds; only the leader knows it.
+    /// The rest of the lease, in milliseconds; null unless this member leads.
     pub valid_for_ms: Option<u64>,
-    /// When its lease ends, unless it is renewed, by `CLOCK_BOOTTIME` of this machine, in nanoseconds.
+    /// When the lease ends, unless it is renewed, on `CLOCK_BOOTTIME` of this machine, in nanoseconds.
     pub valid_until_boottime_ns: Option<u64>,
-    /// The same by `CLOCK_MONOTONIC`, which stands still while the machine is suspended.
+    /// The same moment on `CLOCK_MONOTONIC`, which stops while the machine is suspended.
     pub valid_until_monotonic_ns: Option<u64>,
-    /// Grows at each change of what this member tells; `null` until it has joined.
+    /// Grows at each change of what this member reports; null until it has joined.
     pub index: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Leader {
     pub id: String,
-    /// The address of its application.
+    /// The address of the leader's application.
     pub address: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub znode: String,
-    /// The fencing token: it grows from one leader to the next.
+    /// The fencing token, which grows from one leader to the next.
     pub token: u64,
 }
 
-/// An event's data.
+/// The data of an event.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct LeaderEvent {
     #[serde(flatten)]
@@ -51,7 +51,7 @@ pub struct LeaderEvent {
     /// The cause of the change, in words; left out if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// Which change was missed: only with `missed`.
+    /// The change that was missed; only with the event `missed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<String>,
 }
@@ -63,10 +63,10 @@ pub struct Leadership {
     pub role: Role,
     pub leader: Option<String>,
     pub token: Option<u64>,
-    /// When this member's lease ends, as `/leader` says it.
+    /// When this member's lease ends, as in `/leader`.
     pub valid_until_boottime_ns: Option<u64>,
     pub valid_until_monotonic_ns: Option<u64>,
-    /// For people.
+    /// Explains the answer to people.
     pub reason: String,
 }
 
@@ -74,18 +74,18 @@ pub struct Leadership {
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     Leader,
-    /// First in the queue, but no quorum has lately confirmed it.
+    /// First in the queue, but not recently confirmed by a quorum.
     Candidate,
     Follower,
     /// Not in the queue.
     Absent,
-    /// A state that only a later version knows.
+    /// A role that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
 }
 
 impl Leader {
-    /// Returns the leader that an announcement names, where znodes are named so.
+    /// Returns the leader that an announcement names. `znodes` has the names of the election's znodes.
     pub fn of(announcement: &Announcement, znodes: &ZnodeNames) -> Self {
         let Announcement { leader, ticket } = announcement;
         Self {
@@ -108,7 +108,7 @@ impl Role {
         }
     }
 
-    /// Returns its name, as in JSON.
+    /// Returns the name of the role, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Leader => "leader",

@@ -1,27 +1,28 @@
-//! Locks: the events for one who asks for a lock, and the entries of its queue.
+//! Locks: the events of a lock's stream, and the entries of its queue.
 
 use super::Get;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub const LOCKS: Get<LockNames> = Get::at("/locks");
-/// A lock's queue; with `POST`, a stream; with `PUT`, a lock that is kept for a client that cannot stream.
+/// `GET` returns the queue of a lock; `POST` requests the lock, and returns a stream; `PUT` requests it for a TTL, for
+/// clients that cannot stream.
 pub const LOCK_PATH: &str = "/locks/{name}";
-/// A lock that is kept.
+/// `PUT` renews a lock that is held for a TTL; `DELETE` releases it.
 pub const KEPT_LOCK_PATH: &str = "/locks/{name}/{lock}";
-/// Breaks a place in a lock's queue.
+/// `POST` breaks a place in the queue of a lock.
 pub const BREAK_LOCK_PATH: &str = "/locks/{name}/break/{token}";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LockMode {
-    /// By one alone.
+    /// One client holds the lock alone.
     Exclusive,
-    /// By any number at once, beside no exclusive one.
+    /// Any number of clients hold the lock at once, but not together with an exclusive holder.
     Shared,
-    /// By the first so many of the queue.
+    /// A semaphore: as many clients as there are slots hold it at once.
     Slots,
-    /// A state that only a later version knows.
+    /// A mode that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
 }
@@ -29,29 +30,29 @@ pub enum LockMode {
 /// The data of the events `held` and `renewed`.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct LockHeld {
-    /// The fencing token: it grows from one holder to the next.
+    /// The fencing token, which grows from one holder to the next.
     pub token: u64,
-    /// The time for which it is surely held without a renewal, in milliseconds.
+    /// How long the lock is guaranteed to be held without a renewal, in milliseconds.
     pub valid_for_ms: u64,
-    /// When that ends, by `CLOCK_BOOTTIME` of this machine, in nanoseconds.
+    /// When that time ends, on `CLOCK_BOOTTIME` of this machine, in nanoseconds.
     pub valid_until_boottime_ns: Option<u64>,
-    /// The same by `CLOCK_MONOTONIC`, which stands still while the machine is suspended.
+    /// The same moment on `CLOCK_MONOTONIC`, which stops while the machine is suspended.
     pub valid_until_monotonic_ns: Option<u64>,
 }
 
 /// The data of the event `waiting`.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct LockWaiting {
-    /// How many have to go first, at most.
+    /// The maximum number of places that must go first.
     pub position: u64,
-    /// Null if that could not be read.
+    /// Null if the holders could not be read.
     pub holders: Option<Vec<LockPlace>>,
 }
 
 /// The data of the events `lost`, `refused`, `timeout` and, of barriers, `left`, after which the stream ends.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct LockEnded {
-    /// For people.
+    /// The reason, for people.
     pub why: String,
 }
 
@@ -64,16 +65,16 @@ pub enum LockEvent {
     Ended(LockEnded),
 }
 
-/// A lock that is kept until its time is over.
+/// A lock that is held for a TTL.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct TtlLock {
-    /// By what to renew it and to give it back.
+    /// The id by which to renew and release the lock.
     pub lock: String,
     #[serde(flatten)]
     pub held: LockHeld,
 }
 
-/// The holders of a lock and those that wait for it, in order.
+/// The holders of a lock and the places that wait for it, in order.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct LockQueue {
     pub holders: Vec<LockPlace>,
@@ -82,20 +83,20 @@ pub struct LockQueue {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct LockPlace {
-    /// The member through which it is asked for; null if the znode does not say: another ZooKeeper client.
+    /// The member through which the lock was requested; null if the znode does not name it: another ZooKeeper client.
     pub member: Option<String>,
-    /// The process that asked for it, as it named itself; null if it did not.
+    /// The name that the process gave itself; null if it gave none.
     pub process: Option<String>,
     pub mode: LockMode,
     /// Null unless the mode is `slots`.
     pub slots: Option<u32>,
     pub token: u64,
     pub znode: String,
-    /// The time at which it joined the queue, by the servers' clock.
+    /// When the place joined the queue, by the servers' clock.
     pub since: String,
 }
 
-/// A lock that is asked for through this member.
+/// A lock that was requested through this member.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OwnLock {
     pub lock: String,
@@ -103,7 +104,7 @@ pub struct OwnLock {
     /// Null unless the mode is `slots`.
     pub slots: Option<u32>,
     pub state: LockState,
-    /// Null while it is waited for.
+    /// Null while the lock is waited for.
     pub token: Option<u64>,
     /// The time of the request.
     pub since: String,
@@ -114,7 +115,7 @@ pub struct OwnLock {
 pub enum LockState {
     Held,
     Waiting,
-    /// A state that only a later version knows.
+    /// A state that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
 }

@@ -1,7 +1,7 @@
-//! The JSON bodies of the HTTP API and of hooks, and where they are asked for, each written once.
+//! The JSON bodies of the HTTP API and of hooks, and the paths of the API, each defined once.
 //!
-//! `http` and `notify` write them, `terminal` reads them. A field is a promise: it keeps its name, its type and its
-//! place. One that came later has a default for reading, since an older sidecar does not write it.
+//! `http` and `notify` write the bodies, and `terminal` reads them. A field is a promise: its name, its type and its place
+//! do not change. A field that was added later has a default for reading, because an older sidecar does not write it.
 
 mod barriers;
 mod command;
@@ -31,18 +31,18 @@ use serde::Serialize;
 use std::marker::PhantomData;
 use std::time::SystemTime;
 
-/// Whether the process is sound, in words.
+/// Reports whether the process is sound, as text.
 pub const LIVEZ: Get<String> = Get::at("/livez");
-/// Whether this member is in the queue and knows a leader, in words.
+/// Reports whether this member is in the queue and knows a leader, as text.
 pub const READYZ: Get<String> = Get::at("/readyz");
 
-/// A question: the path to `GET`, and the body of the answer.
+/// A query: the path for `GET`, and the body of the answer.
 pub struct Get<T> {
     pub path: &'static str,
     body: PhantomData<fn() -> T>,
 }
 
-/// A command: the path to `POST` to, and the body of the answer.
+/// A command: the path for `POST`, and the body of the answer.
 pub struct Post<T> {
     pub path: &'static str,
     body: PhantomData<fn() -> T>,
@@ -60,12 +60,12 @@ impl<T> Post<T> {
     }
 }
 
-/// Writes a body.
+/// Serializes a body.
 pub fn json(body: &impl Serialize) -> String {
     serde_json::to_string(body).expect("a body has string keys only")
 }
 
-/// Writes a date as bodies have it: RFC 3339, in milliseconds and UTC.
+/// Formats a date as in bodies: RFC 3339, with milliseconds and in UTC.
 pub fn date(at: SystemTime) -> String {
     humantime::format_rfc3339_millis(at).to_string()
 }
@@ -97,7 +97,7 @@ mod tests {
         ));
         let ends = r#""index":1,"clock":{"boot_id":"b","time_namespace":null},"version":"1","uptime_ms":1"#;
         let begins = format!(
-            r#""id":"a","role":"follower","election":"/e","znode":"n_2","sequence":2,"token":5,"predecessor":"n_1","standby":{{"ready":true}},"leader":{leader},"valid_for_ms":null,"priority":70,"paused":false"#
+            r#""id":"a","role":"follower","election":"/e","path":"/c/e","znode":"n_2","sequence":2,"token":5,"predecessor":"n_1","standby":{{"ready":true}},"leader":{leader},"valid_for_ms":null,"priority":70,"paused":false"#
         );
         keeps::<Status>(&format!(
             r#"{{{begins},"session":{{"id":"0x1","timeout_ms":10,"connected":true,"server":"h:1"}},{ends}}}"#

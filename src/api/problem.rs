@@ -1,21 +1,21 @@
-//! Errors, as RFC 9457 wants them.
+//! Errors in the format of RFC 9457.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How the `type` of every problem begins.
+/// The start of the `type` of every problem.
 pub const PROBLEM_TYPES: &str = "urn:bellwether:problem:";
 
 /// An error, and how to fix it (RFC 9457).
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// Tells problems apart, and stays the same: `urn:bellwether:problem:KIND`.
+    /// Identifies the kind of the problem, and does not change: `urn:bellwether:problem:KIND`.
     pub r#type: String,
     pub title: String,
     pub status: u16,
-    /// For people.
+    /// Explains the problem to people.
     pub detail: String,
-    /// As `/leader` tells it, where the problem is about who leads.
+    /// The index, as in `/leader`, if the problem is about the leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<u64>,
 }

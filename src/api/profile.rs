@@ -12,14 +12,14 @@ pub struct OwnProfile {
     pub id: String,
     pub address: Option<String>,
     pub labels: BTreeMap<String, String>,
-    /// How much it is preferred as the leader, from 0 to 100.
+    /// How much the member is preferred as the leader, from 0 to 100.
     #[schema(maximum = 100)]
     pub priority: u8,
     /// The number of changes to address or labels since the process started.
     pub revision: u64,
 }
 
-/// A JSON merge patch (RFC 7396): null takes away, what is left out stays.
+/// A JSON merge patch (RFC 7396): null removes a value, and a field that is left out does not change.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Patch {
@@ -29,7 +29,7 @@ pub struct Patch {
     #[serde(default, deserialize_with = "labels", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, Option<String>>>, required = false)]
     pub labels: Option<Option<BTreeMap<String, Option<String>>>>,
-    /// From 0 to 100; null for the usual one, 50.
+    /// From 0 to 100; null for the default, 50.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, required = false, maximum = 100)]
     pub priority: Option<Option<u8>>,
@@ -37,7 +37,7 @@ pub struct Patch {
 
 type LabelChanges = BTreeMap<String, Option<String>>;
 
-/// Refuses a label that is there twice.
+/// Reads changes of labels, and refuses a label that occurs twice.
 fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<LabelChanges>>, D::Error> {
     struct Once(LabelChanges);
 

@@ -10,9 +10,10 @@ pub const MEMBERS: Get<Members> = Get::at("/members");
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Members {
     pub members: Vec<QueueMember>,
-    /// What is wrong, a sentence each; empty if nothing is.
+    /// The problems, one sentence each; empty if there are none.
     pub problems: Vec<String>,
-    /// Grows each time that one has joined or left, and is the same at every member: pass it to `GET /members?index=` to wait for that.
+    /// Grows each time that a member joins or leaves, and is the same at every member. To wait for the next change, pass it
+    /// to `GET /members?index=`.
     pub index: u64,
 }
 
@@ -29,13 +30,13 @@ pub struct MemberMoved {
     #[serde(flatten)]
     pub member: GroupMember,
     pub index: u64,
-    /// When that was seen.
+    /// When this member saw the change.
     pub at: String,
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct GroupMember {
-    /// Null if the znode does not say: another ZooKeeper client.
+    /// Null if the znode does not contain it: another ZooKeeper client.
     pub id: Option<String>,
     pub znode: String,
     pub sequence: i32,
@@ -46,7 +47,7 @@ pub struct GroupMember {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct QueueMember {
-    /// Null if the znode does not say: another ZooKeeper client.
+    /// Null if the znode does not contain it: another ZooKeeper client.
     pub id: Option<String>,
     pub znode: String,
     pub sequence: i32,
@@ -54,19 +55,19 @@ pub struct QueueMember {
     pub labels: BTreeMap<String, String>,
     pub is_leader: bool,
     pub is_self: bool,
-    /// Null unless only the head is ahead of this member.
+    /// Null unless only the head is ahead of the member.
     pub standby: Option<Standby>,
-    /// The id of the leader that this member's znode announces: so one sees an announcement go down the queue.
+    /// The id of the leader that the member's znode announces. It shows how far an announcement has been relayed.
     pub names: Option<String>,
     pub version: Option<String>,
-    /// How much it is preferred as the leader, from 0 to 100.
+    /// How much the member is preferred as the leader, from 0 to 100.
     #[schema(maximum = 100)]
     pub priority: u8,
-    /// Since when its znode stands there, by the servers' clock.
+    /// When the member's znode was created, by the servers' clock.
     #[schema(required = true)]
     pub since: Option<String>,
-    /// Whether it tells that its application is not healthy.
+    /// True if the member reports that its application is unhealthy.
     pub unhealthy: bool,
-    /// How many of its hooks have failed and not succeeded since.
+    /// The number of the member's hooks that failed, and have not succeeded since.
     pub hooks_failing: u32,
 }

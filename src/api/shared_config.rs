@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub const CONFIG_NAMES: Get<ConfigNames> = Get::at("/config");
-/// A value: its bytes with `GET`; with `PUT` and `DELETE` it is written.
+/// `GET` returns the bytes of a value; `PUT` and `DELETE` write it.
 pub const CONFIG_PATH: &str = "/config/{name}";
 
 /// The data of the event `value`.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ConfigValue {
-    /// The number of writes since it was created.
+    /// The number of writes since the value was created.
     pub version: i32,
     pub index: u64,
-    /// Whether it is deleted with the session of the member through which it was created.
+    /// True if the value is deleted with the session of the member through which it was created.
     pub ephemeral: bool,
     /// The value; null if it is not UTF-8.
     pub text: Option<String>,
@@ -31,7 +31,7 @@ pub struct ConfigAbsent {
 /// A value as `bellwether config get -o json` prints it.
 #[derive(Serialize)]
 pub struct ConfigOutput {
-    /// The number of writes since it was created.
+    /// The number of writes since the value was created.
     pub version: Option<i32>,
     pub index: Option<u64>,
     /// The value; null if it is not UTF-8.
@@ -44,11 +44,11 @@ pub struct ConfigOutput {
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ConfigWritten {
     pub version: i32,
-    /// By which to wait for the next change.
+    /// The index to pass to wait for the next change.
     pub index: u64,
 }
 
-/// The body that a `then` of `[[config]]` posts.
+/// The body that the `then` of a `[[config]]` posts.
 #[derive(Serialize, Deserialize)]
 pub struct ConfigMessage {
     pub change: String,
@@ -58,30 +58,30 @@ pub struct ConfigMessage {
     pub index: u64,
 }
 
-/// A value that is kept as a file.
+/// A value that is written to a file.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct SyncedFile {
     pub name: String,
     pub file: String,
-    /// Of the value that this process wrote last; null if it wrote none.
+    /// The version of the value that this process wrote last; null if it wrote none.
     pub version: Option<i32>,
     pub state: SyncedFileStatus,
-    /// Why it is not current, for people; null if that is all there is to say.
+    /// Why the file is not current, for people; null if the state says it all.
     pub problem: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SyncedFileStatus {
-    /// The file has the value that there is.
+    /// The file has the current value.
     Current,
-    /// ZooKeeper is away, or does not show it: the file stays as it is.
+    /// The value cannot be read from ZooKeeper at the moment: the file is unchanged.
     Away,
     /// The value does not exist: the file is unchanged.
     Absent,
     /// The file cannot be written.
     Unwritten,
-    /// A state that only a later version knows.
+    /// A state that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
 }

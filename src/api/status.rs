@@ -10,8 +10,12 @@ pub const STATUS: Get<Status> = Get::at("/status");
 pub struct Status {
     pub id: String,
     pub role: Role,
-    /// The election's path.
+    /// The election's path, as it was configured.
     pub election: String,
+    /// The same with the connect string's chroot.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub path: String,
     pub znode: Option<String>,
     pub sequence: Option<i32>,
     pub token: Option<u64>,
@@ -20,19 +24,19 @@ pub struct Status {
     pub standby: Option<Standby>,
     pub leader: Option<Leader>,
     pub valid_for_ms: Option<u64>,
-    /// How much it is preferred as the leader, from 0 to 100.
+    /// How much the member is preferred as the leader, from 0 to 100.
     #[schema(maximum = 100)]
     pub priority: u8,
-    /// Whether it was told to stay out of the queue.
+    /// True if the member was paused.
     pub paused: bool,
     pub session: Session,
-    /// Problems, the gravest first; left out if there are none.
+    /// The problems, the most serious first; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<OwnProblem>,
-    /// Left out if its health is not checked.
+    /// Left out if the health of the application is not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<Application>,
-    /// In the order in which they run; left out if none is configured.
+    /// In the order in which they run; left out if no hook is configured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
     /// The locks that are held or waited for through this member; left out if there are none.
@@ -41,7 +45,7 @@ pub struct Status {
     /// The barriers that are waited for or entered through this member; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barriers: Vec<OwnBarrier>,
-    /// The values of the shared configuration that are kept as files; left out if there are none.
+    /// The values of the shared configuration that are written to files; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub config: Vec<SyncedFile>,
     pub index: Option<u64>,
@@ -50,20 +54,20 @@ pub struct Status {
     pub uptime_ms: u64,
 }
 
-/// The member that leads when the head is gone.
+/// The member that becomes the leader when the head is gone.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Standby {
-    /// Whether it leads at the notification, by the lease that its session has; else it has to claim first.
+    /// True if it leads as soon as it is notified, because its session has a lease. Otherwise it must claim leadership
+    /// first.
     pub ready: bool,
 }
 
-/// Which clocks `valid_until_boottime_ns` is of: a process that finds the same in its own `/proc` reads the
-/// same ones.
+/// The clocks of `valid_until_boottime_ns`. A process that finds the same values in its own `/proc` reads the same clocks.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct LeaseClock {
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: Option<String>,
-    /// `readlink /proc/self/ns/time`.
+    /// The target of the link `/proc/self/ns/time`.
     pub time_namespace: Option<String>,
 }
 
@@ -72,20 +76,20 @@ pub struct Session {
     pub id: Option<String>,
     pub timeout_ms: Option<u64>,
     pub connected: bool,
-    /// The server that it is connected with; null without a connection.
+    /// The server to which the session is connected; null without a connection.
     #[schema(required = true)]
     pub server: Option<String>,
-    /// Why this member is not where it wants to be; left out when it is.
+    /// The problem that keeps this member from taking part; left out if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// How the session came from a process before; left out where this one opened it.
+    /// How this process took over the session of the previous one; left out if this process opened it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Restart {
-    /// The longest time for which there may have been no process.
+    /// An upper bound of the time for which no process ran.
     pub down_for_ms: u64,
     /// The number of times that the session has been resumed after a restart.
     pub restarts: u64,
@@ -94,19 +98,20 @@ pub struct Restart {
 /// A problem of a member, or of the election as the member sees it.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OwnProblem {
-    /// Tells problems apart, and stays the same: `paused`, `unhealthy`, `zookeeper`, `foreign`, `unknown-znode`, `no-leader`,
-    /// `duplicate-id`, `newer-format`, `longer-session`, `tick-time`, `slow-zookeeper`, `session-file` or `hook`.
+    /// Identifies the kind of the problem, and does not change: `paused`, `unhealthy`, `zookeeper`, `foreign`, `unknown-znode`, `no-leader`,
+    /// `lower-tokens`, `duplicate-id`, `newer-format`, `longer-session`, `tick-time`, `slow-zookeeper`, `session-file`,
+    /// `kerberos-tickets` or `hook`.
     pub kind: String,
-    /// For people.
+    /// Describes the problem to people.
     pub problem: String,
     pub since: String,
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Application {
-    /// Whether it is healthy: by default only then is this member in the queue.
+    /// True if the application is healthy. By default the member is in the queue only then.
     pub healthy: bool,
-    /// Why the last check failed, or why it is not healthy all the same, for people; else null.
+    /// Why the last check failed, or why the application is unhealthy even though it succeeded, for people; otherwise null.
     pub failure: Option<String>,
 }
 
@@ -114,14 +119,14 @@ pub struct Application {
 pub struct Hook {
     /// The action of the hook.
     pub hook: String,
-    /// On which changes.
+    /// The changes for which the hook runs.
     pub on: Vec<String>,
     pub runs: u64,
-    /// How many of the runs failed.
+    /// The number of runs that failed.
     pub failures: u64,
     /// The number of runs that were ended because this member no longer led, or left.
     pub cut_short: u64,
-    /// On which change it runs at this moment.
+    /// The change for which the hook runs at the moment.
     pub running: Option<String>,
     pub last: Option<HookRun>,
 }
@@ -129,9 +134,9 @@ pub struct Hook {
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct HookRun {
     pub change: String,
-    /// When it began.
+    /// The start of the run.
     pub at: String,
     pub took_ms: u64,
-    /// How it failed, for people; null if it did not.
+    /// How the run failed, for people; null if it did not.
     pub failure: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The commands that ask: their arguments, and the errand that each of them is.
+//! The commands that call a sidecar or read ZooKeeper: their arguments, and the resulting [`ClientCommand`].
 
 use super::locking::{BarrierArguments, LockArguments};
 use super::shared_config::ConfigArguments;
@@ -274,8 +274,10 @@ pub(super) struct InspectArguments {
     form: OutputArguments,
 }
 
+/// Turns the parsed arguments into a client command.
+///
 /// # Errors
-/// One sentence that says what is wrong with the arguments, or with what they name.
+/// A sentence about the problem with the arguments, or with a file that they name.
 pub(super) fn errand(
     client_commands: ClientSubcommand,
     given: &ArgMatches,
@@ -396,7 +398,7 @@ impl SidecarUrl {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
             let sidecar = Sidecar::at(&url)?;
-            // The next command finds the variable again.
+            // If the URL comes from the variable, the next command finds it there, so do not repeat it in hints.
             let is_variable = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
             return Ok(if is_variable { sidecar } else { sidecar.hinted(url) });
         }

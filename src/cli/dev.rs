@@ -1,4 +1,4 @@
-//! The command `dev`, or, where it was left out of the build, how to come by it.
+//! The command `dev`. In a build without it, the command explains how to get it.
 
 use super::CliCommand;
 use clap::Args;

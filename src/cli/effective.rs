@@ -1,16 +1,16 @@
-//! The configuration that results from all that was written, and what `check-config` prints of it.
+//! The configuration that results from all sources, and how `check-config` prints it.
 
 use crate::config::{Config, ConfigErrors, LogFormat, Values, table};
 use serde::Serialize;
 use serde_json::{Map, json};
 use std::fmt;
 
-/// The configuration that results from all that was written.
+/// The configuration that results from all sources.
 pub struct Effective {
     pub config: Config,
     pub log_format: LogFormat,
     pub log_level: String,
-    /// As they were written, and where each came from.
+    /// The values as they were written, each with its origin.
     pub values: Values,
 }
 
@@ -26,7 +26,7 @@ impl Effective {
         Ok(Self { config, log_format, log_level, values })
     }
 
-    /// Says what only the servers know, and the lease rests on.
+    /// Returns a sentence on the facts that only the servers know, although the lease depends on them.
     fn unchecked(&self) -> String {
         let session = self.config.settings.zookeeper.session_timeout;
         let tick = 2 * self.config.policy.margins.half_tick;
@@ -39,7 +39,8 @@ impl Effective {
         )
     }
 
-    /// Returns it as one line of JSON, with the warnings, and with the outcome at each server if they were tried.
+    /// Returns the configuration as one line of JSON, with the warnings, and with the result for each server if they were
+    /// tried.
     pub fn json(&self, warnings: &[String], servers: Option<&[impl Serialize]>) -> String {
         let settings: Map<_, _> = self
             .values
@@ -63,6 +64,9 @@ impl Effective {
     }
 }
 
+/// The width of the first column. Every key fits into it.
+const KEY_WIDTH: usize = 28;
+
 impl fmt::Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for value in self.values.iter() {
@@ -70,7 +74,7 @@ impl fmt::Display for Effective {
             let shown = value.shown();
             let shown =
                 if shown.is_empty() { "(none)".into() } else { shown.escape_debug().to_string() };
-            writeln!(f, "{key:<26} {shown:<40}  {}", value.origin)?;
+            writeln!(f, "{key:<KEY_WIDTH$} {shown:<40}  {}", value.origin)?;
             if key == table::HEARTBEAT.key()
                 && let Some(lease) = self.config.longest_lease()
             {
@@ -78,16 +82,37 @@ impl fmt::Display for Effective {
                 let shown = format!("{:?}", lease.0);
                 writeln!(
                     f,
-                    "{key:<26} {shown:<40}  at most, by session_timeout, tick_time and heartbeat"
+                    "{key:<KEY_WIDTH$} {shown:<40}  at most, by session_timeout, tick_time and heartbeat"
                 )?;
             }
         }
         for (n, hook) in self.config.hooks.iter().enumerate() {
-            writeln!(f, "{:<26} {}", format!("hook[{n}]"), hook.to_string().escape_debug())?;
+            writeln!(
+                f,
+                "{:<KEY_WIDTH$} {}",
+                format!("hook[{n}]"),
+                hook.to_string().escape_debug()
+            )?;
         }
         for (n, kept) in self.config.kept.iter().enumerate() {
-            writeln!(f, "{:<26} {}", format!("config[{n}]"), kept.to_string().escape_debug())?;
+            writeln!(
+                f,
+                "{:<KEY_WIDTH$} {}",
+                format!("config[{n}]"),
+                kept.to_string().escape_debug()
+            )?;
         }
         writeln!(f, "not checked: {}", self.unchecked())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_fits_into_its_column() {
+        let longest = table::ALL.iter().map(|row| row.key.len()).max();
+        assert_eq!(longest, Some(KEY_WIDTH));
     }
 }

@@ -1,4 +1,4 @@
-//! The listen address of the sidecar that is the first process of this container, as that of a container image is.
+//! Finds the listen address of the sidecar that is the first process of this container, as in a container image.
 
 use super::{Cli, ExecOptions, Subcommands, sources};
 use crate::config::{Listen, table};
@@ -6,12 +6,13 @@ use clap::FromArgMatches;
 use std::fs;
 use std::path::Path;
 
-/// Returns where it listens by its command line, its file and the environment, which is ours as well.
+/// Returns the listen address according to that process's command line, its file and the environment, which this process
+/// shares.
 pub(super) fn listen() -> Option<Listen> {
     listen_of(&fs::read_to_string("/proc/1/cmdline").ok()?)
 }
 
-/// Reads a command line as the kernel has it, with a zero behind each argument.
+/// Parses a command line in the kernel's format, with a zero byte after each argument.
 fn listen_of(line: &str) -> Option<Listen> {
     let arguments: Vec<&str> = line.strip_suffix('\0')?.split('\0').collect();
     if Path::new(arguments.first()?).file_name()? != env!("CARGO_PKG_NAME") {

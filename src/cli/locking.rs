@@ -33,8 +33,10 @@ pub(super) struct LockArguments {
 }
 
 impl LockArguments {
+    /// Turns the arguments into a client command.
+    ///
     /// # Errors
-    /// One sentence that says what is wrong with the arguments, or with what they name.
+    /// A sentence about the problem with the arguments, or with a file that they name.
     pub(super) fn errand(self, given: &ArgMatches) -> Result<ClientCommand, String> {
         let name = lock_name(&self.name)?;
         let mode = match self.slots {
@@ -44,7 +46,7 @@ impl LockArguments {
         };
         let patience = match self.wait {
             _ if self.only_if_free => Patience::Try,
-            // As `wait=0s` of the sidecar.
+            // Like `wait=0s` in a request to the sidecar.
             Some(wait) if humantime::parse_duration(&wait) == Ok(Duration::ZERO) => Patience::Try,
             wait => patience(wait)?,
         };
@@ -67,8 +69,10 @@ pub(super) struct BarrierArguments {
 }
 
 impl BarrierArguments {
+    /// Turns the arguments into a client command.
+    ///
     /// # Errors
-    /// One sentence that says what is wrong with the arguments, or with what they name.
+    /// A sentence about the problem with the arguments, or with a file that they name.
     pub(super) fn errand(self, given: &ArgMatches) -> Result<ClientCommand, String> {
         let name = barrier_name(&self.name)?;
         let wanted = HoldingSpec::Barrier(self.size);
@@ -110,7 +114,7 @@ impl GuardedArguments {
                 return Err(why.into());
             }
             let values = sources::values(self.file.config, given)?;
-            HoldingProcess::Itself(Box::new(HoldingConfig::new(&values)?))
+            HoldingProcess::itself(HoldingConfig::new(&values)?)
         } else {
             let mut settings = sources::settings(Scope::Lease);
             if let Some(row) = settings.find(|row| is_flag(given, row.key))
@@ -130,6 +134,7 @@ impl GuardedArguments {
     }
 }
 
+/// Parses `--wait`.
 fn patience(wait: Option<String>) -> Result<Patience, String> {
     let wait = wait.map(|wait| config::span("--wait", &wait)).transpose()?;
     Ok(wait.map_or(Patience::Endless, Patience::AtMost))
@@ -148,6 +153,7 @@ fn slots(written: &str) -> Result<NonZeroU32, String> {
     slots.ok_or_else(|| "write a number from 1 to 1000".into())
 }
 
+/// Returns whether the value was given by a flag, and not by a variable or a default.
 fn is_flag(given: &ArgMatches, id: &str) -> bool {
     given.value_source(id) == Some(ValueSource::CommandLine)
 }

@@ -1,4 +1,4 @@
-//! Files that packagers install beside the program: completions for shells, and manual pages.
+//! Files that packagers install with the program: shell completions and manual pages.
 
 use clap::{Args, Command, Subcommand, ValueEnum};
 use clap_complete::{generate, shells};
@@ -32,14 +32,18 @@ pub(super) struct Manual {
     to: Option<PathBuf>,
 }
 
-/// Returns what to print; empty if the pages were written into a directory.
+/// Returns the text to print, which is empty if the pages were written into a directory.
 pub(super) fn written(
     packaging: PackagingCommand,
     mut command: Command,
 ) -> Result<Vec<u8>, String> {
     let mut text = vec![];
     match packaging {
-        PackagingCommand::Version => text.extend(command.render_version().bytes()),
+        PackagingCommand::Version => {
+            let kerberos = if cfg!(feature = "kerberos") { "with" } else { "without" };
+            text.extend(command.render_version().trim_end().bytes());
+            text.extend(format!(" ({kerberos} Kerberos)\n").bytes());
+        }
         PackagingCommand::Completions { shell } => {
             let command = &mut command;
             let name = "bellwether";
@@ -61,8 +65,9 @@ pub(super) fn written(
     Ok(text)
 }
 
+/// Writes a page for each command into the directory.
 fn write_pages(mut command: Command, directory: &std::path::Path) -> io::Result<()> {
-    // Gives each subcommand its display name, by which its page is called.
+    // Sets the display name of each subcommand, which becomes the name of its page.
     command.build();
     for command in with_subcommands(&command) {
         let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
@@ -73,15 +78,16 @@ fn write_pages(mut command: Command, directory: &std::path::Path) -> io::Result<
     Ok(())
 }
 
-/// Returns a command and all below it, each with its whole name.
+/// Returns a command and all of its subcommands, each with its full name.
 fn with_subcommands(command: &Command) -> Vec<Command> {
     let below = command.get_subcommands().filter(|each| !each.is_hide_set());
     let below = below.filter(|each| each.get_name() != "help").flat_map(with_subcommands);
     std::iter::once(command.clone()).chain(below).collect()
 }
 
+/// Writes the manual page of a command.
 fn render_page(command: Command, text: &mut Vec<u8>) -> io::Result<()> {
-    // The help of a command ends with its exit codes; in a manual page these have a section of their own.
+    // The help of a command ends with its exit codes. In a manual page, they have their own section.
     let codes = command.get_after_help().map(|codes| codes.to_string());
     let has_version = command.get_version().is_some();
     let has_commands = command.has_subcommands();
@@ -89,7 +95,7 @@ fn render_page(command: Command, text: &mut Vec<u8>) -> io::Result<()> {
     let man = Man::new(command.after_help("").after_long_help(""));
     man.render_title(text)?;
     man.render_name_section(text)?;
-    // Not that of the library, which leaves out what follows an option and the `--` before a program.
+    // The synopsis of `clap_mangen` omits the values of options, and the `--` before a program.
     text.extend(synopsis(&usage).bytes());
     man.render_description_section(text)?;
     man.render_options_section(text)?;
@@ -107,6 +113,7 @@ fn render_page(command: Command, text: &mut Vec<u8>) -> io::Result<()> {
     if has_version { man.render_version_section(text) } else { Ok(()) }
 }
 
+/// Returns the SYNOPSIS section of a manual page.
 fn synopsis(usage: &str) -> String {
     let usage = usage.strip_prefix("Usage: ").unwrap_or(usage);
     let lines: Vec<_> = usage.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

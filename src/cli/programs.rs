@@ -1,17 +1,17 @@
-//! Looks whether programs that are to be run are there.
+//! Checks whether programs can be run.
 
 use rustix::fs::{Access, access};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// The exit codes of a program that is not found, and of one that cannot be run, as a shell has them.
+/// The exit codes, by the shell's convention, for a program that is not found, and for a program that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUNNABLE: u8 = 126;
 
-/// Looks whether the program could be run, by its path or by its name in one of the directories of `PATH`.
+/// Checks whether the program can be run: by its path, or by its name in a directory of `PATH`.
 ///
 /// # Errors
-/// The exit code, and one sentence that says why not and how to mend it.
+/// The exit code, and one sentence with the reason and the remedy.
 pub fn runnable(program: &OsStr) -> Result<(), (u8, String)> {
     runnable_in(program, std::env::var_os("PATH").as_deref())
 }
@@ -27,7 +27,7 @@ fn runnable_in(program: &OsStr, path: Option<&OsStr>) -> Result<(), (u8, String)
         Some(path) => {
             std::env::split_paths(path).map(|directory| directory.join(program)).collect()
         }
-        // The system's own default is not known here.
+        // The system's default path is not known here, so leave the check to `exec`.
         None => return Ok(()),
     };
     if places.iter().any(|place| place.is_file() && access(place, Access::EXEC_OK).is_ok()) {
@@ -41,7 +41,7 @@ fn runnable_in(program: &OsStr, path: Option<&OsStr>) -> Result<(), (u8, String)
     }
 }
 
-/// Warns of a program that cannot be run yet: it may be there when it is needed.
+/// Returns a warning if a program cannot be run now. It may be installed before it is needed.
 pub(super) fn missing(key: &str, command: &[String]) -> Option<String> {
     let program = Path::new(command.first()?);
     runnable(program.as_os_str()).err().map(|(_, why)| format!("{key}: {why}"))

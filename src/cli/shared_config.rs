@@ -1,4 +1,4 @@
-//! The commands about the shared configuration.
+//! The commands for the shared configuration.
 
 use super::client_commands::{CommandTarget, FormatArguments, StreamArguments};
 use crate::config;
@@ -79,8 +79,10 @@ enum ConfigSubcommands {
 }
 
 impl ConfigArguments {
+    /// Turns the arguments into a client command.
+    ///
     /// # Errors
-    /// One sentence that says what is wrong with the arguments, or with what they name.
+    /// A sentence about the problem with the arguments, or with a file that they name.
     pub(super) fn errand(self) -> Result<ClientCommand, String> {
         let ((sidecar, form), name, action) = match self.action {
             ConfigSubcommands::Ls(question) => return question.asking(&CONFIG_NAMES, None),
@@ -107,6 +109,7 @@ impl ConfigArguments {
     }
 }
 
+/// Returns the condition for `--if-version`.
 fn over(version: Option<i32>) -> Condition {
     version.map_or(Condition::None, Condition::Version)
 }

@@ -1,4 +1,4 @@
-//! The settings as the command line, the environment and the file give them.
+//! Reads the settings from the command line, the environment and the file.
 
 use crate::config::security::CREDENTIALS_VARIABLE;
 use crate::config::table::{ALL, ID, LABELS};
@@ -13,16 +13,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env::VarError;
 use std::path::PathBuf;
 
-/// Adds the flags of all settings of this scope, and of one more.
+/// Adds the flags of all settings that this scope accepts.
 pub(super) fn with_flags(command: Command, scope: Scope) -> Command {
     command.args(settings(scope).filter_map(flag))
 }
 
-/// Returns all settings of this scope.
+/// Returns all settings that this scope accepts.
 pub(super) fn settings(scope: Scope) -> impl Iterator<Item = &'static Row> {
     ALL.iter().copied().filter(move |row| scope.takes(row.scope))
 }
 
+/// Returns the command-line flag of a setting, if it has one.
 fn flag(row: &'static Row) -> Option<Arg> {
     let flag = row.flag.as_ref()?;
     let default = Some(row.default.words()).filter(|words| !words.is_empty()).unwrap_or("none");
@@ -35,7 +36,7 @@ fn flag(row: &'static Row) -> Option<Arg> {
     Some(match (row.kind, row.variable) {
         (ValueKind::Text | ValueKind::Number, Some(variable)) => arg.help(help).env(variable),
         (ValueKind::Text | ValueKind::Number, None) => arg.help(help),
-        // The flag is for one label, the variable for all, so it is not the flag's.
+        // The flag sets a single label, but the variable sets all of them. So the variable is not bound to the flag.
         (ValueKind::Labels, variable) => {
             let variable = variable.map(|name| format!(" [env: {name}=]")).unwrap_or_default();
             let arg = arg.help(format!("{help}{variable}"));
@@ -51,9 +52,9 @@ fn label(written: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Reads the file, if one is named, and puts the sources together.
+/// Reads the file, if one is named, and combines the sources.
 pub(super) fn values(file: Option<PathBuf>, matches: &ArgMatches) -> Result<Values, ConfigErrors> {
-    // A variable that is set to nothing is not set.
+    // Treat an empty variable like an unset one.
     let Some(path) = file.filter(|path| !path.as_os_str().is_empty()) else {
         return Ok(values_beside((PathBuf::new(), File::default()), matches)?);
     };
@@ -63,6 +64,7 @@ pub(super) fn values(file: Option<PathBuf>, matches: &ArgMatches) -> Result<Valu
     Ok(values_beside((path, file), matches)?)
 }
 
+/// Combines the file with the command line and the environment.
 pub(super) fn values_beside(
     (file_name, file): (PathBuf, File),
     matches: &ArgMatches,
@@ -82,16 +84,17 @@ pub(super) fn values_beside(
     })
 }
 
+/// Returns the value of a setting's variable, unless it is empty.
 fn in_environment(row: &Row) -> Option<Given> {
     let variable = row.variable?;
     let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
     Some(Given { text, origin: Origin::Environment(variable) })
 }
 
-/// Returns what a flag or a variable says. A variable that is set to nothing is not set.
+/// Returns the value of a flag or a variable. An empty variable counts as not set.
 fn given(row: &'static Row, matches: &ArgMatches) -> Option<Given> {
     let Some(flag) = &row.flag else { return in_environment(row) };
-    // Not every command takes every flag.
+    // Some commands do not have this flag.
     if matches.try_contains_id(row.key).is_err() {
         return None;
     }
@@ -110,14 +113,14 @@ fn given(row: &'static Row, matches: &ArgMatches) -> Option<Given> {
     Some(Given { text, origin })
 }
 
-/// Returns the key that two flags give a value, of which one would be ignored.
+/// Returns a key that two flags set, because one of the two values would be ignored.
 fn repeated_label(matches: &ArgMatches) -> Option<&str> {
     let labels = matches.try_get_many::<(String, String)>(LABELS.key()).ok().flatten()?;
     let mut seen = BTreeSet::new();
     labels.map(|(key, _)| &**key).find(|key| !seen.insert(*key))
 }
 
-/// Reads the login itself, if the environment has it.
+/// Reads the login from the environment, if it is there.
 fn credentials() -> Result<Option<SecretString>, ConfigError> {
     match std::env::var(CREDENTIALS_VARIABLE) {
         Ok(secret) if !secret.is_empty() => Ok(Some(SecretString::from(secret))),
@@ -128,7 +131,7 @@ fn credentials() -> Result<Option<SecretString>, ConfigError> {
     }
 }
 
-/// Reads the environment that Kubernetes sets in a pod; elsewhere it is empty.
+/// Reads the variables that Kubernetes sets in a pod. Outside of a pod, they are empty.
 fn pod() -> PodEnvironment {
     fn variable(name: &str) -> String {
         std::env::var(name).unwrap_or_default()
@@ -138,6 +141,7 @@ fn pod() -> PodEnvironment {
     PodEnvironment { host, port, name: host_name(), ip: variable("POD_IP") }
 }
 
+/// Returns the default member id: the pod's name, or else the host's name.
 fn host_name() -> String {
     match std::env::var("POD_NAME") {
         Ok(pod) if !pod.is_empty() => pod,

@@ -1,4 +1,4 @@
-//! Warns of environment variables that begin with `BELLWETHER_` and are not read: they may be misspelt.
+//! Warns of environment variables that begin with `BELLWETHER_` but are not read, because they may be misspelled.
 
 use crate::config::security::CREDENTIALS_VARIABLE;
 use crate::config::table::ALL;
@@ -6,8 +6,8 @@ use clap::Command;
 use std::collections::BTreeSet;
 
 const OURS: &str = "BELLWETHER_";
-/// Set for hooks and for the command of `exec`, `lock`, `barrier` or `config watch`, without the prefix: a member that these
-/// start inherits them.
+/// Variables, without the prefix, that are set for hooks and for the command of `exec`, `lock`, `barrier` or `config
+/// watch`. A member that such a command starts inherits them.
 const INHERITED: [&str; 11] = [
     "CHANGE",
     "LEADER_ADDRESS",
@@ -22,13 +22,13 @@ const INHERITED: [&str; 11] = [
     "VALUE_VERSION",
 ];
 
-/// Returns a warning for each such variable.
+/// Returns a warning for each unknown variable.
 pub(super) fn unknown_variables() -> Vec<String> {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     warnings(names, &known(&super::command()))
 }
 
-/// Returns a warning for each unknown name, without its value, which may be a secret.
+/// Returns a warning for each unknown name. The value is omitted, because it may be a secret.
 fn warnings(names: impl Iterator<Item = String>, known: &BTreeSet<String>) -> Vec<String> {
     let unknown_variables = names.filter(|name| {
         let rest = name.strip_prefix(OURS);

@@ -1,20 +1,22 @@
-//! The error type for every configuration value that is refused.
+//! The error types for rejected configuration values.
 
 use std::fmt;
 use std::path::Path;
 
-/// Says what is wrong with a value, and how to mend it. Which key has the value, the caller knows.
+/// The problem of a value, and its remedy. The caller adds the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueError {
+    /// The problem, as the predicate of a sentence about the key.
     problem: String,
     remedy: Option<String>,
+    /// Whether the error must not show the value, because it may contain a secret.
     hides_value: bool,
 }
 
-/// Says which key of the configuration is wrong, in one line, and how to mend it.
+/// The problem of a key in the configuration, and its remedy, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// A key, or a flag or variable that stands for one.
+    /// The key, or a flag or variable that sets it.
     pub key: String,
     pub found: FoundValue,
     pub problem: String,
@@ -30,7 +32,7 @@ pub enum FoundValue {
     Value(String),
     /// The file that the value names.
     File(String),
-    /// The line of the configuration file, which cannot be read as a value.
+    /// The line of the configuration file with the problem. The line itself is not shown.
     Line { file: String, number: usize },
 }
 
@@ -44,7 +46,7 @@ impl ValueError {
         self
     }
 
-    /// Adds another way to mend it.
+    /// Adds a second remedy.
     pub(super) fn or_remedy(self, other: &str) -> Self {
         let remedy = match &self.remedy {
             Some(remedy) => format!("{remedy}; or {other}"),
@@ -53,13 +55,13 @@ impl ValueError {
         self.remedy(remedy)
     }
 
-    /// Keeps the value out of the error, as it may hold a secret.
+    /// Omits the value from the error, because it may contain a secret.
     pub fn hiding_value(mut self) -> Self {
         self.hides_value = true;
         self
     }
 
-    /// Shows the value, unless it may be a secret.
+    /// Adds the key and the value. The value is not shown if it may be a secret.
     pub fn at(self, key: impl Into<String>, value: &str) -> ConfigError {
         let found = if self.hides_value {
             FoundValue::NotShown
@@ -69,12 +71,12 @@ impl ValueError {
         ConfigError { found, ..self.of(key) }
     }
 
-    /// Shows the file that a value names, unless that may be the secret itself.
+    /// Adds the key and the file that the value names. The file's name is not shown if it may be the secret itself.
     pub fn in_file(self, key: impl Into<String>, file: &Path) -> ConfigError {
         ConfigError { found: FoundValue::File(super::named(file)), ..self.of(key) }
     }
 
-    /// Shows nothing but the key.
+    /// Adds only the key.
     pub fn of(self, key: impl Into<String>) -> ConfigError {
         let Self { problem, remedy, hides_value: _ } = self;
         ConfigError { key: key.into(), found: FoundValue::NotShown, problem, remedy }
@@ -86,7 +88,7 @@ impl ConfigError {
         ValueError::new(problem).of(key)
     }
 
-    /// Shows what was made of the value, such as a number or a duration.
+    /// Shows the parsed value, such as a number or a duration.
     pub fn found(self, value: impl fmt::Debug) -> Self {
         Self { found: FoundValue::Value(format!("{value:?}")), ..self }
     }
@@ -95,14 +97,14 @@ impl ConfigError {
         Self { remedy: Some(remedy.into()), ..self }
     }
 
-    /// Puts the key into its table, such as `hook[2]`; the empty key is the table itself.
+    /// Prefixes the key with its table, such as `hook[2]`. An empty key means the table itself.
     pub(super) fn within(self, table: &str) -> Self {
         let key = if self.key.is_empty() { table.into() } else { format!("{table}.{}", self.key) };
         Self { key, ..self }
     }
 }
 
-/// Makes something of each table of a list. An error names the table by its number.
+/// Converts each table of a list. An error names the table by its number.
 pub(super) fn numbered<T, U>(
     list: &str,
     written: &[T],
@@ -135,7 +137,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// All that is wrong with a configuration, one line for each.
+/// All errors of a configuration, one line for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 
@@ -162,7 +164,7 @@ impl std::error::Error for ValueError {}
 
 impl std::error::Error for ConfigError {}
 
-/// The command line tells errors of many kinds as one line of text.
+/// The command line reports errors of several types as one line of text.
 impl From<ConfigError> for String {
     fn from(error: ConfigError) -> Self {
         error.to_string()

@@ -1,4 +1,4 @@
-//! The configuration file, read by the table of settings. An unknown key is an error.
+//! The configuration file, read according to the table of settings. An unknown key is an error.
 
 use super::error::{ConfigError, ConfigErrors, FoundValue};
 use super::hook::HookKeys;
@@ -15,20 +15,20 @@ use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
 /// The content of the configuration file.
 #[derive(Debug, Default)]
 pub struct File {
-    /// Each value as one text, by key.
+    /// Each value as a single text, by key.
     pub(super) values: BTreeMap<&'static str, String>,
     pub hook: Vec<HookKeys>,
     pub config: Vec<SyncedFileKeys>,
 }
 
-/// The keys of the hooks, and of the values that are kept as files. Of both, each is a table.
+/// The keys of lists of tables: the hooks, and the values that are written to files.
 const LISTS: [&str; 2] = ["hook", "config"];
 
 impl File {
-    /// Reads a file of this name.
+    /// Parses the content of the file `name`.
     ///
     /// # Errors
-    /// All that is wrong with it, each with its line.
+    /// All errors, each with its line.
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
         let mut reader = Reader { text, name, file: Self::default(), errors: vec![] };
         match DeTable::parse(text) {
@@ -44,16 +44,17 @@ impl File {
     }
 }
 
+/// Reads the file, and collects the errors.
 struct Reader<'a> {
     text: &'a str,
     name: &'a str,
     file: File,
-    /// With their lines.
+    /// The errors, each with its line.
     errors: Vec<(usize, ConfigError)>,
 }
 
 impl Reader<'_> {
-    /// Reads one table of the file; the empty name is the whole file.
+    /// Reads one table of the file. The empty name means the whole file.
     fn read_table(&mut self, table: &str, content: DeTable<'_>) {
         for (key, value) in content {
             let dot = if table.is_empty() { "" } else { "." };
@@ -87,16 +88,18 @@ impl Reader<'_> {
         }
     }
 
+    /// Deserializes a value, or records an error.
     fn read<'de, T: Deserialize<'de>>(&mut self, value: Spanned<DeValue<'de>>) -> Option<T> {
         let span = value.span();
         let read = T::deserialize(ValueDeserializer::from(value));
         read.map_err(|error: Error| self.refuse(error.span().or(Some(span)), error.message())).ok()
     }
 
+    /// Records an error at this position.
     fn refuse(&mut self, span: Option<Range<usize>>, why: &str) {
         let start = span.map_or(0, |span| span.start);
         let line = self.text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count();
-        // Not the value: it may be a secret that does not belong there.
+        // Do not show the value: it may be a secret that was put under a wrong key.
         let key = self.text.lines().nth(line).and_then(|line| line.split_once('='));
         let key = key.map_or("", |(key, _)| key.trim());
         let found = FoundValue::Line { file: self.name.to_owned(), number: line + 1 };
@@ -106,7 +109,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns what a table may hold: settings and further tables.
+/// Returns the keys that a table may contain: settings and subtables.
 fn keys_of(table: &str) -> Vec<&'static str> {
     let rest = |key: &'static str| match table {
         "" => Some(key),
@@ -120,7 +123,7 @@ fn keys_of(table: &str) -> Vec<&'static str> {
     names
 }
 
-/// Returns the error without the words of the language in which this is written.
+/// Replaces Rust terms in the parser's error with TOML terms.
 fn in_words_of_toml(error: &str) -> String {
     let words = [
         ("\n", " "),
@@ -144,7 +147,7 @@ fn in_words_of_toml(error: &str) -> String {
     words.iter().fold(error.to_owned(), |said, (of_rust, of_toml)| said.replace(of_rust, of_toml))
 }
 
-/// Escapes control characters, which a key may hold and a terminal would obey.
+/// Escapes control characters: a key may contain them, and a terminal would act on them.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.into() })

@@ -1,4 +1,4 @@
-//! Small files that a value names: how a token or a group is read of one, and how they are named in an error.
+//! Reads small files that values name, such as a token, and decides how an error names them.
 
 use super::error::{ConfigError, FoundValue, ValueError};
 use super::security::{CredentialsSource, Kerberos, Login};
@@ -8,11 +8,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Reads the token that a command has to show, of a file that this key, or flag, names.
+/// Reads the command token from the file that `key`, a key or a flag, names.
 ///
 /// # Errors
-/// One sentence that names the file, what is wrong with it, and how to mend it. It tells nothing of
-/// what is in the file.
+/// A sentence that names the file, the problem and the remedy. It does not reveal the file's content.
 pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
     let remedy = "write one line of visible ASCII characters into a file, and name that";
     let text = files::read(file, Size::Line).map_err(|why| ValueError::new(why).remedy(remedy));
@@ -24,10 +23,10 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
     token.map_err(|flaw| flaw.in_file(key, file))
 }
 
-/// A shorter command token may be guessed.
+/// A command token that is shorter than this may be guessed.
 const SHORT_TOKEN: usize = 16;
 
-/// Returns what is weak about the files with secrets, one sentence for each.
+/// Returns the weaknesses of the files with secrets, one sentence for each.
 pub fn weak_secrets(config: &super::Config) -> Vec<String> {
     let token_file = config.token_file.as_deref().map(|file| (table::TOKEN_FILE.key(), file));
     let login = config.settings.zookeeper.security.login.as_ref();
@@ -61,7 +60,7 @@ pub fn weak_secrets(config: &super::Config) -> Vec<String> {
 /// Reads the configuration file.
 ///
 /// # Errors
-/// One sentence that names the file, what is wrong with it, and how to mend it.
+/// A sentence that names the file, the problem and the remedy.
 pub fn file_text(key: &str, file: &Path) -> Result<String, ConfigError> {
     let remedy = "name a TOML file; config/bellwether.toml is one with every key";
     let text =
@@ -73,7 +72,7 @@ pub fn file_text(key: &str, file: &Path) -> Result<String, ConfigError> {
     text.map_err(|flaw| ConfigError { found, ..flaw.of(key) })
 }
 
-/// Names a file in an error, unless it may be a secret that was written where a path belongs.
+/// Returns the file's name for an error, unless it may be a secret that was written in place of a path.
 pub fn named(file: &Path) -> String {
     let starts = ["/", "./", "../"];
     let is_path = starts
@@ -86,18 +85,18 @@ pub fn named(file: &Path) -> String {
         .into()
 }
 
-/// Returns `None` if the text is not one line of visible ASCII characters.
+/// Returns the token in the text, or `None` if the text is not one line of visible ASCII characters.
 pub fn token_in(text: &[u8]) -> Option<&[u8]> {
     let token = text.trim_ascii();
     let visible = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
     visible.then_some(token)
 }
 
-/// Returns the number of a group, given by that or by its name. It looks into `/etc/group` alone: a static binary knows
-/// no other directory.
+/// Returns the number of a group that is given by number or by name. Names are looked up only in `/etc/group`, because a
+/// static binary has no access to other directories of groups.
 ///
 /// # Errors
-/// One sentence that says what is wrong with the name, and how to mend it.
+/// A sentence with the problem of the name, and the remedy.
 pub(super) fn group_number(group: &str) -> Result<u32, ConfigError> {
     if let Ok(number) = group.parse() {
         return Ok(number);
@@ -113,6 +112,7 @@ pub(super) fn group_number(group: &str) -> Result<u32, ConfigError> {
     number.map_err(|flaw| flaw.at(key, group))
 }
 
+/// Returns the number of the group in the text of `/etc/group`.
 fn number_in(groups: &str, group: &str) -> Option<u32> {
     groups.lines().find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
         [name, _, number, ..] if name == group => number.parse().ok(),

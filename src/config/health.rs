@@ -1,4 +1,4 @@
-//! How to tell whether the application is healthy, parsed and checked.
+//! How to check the application's health, parsed and checked.
 
 use super::error::{ConfigError, ValueError};
 use super::hook::place;
@@ -6,28 +6,29 @@ use super::sources::Values;
 use super::table;
 use std::time::Duration;
 
-/// Whether the application is asked, and how.
+/// The settings of the health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     pub check: Check,
-    /// From the end of one check to the beginning of the next.
+    /// From the end of a check to the beginning of the next.
     pub interval: Duration,
-    /// Of each check.
+    /// The time limit of each check.
     pub timeout: Duration,
-    /// This many failures in a row make it unhealthy.
+    /// The number of failures in a row that make the application unhealthy.
     pub failures: u32,
 }
 
+/// A health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Healthy if the answer is 2xx.
+    /// GET this URL. The application is healthy if the status is 2xx.
     Get { host: String, port: u16, path: String },
-    /// Healthy if it ends with exit code 0.
+    /// Run this command. The application is healthy if the exit code is 0.
     Run(Vec<String>),
 }
 
 impl Health {
-    /// Returns `None` if nothing is to be checked.
+    /// Returns `None` if no check is configured.
     pub(super) fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let interval = values.get(&table::HEALTH_INTERVAL)?;
         let timeout = values.get(&table::HEALTH_TIMEOUT)?;
@@ -38,6 +39,7 @@ impl Health {
 }
 
 impl Check {
+    /// Parses a URL, or a command that begins with its absolute path.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, ValueError> {
         if text.is_empty() {
             return Ok(None);
@@ -51,7 +53,7 @@ impl Check {
     }
 }
 
-/// Shows a check, as hooks are shown: without an URL's query and a command's arguments.
+/// Shows a check in the same way as a hook: without a URL's query or a command's arguments.
 pub(super) fn shown(text: &str) -> String {
     let mut words = text.split_whitespace();
     match words.next() {

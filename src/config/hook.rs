@@ -16,30 +16,37 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// A hook: an action, and the changes that it runs for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookConfig {
-    /// Every change, if none is named.
+    /// The changes that the hook runs for. `None` means that it is kept up to date at every change.
     on: Option<Vec<ChangeKind>>,
     pub action: HookAction,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookAction {
+    /// Run a command at a change.
     Run { command: Vec<String>, timeout: Duration },
+    /// Post a message at a change.
     Post(Webhook),
+    /// Send a signal at a change, to the process whose id is in a file.
     Signal { signal: Signal, pid_file: PathBuf },
+    /// Keep a file up to date that names the leader.
     Keep { file: PathBuf, mode: u32, unknown: WhenUnknown },
+    /// Keep a Kubernetes object up to date.
     Kubernetes(KubernetesHook),
 }
 
+/// A message to post, and its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
-    /// As in an URL: an address of version 6 is in brackets.
+    /// The host as written in a URL: an IPv6 address is in brackets.
     pub host: String,
     pub port: u16,
-    /// With the query.
+    /// The path with its query.
     pub path: String,
-    /// Of each try.
+    /// The time limit of each attempt.
     pub timeout: Duration,
     pub retries: u32,
     /// The file with the secret for the signature.
@@ -63,21 +70,23 @@ pub enum Signal {
 /// The treatment of a file while no leader is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenUnknown {
-    /// The file says so.
+    /// The file reports that no leader is known. The file is removed.
     Keep,
     Remove,
 }
 
 impl HookConfig {
+    /// Returns whether the hook runs for changes of this kind.
     pub fn hears(&self, kind: ChangeKind) -> bool {
         self.on.as_ref().is_none_or(|on| on.contains(&kind))
     }
 
-    /// Whether it is to be true at every moment, and not only at certain changes.
+    /// Returns whether the hook keeps something up to date, instead of acting at certain changes.
     pub fn is_state(&self) -> bool {
         self.on.is_none()
     }
 
+    /// Returns the kinds of changes that the hook runs for.
     pub fn on(&self) -> impl Iterator<Item = ChangeKind> {
         ChangeKind::ALL.into_iter().filter(|kind| self.hears(*kind))
     }
@@ -103,7 +112,7 @@ impl Signal {
 }
 
 impl HookAction {
-    /// The key that makes it what it is.
+    /// Returns the key that selects this kind of action.
     fn key(&self) -> &'static str {
         match self {
             Self::Run { .. } => "command",
@@ -118,7 +127,7 @@ impl HookAction {
     }
 }
 
-/// Names the action in the log and in answers, without what may be secret: arguments and a query.
+/// Names the action in the log and in answers. Arguments and a URL's query are omitted, because they may be secret.
 impl fmt::Display for HookAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Values of the shared configuration that are kept as files.
+//! Values of the shared configuration that are written to files.
 
 use super::error::{ConfigError, numbered};
 use super::hook::{HookAction, HookKeys, absolute};
@@ -9,10 +9,10 @@ use serde::Deserialize;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The mode of a file for which none is said.
+/// The default mode of a file.
 const MODE: u32 = 0o644;
 
-/// A value that is kept as a file, as it is written in the file of settings.
+/// A value that is written to a file, as configured.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SyncedFileKeys {
@@ -22,7 +22,7 @@ pub struct SyncedFileKeys {
     pub then: Option<HookKeys>,
 }
 
-/// A value that is kept as a file.
+/// A value that is written to a file, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncedFileConfig {
     pub name: HoldingName,
@@ -61,7 +61,7 @@ impl SyncedFileConfig {
     }
 }
 
-/// Describes it for `check-config`, without what may be secret.
+/// Describes the file for `check-config`, without possible secrets.
 impl fmt::Display for SyncedFileConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, file, mode, then } = self;

@@ -11,23 +11,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// Parses a length of time.
+/// Parses a duration.
 ///
 /// # Errors
-/// One sentence that names the key, what is wrong with it, and how to mend it.
+/// A sentence that names the key, the problem and the remedy.
 pub fn span(key: &str, written: &str) -> Result<Duration, ConfigError> {
     duration(written).map_err(|flaw| flaw.at(key, written))
 }
 
-/// Parses where an API is served.
+/// Parses the address at which an API is served.
 ///
 /// # Errors
-/// One sentence that says what is wrong with it.
+/// A sentence with the problem and the remedy.
 pub fn listen(written: &str) -> Result<Listen, ConfigError> {
     super::table::LISTEN.parse(written)
 }
 
-/// Lengths of time as they should be.
+/// The remedy for an invalid duration.
 const SPANS: &str = "write 500ms, 10s or 2m";
 
 pub(super) fn duration(text: &str) -> Result<Duration, ValueError> {
@@ -42,7 +42,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, ValueError> {
     }
 }
 
-/// Finds the word among those that are known.
+/// Returns the value of a known word.
 pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, ValueError> {
     if let Some((_, value)) = known.iter().find(|(word, _)| *word == text) {
         return Ok(*value);
@@ -50,7 +50,7 @@ pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, Valu
     Err(ValueError::new(format!("must be {}", listed(known))))
 }
 
-/// Returns the word for a value that is known.
+/// Returns the word of a known value.
 pub(super) fn word_for<T: PartialEq>(value: &T, known: &[(&'static str, T)]) -> &'static str {
     let word = known.iter().find(|(_, known)| known == value).map(|(word, _)| *word);
     word.expect("every value has a word")
@@ -66,7 +66,7 @@ fn listed<T>(known: &[(&str, T)]) -> String {
     }
 }
 
-/// Parses a value whose empty text means none.
+/// Parses a value that may be empty.
 pub(super) fn or_none<T>(
     text: &str,
     parser: impl FnOnce(&str) -> Result<T, ValueError>,
@@ -74,7 +74,7 @@ pub(super) fn or_none<T>(
     if text.is_empty() { Ok(None) } else { parser(text).map(Some) }
 }
 
-/// Parses the name of a file; to name one by nothing is a mistake.
+/// Parses a file name. An empty name is an error.
 pub(super) fn file(text: &str) -> Result<PathBuf, ValueError> {
     if text.is_empty() {
         return Err(ValueError::new("is empty")
@@ -84,7 +84,7 @@ pub(super) fn file(text: &str) -> Result<PathBuf, ValueError> {
     Ok(text.into())
 }
 
-/// Parses a principal of Kerberos; an empty text means none.
+/// Parses a Kerberos principal. An empty text means none.
 pub(super) fn principal(text: &str) -> Result<Option<String>, ValueError> {
     or_none(text, |text| {
         let is_name = !text.contains(|c: char| c.is_control() || c.is_whitespace());
@@ -96,7 +96,7 @@ pub(super) fn principal(text: &str) -> Result<Option<String>, ValueError> {
     })
 }
 
-/// Parses the name of a service of Kerberos.
+/// Parses the name of a Kerberos service.
 pub(super) fn service(text: &str) -> Result<String, ValueError> {
     let is_other = |c: char| c.is_control() || c.is_whitespace() || c == '/' || c == '@';
     if text.is_empty() || text.contains(is_other) {
@@ -107,7 +107,7 @@ pub(super) fn service(text: &str) -> Result<String, ValueError> {
     Ok(text.to_owned())
 }
 
-/// Parses with which client's election to be compatible.
+/// Parses the client whose election a member should be compatible with.
 pub(super) fn family(text: &str) -> Result<Option<ForeignClient>, ValueError> {
     one_of(
         text,
@@ -130,12 +130,12 @@ pub(super) fn member_id(text: &str) -> Result<MemberId, ValueError> {
     })
 }
 
-/// Whether an address fits into a znode is checked with the rest of the profile.
+/// Parses a member's address. Its length is checked with the rest of the profile.
 pub(super) fn member_address(text: &str) -> Result<Option<String>, ValueError> {
     or_none(text, |text| Ok(text.to_owned()))
 }
 
-/// Labels are an object of JSON wherever they are one text, except in the environment: `zone=a,version=1.4`.
+/// Parses labels: a JSON object from flags or the file, or text such as `zone=a,version=1.4` from the environment.
 pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ValueError> {
     if text.starts_with('{') {
         return serde_json::from_str(text).map_err(|error| {
@@ -168,12 +168,12 @@ pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ValueError>
 
 const LABELS: &str = "write KEY=VALUE,KEY=VALUE, such as zone=eu-1,version=1.4";
 
-/// Writes labels as one text, for `labels` to read.
+/// Writes labels as a text that `labels` can parse.
 pub fn labels_as_text(labels: &BTreeMap<String, String>) -> String {
     serde_json::to_string(labels).expect("texts are JSON")
 }
 
-/// Shows labels as the flags have them: `zone=a,version=1.4`.
+/// Shows labels in the syntax of the environment: `zone=a,version=1.4`.
 pub(super) fn shown_labels(text: &str) -> String {
     let labels = labels(text).unwrap_or_default();
     let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -195,7 +195,7 @@ pub(super) fn listen_at(text: &str) -> Result<Listen, ValueError> {
     Ok(Listen::Unix(path.into()))
 }
 
-/// Parses who may do what with a file.
+/// Parses a file mode.
 pub(super) fn mode(text: &str) -> Result<u32, ValueError> {
     let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
@@ -217,7 +217,7 @@ pub(super) fn probe_address(text: &str) -> Result<Option<SocketAddr>, ValueError
 
 fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ValueError> {
     let whole = match text.split_once(':') {
-        // As other programs have it: every address of this machine.
+        // As in other programs, an empty host means all addresses of this machine.
         Some(("", port)) => format!("0.0.0.0:{port}"),
         Some(("localhost", port)) => format!("127.0.0.1:{port}"),
         Some(_) | None => text.to_owned(),
@@ -245,7 +245,7 @@ pub(super) fn priority(text: &str) -> Result<Priority, ValueError> {
     })
 }
 
-/// Parses a time limit; `never` means no limit.
+/// Parses a time limit. `never` means none.
 pub(super) fn wait(text: &str) -> Result<Option<Duration>, ValueError> {
     match text {
         "never" => Ok(None),
@@ -279,7 +279,7 @@ pub(super) fn log_level(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// Returns the address by which processes on this machine reach what listens there.
+/// Returns the address at which processes on this machine reach a listener: loopback instead of an unspecified address.
 pub fn on_this_machine(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
@@ -289,8 +289,8 @@ pub fn on_this_machine(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Returns the host of a URL, in brackets if it is an IPv6 address, and its port; `None` if there is no host, or if there is a
-/// user, or a port that is not a number.
+/// Returns the host of a URL, in brackets if it is an IPv6 address, and its port. Returns `None` if the host is missing, if
+/// there is a user, or if the port is not a number.
 pub fn host_and_port(uri: &Uri) -> Option<(&str, Option<u16>)> {
     let authority = uri.authority()?;
     let host = authority.host();

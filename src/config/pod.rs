@@ -1,4 +1,4 @@
-//! The objects that hooks change through Kubernetes' API, and how the API is reached from a pod.
+//! The Kubernetes objects that hooks change, and how a pod reaches the Kubernetes API.
 
 use super::error::ValueError;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The directory where Kubernetes mounts the credentials of a pod's service account.
 pub(super) const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Kubernetes' variables in a container's environment; empty elsewhere.
+/// The variables that Kubernetes sets in a container's environment. They are empty elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct PodEnvironment {
     pub host: String,
@@ -19,13 +19,14 @@ pub struct PodEnvironment {
     pub ip: String,
 }
 
+/// A hook that keeps a Kubernetes object up to date.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesHook {
     pub target: KubernetesTarget,
-    /// As in an URL: an address of version 6 is in brackets.
+    /// The API server's host as written in a URL: an IPv6 address is in brackets.
     pub host: String,
     pub port: u16,
-    /// The directory with `token`, `ca.crt` and `namespace`.
+    /// The directory of the service account, with `token`, `ca.crt` and `namespace`.
     pub account: PathBuf,
     pub timeout: Duration,
 }
@@ -33,14 +34,14 @@ pub struct KubernetesHook {
 /// The object that a hook changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubernetesTarget {
-    /// The label with this key of the own pod.
+    /// The label with this key of the member's own pod.
     PodLabel { key: String, pod: String },
-    /// The one endpoint of an EndpointSlice: this address of the own pod while it leads.
+    /// An EndpointSlice that contains the address of the leader's pod. `address` is that of the member's own pod.
     EndpointSlice { name: String, address: IpAddr },
 }
 
 impl KubernetesHook {
-    /// Returns a hook that sets the label with this key.
+    /// Returns a hook that keeps the label with this key up to date.
     pub(super) fn pod_label(
         key: &str,
         written: &PodEnvironment,
@@ -59,7 +60,7 @@ impl KubernetesHook {
         Ok(Self { target, host, port, account, timeout })
     }
 
-    /// Returns a hook that writes this pod's address into the EndpointSlice of this name.
+    /// Returns a hook that writes this pod's address into the EndpointSlice `name`.
     pub(super) fn endpoint_slice(
         name: &str,
         written: &PodEnvironment,
@@ -82,7 +83,8 @@ impl KubernetesHook {
     }
 }
 
-/// Returns the address of the API server. If it is missing, the pod is at fault and not the value of the key.
+/// Returns the address of the API server. If it is missing, the environment is wrong and not the value, so the value is
+/// hidden.
 fn api_server(written: &PodEnvironment) -> Result<(String, u16), ValueError> {
     if written.host.is_empty() || written.port.is_empty() {
         return Err(ValueError::new(
@@ -102,7 +104,7 @@ fn api_server(written: &PodEnvironment) -> Result<(String, u16), ValueError> {
     Ok((host, port))
 }
 
-/// Checks a label's key as Kubernetes does.
+/// Checks a label's key by the rules of Kubernetes.
 fn check_key(key: &str) -> Result<(), ValueError> {
     fn wrong(problem: &str) -> Result<(), ValueError> {
         Err(ValueError::new(problem).remedy("write such as \"bellwether.io/role\""))
@@ -128,7 +130,7 @@ fn check_key(key: &str) -> Result<(), ValueError> {
     Ok(())
 }
 
-/// Returns whether the name is a DNS subdomain in the terms of Kubernetes, as names of pods are.
+/// Returns whether the name is a DNS subdomain by the rules of Kubernetes, as the names of pods are.
 fn is_subdomain(name: &str) -> bool {
     name.len() <= 253
         && name.split('.').all(|part| {
@@ -139,7 +141,7 @@ fn is_subdomain(name: &str) -> bool {
         })
 }
 
-/// Whether this can be the name of a namespace: it becomes a part of a path.
+/// Returns whether this can be the name of a namespace, and thus a part of a URL's path.
 pub fn is_namespace(name: &str) -> bool {
     is_subdomain(name) && !name.contains('.') && name.len() <= 63
 }

@@ -1,4 +1,4 @@
-//! Whether what a member says of itself fits into a znode.
+//! Checks whether a member's profile fits into a znode.
 
 use super::error::ConfigError;
 use super::servers::{is_digits, is_port};
@@ -6,15 +6,15 @@ use super::table;
 use crate::znode_names::ZnodeNames;
 use recipes::election::Profile;
 
-/// The largest data a member may have to write, its own and a leader's of the same size.
+/// The limit of the data that a member writes into its znode: its own profile, and a leader's profile of the same size.
 const LARGEST_DATA_BYTES: usize = 1024;
 const ADDRESS: &str = "write host:port, such as 10.0.0.7:8080";
 
-/// Checks that a profile can be told, and that a znode holds all that a member may have to say: its own
-/// profile, and a leader's, which may be as large.
+/// Checks that a profile is valid, and that a znode can hold it twice: as the member's own profile, and as that of a leader
+/// with an equally large profile.
 ///
 /// # Errors
-/// One sentence that says what is wrong and how to mend it.
+/// A sentence with the problem and the remedy.
 pub fn fits(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
     let [id, address, labels] = [table::ID.key(), table::ADDRESS.key(), table::LABELS.key()];
     if let Some(written) = profile

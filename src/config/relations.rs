@@ -1,4 +1,5 @@
-//! How values relate: whether a lease is left of the session, and whether there is room in it for a command.
+//! Checks values against each other: whether the session timeout leaves a lease, and whether the lease leaves time to end a
+//! command.
 
 use super::error::ConfigError;
 use super::sources::Values;
@@ -8,17 +9,18 @@ use recipes::election::Priority;
 use recipes::{LeaseDuration, Margins};
 use std::time::Duration;
 
+/// The minimum heartbeat interval. Answers cannot be expected any faster.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
 
-/// The margins, and whether the heartbeat was written.
+/// The margins of the lease.
 pub(super) struct LeaseMargins {
     pub(super) margins: Margins,
-    /// Whether the heartbeat is a tenth of the session timeout since none was set.
+    /// Whether the heartbeat is a tenth of the session timeout, because it was not set.
     pub(super) heartbeat_is_a_tenth: bool,
 }
 
 impl LeaseMargins {
-    /// Checks that a session of this length leaves a useful lease.
+    /// Returns the margins, and checks that a session of this length leaves a useful lease.
     pub(super) fn new(values: &Values, session_timeout: Duration) -> Result<Self, ConfigError> {
         let tick_time = values.get(&table::TICK_TIME)?;
         let written = values.written(&table::HEARTBEAT)?;
@@ -51,7 +53,7 @@ impl LeaseMargins {
         self.margins.lease_duration(session_timeout)
     }
 
-    /// Returns the smallest session timeout, to the millisecond, whose lease leaves so much besides a heartbeat.
+    /// Returns the smallest session timeout, in whole milliseconds, whose lease is longer than a heartbeat and `reserve`.
     fn least(&self, reserve: Duration) -> Duration {
         let would_do = |ms: u64| {
             let timeout = Duration::from_millis(ms);
@@ -74,7 +76,8 @@ impl LeaseMargins {
     }
 }
 
-/// Returns how members' znodes are named. Where another client's are, nothing of it is to be chosen.
+/// Returns how the members' znodes are named. In another client's election, that client determines the names, so settings
+/// that conflict with it are errors.
 pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
     let Some(family) = values.get(&table::COMPATIBLE_WITH)? else {
         return Ok(ZnodeNames::with_prefix(&values.get(&table::PREFIX)?));
@@ -121,10 +124,10 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
 }
 
 impl Config {
-    /// Checks the same configuration for running a command: there has to be time to end it.
+    /// Checks the configuration for running a command: the lease must leave time to end it.
     ///
     /// # Errors
-    /// One sentence that names the keys, what is wrong with them, and how to mend it.
+    /// A sentence that names the keys, the problem and the remedy.
     pub fn with_command(mut self) -> Result<Self, ConfigError> {
         if self.health.is_some() {
             let problem = "is for an application that runs all the time";
@@ -155,7 +158,7 @@ impl Config {
             .remedy(format!("it must be less than {room:?}, or {session} at least {least:?}")))
     }
 
-    /// Returns the lease, if the servers grant the session timeout that is asked for.
+    /// Returns the lease, assuming that the servers grant the requested session timeout.
     pub fn longest_lease(&self) -> Option<LeaseDuration> {
         self.policy.margins.lease_duration(self.settings.zookeeper.session_timeout)
     }

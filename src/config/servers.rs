@@ -1,22 +1,22 @@
-//! The servers' connect string, the election's path and the names of its znodes.
+//! Parses the connect string, the election's path and the prefix of its znodes.
 
 use super::error::ValueError;
 use super::parse::or_none;
 use std::net::Ipv6Addr;
 use std::num::NonZeroU16;
 
-/// A connect string, taken apart.
+/// A parsed connect string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Servers {
     /// `host:port,host:port`.
     pub hosts: String,
-    /// Empty, or a path.
+    /// The chroot: a path, or empty.
     pub chroot: String,
 }
 
 /// Parses a connect string, `host:port,host:port/chroot`.
 pub(super) fn parse(text: &str) -> Result<Servers, ValueError> {
-    // The text before an @ may be a password.
+    // Text before an @ may contain a password.
     let shown = |flaw: ValueError| if text.contains('@') { flaw.hiding_value() } else { flaw };
     let wrong = |problem: &str| {
         Err(shown(
@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str) -> Result<Servers, ValueError> {
     if hosts.contains('@') {
         return wrong(
             "has an @ before a server's name, and no server is asked with a password in its name: \
-             user and password belong into zookeeper.credentials_file",
+             user and password belong in zookeeper.credentials_file",
         );
     }
     if chroot.contains(',') {
@@ -68,7 +68,7 @@ pub(super) fn parse(text: &str) -> Result<Servers, ValueError> {
     Ok(Servers { hosts: with_ports.join(","), chroot: chroot.to_owned() })
 }
 
-/// Whether this is a port, without a sign.
+/// Returns whether the text is a port number, without a sign.
 pub(super) fn is_port(text: &str) -> bool {
     is_digits(text) && text.parse::<NonZeroU16>().is_ok()
 }
@@ -89,7 +89,7 @@ pub(super) fn parse_election(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// Parses the path above the recipes' znodes, below the chroot; empty for `/`.
+/// Parses the path of the recipes' znodes, below the chroot. The result is empty for `/`, and `None` for an empty text.
 pub(super) fn parse_root(text: &str) -> Result<Option<String>, ValueError> {
     or_none(text, |text| match path_problem(text) {
         _ if text == "/" => Ok(String::new()),
@@ -99,7 +99,7 @@ pub(super) fn parse_root(text: &str) -> Result<Option<String>, ValueError> {
     })
 }
 
-/// Parses how the names of the members' znodes begin.
+/// Parses the prefix of the names of the members' znodes.
 pub(super) fn parse_prefix(text: &str) -> Result<String, ValueError> {
     let begins_a_name = !text.is_empty()
         && text.len() <= 200
@@ -112,7 +112,7 @@ pub(super) fn parse_prefix(text: &str) -> Result<String, ValueError> {
         .remedy("use visible characters without \"/\", such as \"leader_\""))
 }
 
-/// Says why ZooKeeper's own `PathUtils.validatePath` refuses a path.
+/// Returns the reason why ZooKeeper's `PathUtils.validatePath` rejects a path.
 fn path_problem(path: &str) -> Option<&'static str> {
     if !path.starts_with('/') {
         return Some("must start with \"/\"");
@@ -135,8 +135,9 @@ fn path_problem(path: &str) -> Option<&'static str> {
     None
 }
 
+/// Returns whether ZooKeeper rejects the character in a path.
 fn is_refused(c: char) -> bool {
-    // ZooKeeper counts in UTF-16 and refuses surrogates, hence all beyond the basic plane.
+    // ZooKeeper counts in UTF-16 and rejects surrogates, and thus every character beyond the basic plane.
     c > '\u{ffff}'
         || matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{f000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
 }

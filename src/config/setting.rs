@@ -1,8 +1,8 @@
-//! The description of a setting: everything about one key.
+//! The description of a setting: everything about a single key.
 
 use super::error::{ConfigError, ValueError};
 
-/// A key whose value is a `T`.
+/// A setting with a value of type `T`.
 pub struct Setting<T> {
     pub row: Row,
     pub(super) parser: fn(&str) -> Result<T, ValueError>,
@@ -10,69 +10,71 @@ pub struct Setting<T> {
 
 /// The description of a key, independent of the type of its value.
 pub struct Row {
-    /// Its place in the file: `table.name`.
+    /// The key in the file: `table.name`.
     pub key: &'static str,
     pub flag: Option<Flag>,
-    /// The environment variable that stands for it.
+    /// The environment variable that sets it.
     pub variable: Option<&'static str>,
     pub default: DefaultValue,
-    /// One sentence for `--help` and the manual page, without a full stop.
+    /// A sentence for `--help` and the manual page, without a full stop.
     pub help: &'static str,
     pub scope: Scope,
     pub kind: ValueKind,
-    /// Whether SIGHUP changes it while the member runs.
+    /// Whether SIGHUP applies a change while the member runs.
     pub changes_in_flight: bool,
-    /// Whether the value may be a secret, also by mistake: no error repeats it.
+    /// Whether the value may be a secret, even by mistake. Then errors do not show it.
     pub may_be_secret: bool,
-    /// The value as `check-config` and the log show it.
+    /// Converts the value to the text that `check-config` and the log show.
     pub(super) show: fn(&str) -> String,
 }
 
-/// A flag of the command line, and what its help calls the value.
+/// A command-line flag, and the placeholder for its value in the help.
 pub struct Flag {
     pub name: &'static str,
     pub short: Option<char>,
     pub value: &'static str,
 }
 
-/// The value of a setting that is not given.
+/// The value of a setting that was not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultValue {
     Text(&'static str),
+    /// There is none.
     Nothing,
-    /// Derived from other values or from the machine, as this text says.
+    /// Derived from other values or from the machine, as this text describes.
     Derived(&'static str),
 }
 
-/// Which commands take the flag and the variable.
+/// The commands that accept a setting's flag and variable. Each scope includes those before it, but `Lease` does not
+/// include `Election`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// All that go to ZooKeeper: `run`, `exec`, `check-config`, `inspect`, `lock` and
+    /// Settings of every command that connects to ZooKeeper: `run`, `exec`, `check-config`, `inspect`, `lock` and
     /// `barrier`.
     Zookeeper,
-    /// Of these, all that know an election: all but `lock` and `barrier`.
+    /// Settings of commands with an election: all of these except `lock` and `barrier`.
     Election,
-    /// All that hold a lease: all but `inspect`.
+    /// Settings of commands with a lease: all of these except `inspect`.
     Lease,
-    /// All that make a member: `run`, `exec` and `check-config`.
+    /// Settings of commands with a member: `run`, `exec` and `check-config`.
     Member,
-    /// All that are for a command of a member's: `exec` and `check-config`.
+    /// Settings of commands that run a program while a member leads: `exec` and `check-config`.
     Exec,
 }
 
 impl Scope {
-    /// Whether commands of this scope take a setting of that one: a scope has those before it too.
+    /// Returns whether commands of this scope accept a setting of the scope `setting`.
     pub fn takes(self, setting: Self) -> bool {
         setting <= self && (self, setting) != (Self::Lease, Self::Election)
     }
 }
 
-/// How a value is written in the file.
+/// The type of a value in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
     Text,
     Number,
-    /// A table of texts; its flag may be given again, once for each label.
+    /// A table of texts. Its flag may be repeated, once for each label.
     Labels,
 }
 
@@ -84,7 +86,7 @@ impl<T> Setting<T> {
     /// Parses a value that was written under this key.
     ///
     /// # Errors
-    /// What is wrong with it, and how to mend it.
+    /// The problem and the remedy.
     pub fn parse(&self, text: &str) -> Result<T, ConfigError> {
         (self.parser)(text).map_err(|flaw| {
             let flaw = if self.row.may_be_secret { flaw.hiding_value() } else { flaw };
@@ -94,7 +96,7 @@ impl<T> Setting<T> {
 }
 
 impl Row {
-    /// A text that every member may set by the file alone.
+    /// The defaults of a row: a text that every member may set, but only in the file.
     pub(super) const TEXT: Self = Self {
         key: "",
         flag: None,
@@ -108,14 +110,14 @@ impl Row {
         show: str::to_owned,
     };
 
-    /// Returns what may be shown of a value.
+    /// Returns the value as `check-config` and the log may show it.
     pub fn shown(&self, text: &str) -> String {
         (self.show)(text)
     }
 }
 
 impl DefaultValue {
-    /// Returns the default as `--help` and `check-config` tell it; empty if there is none.
+    /// Returns the default as `--help` and `check-config` show it; empty if there is none.
     pub fn words(self) -> &'static str {
         match self {
             Self::Text(words) | Self::Derived(words) => words,

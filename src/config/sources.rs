@@ -1,4 +1,5 @@
-//! The origin of each value: a flag beats the environment, which beats the file, which beats the default.
+//! Determines each value: a flag overrides the environment, the environment overrides the file, and the file overrides the
+//! default.
 
 use super::error::ConfigError;
 use super::file::File;
@@ -13,26 +14,27 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Everything that was written, by source.
+/// All values as written, by source.
 #[derive(Default)]
 pub struct Sources {
     /// The values of flags and variables, by key.
     pub given: BTreeMap<&'static str, Given>,
     pub file: File,
     pub file_name: PathBuf,
-    /// Defaults that this machine has, by key.
+    /// Defaults that depend on this machine, by key.
     pub defaults: BTreeMap<&'static str, String>,
-    /// The login itself, from the environment.
+    /// The credentials themselves, from the environment.
     pub credentials: Option<SecretString>,
     pub pod: pod::PodEnvironment,
 }
 
-/// A value of the command line or the environment.
+/// A value from the command line or the environment.
 pub struct Given {
     pub text: String,
     pub origin: Origin,
 }
 
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     Flag(&'static str),
@@ -41,9 +43,9 @@ pub enum Origin {
     Default,
 }
 
-/// The values that hold, as they were written, before anything is made of them.
+/// The effective values as written, before parsing.
 pub struct Values {
-    /// In the order of the table.
+    /// The values in the order of the table.
     values: Vec<SettingValue>,
     credentials: Option<SecretString>,
     hooks: Vec<HookKeys>,
@@ -51,7 +53,7 @@ pub struct Values {
     pod: pod::PodEnvironment,
 }
 
-/// The value of one setting, as it was written.
+/// The value of a single setting, as written.
 pub struct SettingValue {
     pub row: &'static Row,
     pub text: String,
@@ -59,10 +61,11 @@ pub struct SettingValue {
 }
 
 impl Values {
-    /// Takes each value from the strongest source that has it.
+    /// Takes each value from the source with the highest precedence.
     ///
     /// # Errors
-    /// The environment has the login twice, or has it while the file names its own by nothing.
+    /// The environment contains the credentials twice, or it contains them while the file has an invalid
+    /// `credentials_file`.
     pub fn new(sources: Sources) -> Result<Self, ConfigError> {
         let Sources { mut given, file, file_name, mut defaults, credentials, pod } = sources;
         let File { values: mut in_file, hook: hooks, config: kept } = file;
@@ -88,7 +91,8 @@ impl Values {
         }
     }
 
-    /// Puts the login of the environment in place of a file that the configuration file names. A flag beats it.
+    /// Replaces the file of credentials that the configuration file names with the credentials from the environment. A flag
+    /// takes precedence over both.
     fn with_login(mut self, secret: SecretString) -> Result<Self, ConfigError> {
         let key = CREDENTIALS_FILE.key();
         let file = self.values.iter_mut().find(|value| value.row.key == key);
@@ -99,7 +103,7 @@ impl Values {
                 let both = format!("both {variable} and {CREDENTIALS_VARIABLE}");
                 return Err(ConfigError::new(both, "are set").remedy("leave one of them out"));
             }
-            // A wrong name is a mistake also where no file is read.
+            // An invalid file name is an error even if the file is not read.
             Origin::File(_) => drop(CREDENTIALS_FILE.parse(&file.text)?),
             Origin::Default => {}
         }
@@ -114,7 +118,7 @@ impl Values {
         self.values.iter()
     }
 
-    /// Parses each value, each hook and each value that is kept as a file, and returns all that cannot be parsed.
+    /// Parses each value, each hook and each value that is written to a file, and returns all errors.
     pub fn errors(&self) -> Vec<ConfigError> {
         let settings = SETTINGS.iter().filter_map(|setting| setting.error(self));
         let hooks = self.hooks().into_iter().filter_map(Result::err);
@@ -122,14 +126,14 @@ impl Values {
         settings.chain(hooks).chain(kept).collect()
     }
 
-    /// Parses a setting's value, or its default.
+    /// Parses the value of a setting, or its default.
     ///
     /// # Errors
-    /// What is wrong with the value, and how to mend it.
+    /// The problem and the remedy.
     pub fn get<T>(&self, setting: &Setting<T>) -> Result<T, ConfigError> {
         let value = self.value(&setting.row);
         setting.parse(&value.text).map_err(|error| match value.origin {
-            // A setting without a flag is known by its variable.
+            // Users know a setting without a flag by its variable.
             Origin::Environment(variable) if setting.row.flag.is_none() => {
                 ConfigError { key: variable.into(), ..error }
             }
@@ -137,17 +141,17 @@ impl Values {
         })
     }
 
-    /// Parses the text of a setting. `None` if it was not given and has no fixed default, or if it was
-    /// the words of a derived one.
+    /// Parses the value of a setting. Returns `None` if it was not given and has no fixed default, or if it is the text of
+    /// a derived default.
     ///
     /// # Errors
-    /// What is wrong with the value, and how to mend it.
+    /// The problem and the remedy.
     pub fn written<T>(&self, setting: &Setting<T>) -> Result<Option<T>, ConfigError> {
         let value = self.value(&setting.row);
         let is_default = value.origin == Origin::Default;
         match setting.row.default {
             DefaultValue::Nothing if is_default => Ok(None),
-            // The text that `check-config` shows for it is accepted as well.
+            // Users may copy the text that `check-config` shows for a derived default.
             DefaultValue::Derived(words) if is_default || value.text == words => Ok(None),
             _ => self.get(setting).map(Some),
         }
@@ -171,7 +175,7 @@ impl Values {
     }
 }
 
-/// A setting of any type.
+/// Checks a setting, whatever the type of its value is.
 pub(super) trait Checked {
     fn error(&self, values: &Values) -> Option<ConfigError>;
 }
@@ -183,7 +187,7 @@ impl<T> Checked for Setting<T> {
 }
 
 impl SettingValue {
-    /// Returns what may be shown of it.
+    /// Returns the value as it may be shown.
     pub fn shown(&self) -> String {
         self.row.shown(&self.text)
     }

@@ -1,7 +1,7 @@
 //! The table of settings: each key once, with its flag, its variable, its default, its help and its parser.
 //!
-//! The command line, its help, the manual pages, the file, `check-config` and SIGHUP are made from it. The sample
-//! file and the documents are held against it by `tests/settings.rs`, so a new key is a row here, a paragraph in
+//! The command line, its help, the manual pages, the file, `check-config` and SIGHUP are generated from it.
+//! `tests/settings.rs` checks the sample file and the documents against it, so a new key needs a row here, a paragraph in
 //! config/bellwether.toml and a row in the documentation.
 
 use super::health::{self, Check};
@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Declares each setting by name, and all of them as a list. rustfmt leaves the rows as they are.
+/// Declares each setting by name, and a list of all settings. rustfmt does not change the rows.
 macro_rules! table {
     ($($name:ident: $type:ty = $parser:expr => { $($field:ident: $value:expr),* $(,)? };)*) => {
         $(pub static $name: Setting<$type> =
@@ -39,7 +39,7 @@ const fn flag(name: &'static str, value: &'static str) -> Option<Flag> {
     Some(Flag { name, short: None, value })
 }
 
-/// A flag that a letter stands for as well.
+/// Declares a flag that also has a short form of one letter.
 const fn lettered(letter: char, name: &'static str, value: &'static str) -> Option<Flag> {
     Some(Flag { name, short: Some(letter), value })
 }

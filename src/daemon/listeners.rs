@@ -1,4 +1,4 @@
-//! The HTTP listeners: a port or a socket for the application, and perhaps a port for probes.
+//! The HTTP listeners: a port or a Unix socket for the application, and optionally a port for probes.
 
 use crate::config::{self, Listen, SocketAccess};
 use crate::http::{self, ConnectionLimits, Services};
@@ -14,14 +14,18 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::info;
 
-/// How many connections may wait in the kernel to be accepted. One more is made to try again, a second later.
+/// The number of connections that may wait in the kernel to be accepted. The client of a further connection retries after a
+/// second.
 const BACKLOG: u32 = 1024;
 
-/// The listeners that are bound, and not served yet.
+/// Listeners that are bound, but not served yet.
 pub(super) struct Listeners {
     listen: Listen,
+    /// The listener of the application's API.
     api: ApiListener,
+    /// The file of the Unix socket, to be removed at the end.
     socket: Option<SocketFile>,
+    /// The listener for probes only.
     probes: Option<TcpListener>,
 }
 
@@ -30,9 +34,10 @@ enum ApiListener {
     Unix(UnixListener),
 }
 
-/// The server of the application. The probes are served until the process ends.
+/// The server for the application. The probe port is served until the process ends.
 pub(super) struct Server {
     pub(super) close: oneshot::Sender<()>,
+    /// Completes when the server has finished its requests.
     pub(super) done: JoinHandle<()>,
     pub(super) socket: Option<SocketFile>,
 }
@@ -57,19 +62,19 @@ impl Listeners {
         Ok(Self { listen: listen.clone(), api, socket, probes })
     }
 
-    /// Returns the URL by which processes on this machine reach the application's API.
+    /// Returns the URL at which processes on this machine reach the application's API.
     pub(super) fn url(&self) -> io::Result<String> {
         let ApiListener::Tcp(listener) = &self.api else { return Ok(self.listen.to_string()) };
         Ok(format!("http://{}", config::on_this_machine(listener.local_addr()?)))
     }
 
-    /// Serves from now on.
+    /// Starts serving.
     pub(super) fn serve(self, services: Services, limits: ConnectionLimits) -> io::Result<Server> {
         let Self { listen, api, socket, probes } = self;
         let probe_limits = ConnectionLimits::for_probes(limits.budget().clone());
         if let Some(listener) = probes {
             info!("probes answered on {}", listener.local_addr()?);
-            // This task ends with the process: a member that leaves answers probes to the end.
+            // This task ends with the process, so a member that leaves answers probes until the end.
             tokio::spawn(http::serve(listener, services.probes, probe_limits, pending()));
         }
         let (close, closed) = oneshot::channel::<()>();
@@ -88,6 +93,7 @@ impl Listeners {
     }
 }
 
+/// Binds a port. An error names `key`.
 fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     listener(address)
         .with_context(|| format!("cannot serve at {address} ({key}): is it in use, or not ours?"))
@@ -98,12 +104,13 @@ fn listener(address: SocketAddr) -> io::Result<TcpListener> {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
-    // A process that starts over is not to wait until the connections of the one before are forgotten.
+    // Without this, a restarted process would have to wait until the kernel forgets the connections of the previous one.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
+/// Binds a Unix socket, and replaces the file of a dead process.
 async fn bind_socket(
     listen: &Listen,
     path: &Path,
@@ -114,8 +121,8 @@ async fn bind_socket(
         Ok(found) if !found.file_type().is_socket() => {
             bail!("{}: a file that is not a socket exists there", cannot());
         }
-        // A process that was killed leaves its socket behind, in the way. A connection is refused only where
-        // no process listens.
+        // A killed process leaves its socket file behind, and that file prevents `bind`. The kernel refuses a connection
+        // only if no process listens, so then the file can be removed.
         Ok(_) => match UnixStream::connect(path).await {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 fs::remove_file(path).with_context(cannot)?;
@@ -130,7 +137,7 @@ async fn bind_socket(
     let cannot = || format!("{}: is its directory there, and ours to write in?", cannot());
     let socket = UnixSocket::new_stream()?;
     socket.bind(path).with_context(cannot)?;
-    // Before it listens: no client is let in by the permissions that a new file has.
+    // Set these before listening, so that no client gets in through the permissions of a new file.
     if access.group.is_some() {
         let key = "http.socket_group";
         chown(path, None, access.group).with_context(|| {
@@ -141,9 +148,10 @@ async fn bind_socket(
     socket.listen(BACKLOG).with_context(cannot)
 }
 
-/// The file of a socket that we have bound.
+/// The file of a socket that this process has bound.
 pub(super) struct SocketFile {
     path: PathBuf,
+    /// The device and inode numbers.
     identity: (u64, u64),
 }
 
@@ -152,7 +160,7 @@ impl SocketFile {
         Some(Self { path: path.to_owned(), identity: identity(path)? })
     }
 
-    /// Removes it, unless another process has put its own there.
+    /// Removes the file, unless another process has replaced it.
     pub(super) fn remove(&self) {
         if identity(&self.path) == Some(self.identity) {
             let _already_gone = fs::remove_file(&self.path);
@@ -160,7 +168,7 @@ impl SocketFile {
     }
 }
 
-/// Which file that is, whatever its name.
+/// Returns the device and inode numbers, which identify a file whatever its name is.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }

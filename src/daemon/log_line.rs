@@ -1,4 +1,4 @@
-//! Formats a line of the log for people. Programs use the JSON format, which has every field.
+//! Formats log lines for people. Programs read the JSON format, which has every field.
 
 use std::error::Error;
 use std::fmt::{self, Debug};
@@ -7,10 +7,10 @@ use tracing_subscriber::field::{RecordFields, VisitOutput};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultVisitor, Writer};
 
-/// Leaves out the fields of a protocol event: its text has them already.
+/// Omits the fields of a protocol event, because its text contains them already.
 pub(super) struct InWords;
 
-/// Writes the fields up to the name of a protocol event, and none from there on.
+/// Writes the fields before `event`, and omits that field and all later ones.
 struct UntilEvent<'a> {
     visitor: DefaultVisitor<'a>,
     event_seen: bool,
@@ -26,7 +26,8 @@ impl<'a> FormatFields<'a> for InWords {
 }
 
 impl UntilEvent<'_> {
-    /// Whether the field is written. The text comes first, then the name of the event, then what the text has already.
+    /// Returns whether to write the field. The text comes first, then `event`, then the fields that the text contains
+    /// already.
     fn is_shown(&mut self, field: &Field) -> bool {
         self.event_seen |= field.name() == "event";
         !self.event_seen

@@ -1,4 +1,4 @@
-//! Starts the log, and sets its level while it runs.
+//! Starts the log, and changes its level at run time.
 
 use super::log_line::InWords;
 use crate::config::LogFormat;
@@ -9,17 +9,18 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
-/// The level of a log that runs.
+/// Changes the level of the running log.
 pub(super) struct Level(reload::Handle<Targets, Registry>);
 
 impl Level {
+    /// Sets the level, and its exceptions for parts of the program.
     pub(super) fn set(&self, written: &str) -> Result<(), String> {
         let targets = targets(written)?;
         self.0.reload(targets).map_err(|error| error.to_string())
     }
 }
 
-/// Starts the log, which goes to stderr.
+/// Starts the log, on stderr.
 pub(super) fn start(format: LogFormat, level: &str) -> Result<Level, String> {
     let (targets, handle) = reload::Layer::new(targets(level)?);
     let registry = tracing_subscriber::registry().with(targets);
@@ -36,7 +37,7 @@ pub(super) fn start(format: LogFormat, level: &str) -> Result<Level, String> {
 fn targets(level: &str) -> Result<Targets, String> {
     let wanted: Targets =
         level.parse().map_err(|error| format!("log.level {level:?} makes no sense: {error}"))?;
-    // The client library repeats what `zookeeper/client` logs once.
+    // The client library repeats events that `zookeeper/client` already logs once.
     let quiet = wanted.default_level().unwrap_or(LevelFilter::OFF) <= LevelFilter::INFO;
     Ok(if quiet { wanted.with_target("zookeeper_client", LevelFilter::ERROR) } else { wanted })
 }

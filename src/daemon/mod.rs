@@ -1,7 +1,7 @@
-//! The daemon: built of a configuration, run until a signal or its command ends it, and shut down.
+//! The daemon: built from a configuration, run until a signal or the end of its command, then shut down.
 //!
-//! Its first thread hears signals and serves HTTP (`listeners`); the election, the hooks with the health check,
-//! and the supervisor of a command have each one of their own (`threads`), so that none waits for another.
+//! The main thread handles signals and serves HTTP (`listeners`). The election, the locks and barriers, the hooks with the
+//! health check, and the supervisor of a command run on threads of their own (`threads`), so that none waits for another.
 
 mod listeners;
 mod log_line;
@@ -30,7 +30,9 @@ use crate::notify::{self, HooksHandle};
 use crate::runtime;
 use crate::shared_config;
 use crate::status::{self, StatusHandle};
-use crate::zookeeper::{HoldingsSettings, OpenedSessionFile, ResumeState, SessionFile};
+use crate::zookeeper::{
+    Credentials, HoldingsSettings, OpenedSessionFile, ResumeState, SessionFile,
+};
 use anyhow::{anyhow, bail};
 use recipes::election::Member;
 use std::ffi::OsString;
@@ -41,22 +43,22 @@ use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-/// The exit code where the command line or the configuration is wrong.
+/// The exit code for an invalid command line or configuration.
 pub const MISCONFIGURED: u8 = 2;
-/// The exit code where the daemon could not begin, or a part of it died.
+/// The exit code if the daemon could not start, or if one of its threads died.
 const BROKEN: u8 = 1;
 
 /// A command that runs only while this member leads.
 pub struct Task {
     pub command: Vec<OsString>,
-    /// Leave when it has ended well.
+    /// Leave as soon as the command has ended with exit code 0.
     pub once: bool,
 }
 
-/// Runs the daemon to its end. Returns the exit code.
+/// Runs the daemon until it ends. Returns the exit code.
 ///
 /// # Errors
-/// The exit code, and one sentence that says what is wrong.
+/// The exit code, and a sentence about the problem.
 pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)> {
     let config = &effective.config;
     let wrong = |why: String| (MISCONFIGURED, why);
@@ -78,14 +80,14 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
     ended.map_err(|error| (BROKEN, format!("{error:#}")))
 }
 
-/// Says what runs here.
+/// Returns the first log line: the version, the member, the election and the servers.
 fn beginning(config: &Config) -> String {
     let Config { settings, election, profile, .. } = config;
     let version = env!("CARGO_PKG_VERSION");
     let kind = settings.znodes.kind();
     let Zookeeper { hosts, session_timeout, .. } = &settings.zookeeper;
     let chroot = settings.root.strip_suffix(election.as_str()).unwrap_or_default();
-    // The configuration is refused without a lease.
+    // A configuration without a lease was rejected earlier.
     let lease = config.longest_lease().map(|lease| lease.0).unwrap_or_default();
     format!(
         "bellwether {version}: member {} of {election} ({kind}) at {hosts}{chroot}, session {session_timeout:?}, lease \
@@ -97,13 +99,13 @@ fn beginning(config: &Config) -> String {
 /// Starts the log of a command that is not a daemon: in text, to stderr.
 ///
 /// # Errors
-/// One sentence that says what is wrong with the level.
+/// A sentence about the problem with the level.
 pub fn log_for_command(level: &str) -> Result<(), String> {
     logging::start(LogFormat::Text, level).map(drop)
 }
 
-/// Opens the file in which the session is kept, if there is to be one. Returns also why what is there is
-/// not this member's.
+/// Opens the file in which the session is saved, if one is configured. Also returns why this member cannot use its content,
+/// if that is the case.
 fn kept(config: &Config) -> Result<(ResumeState, Option<String>), String> {
     let Some(path) = &config.session_file else { return Ok((ResumeState::default(), None)) };
     let member = config.profile.id.as_str();
@@ -127,7 +129,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Binds what it serves, then starts its threads. `files`: how many a command may open, if there is a limit.
+    /// Binds the listeners, then starts the threads. `files` is the limit of open files for a command, if there is one.
     async fn build(
         effective: Effective,
         level: Level,
@@ -154,7 +156,8 @@ impl Daemon {
         };
         let member = if config.health.is_some() { member.unhealthy_at_first() } else { member };
         let (publisher, status) = status::set_up(&member, clock.now());
-        // Requests go through the supervisor of the program, if there is one: it ends the program before it forwards some.
+        // Requests go through the program's supervisor, if there is one. For some requests it ends the program before it
+        // forwards them.
         let (status, mut supervised) = match plan {
             Some(plan) => {
                 let (first, requests) = status.with_interceptor(config.reserve);
@@ -206,20 +209,28 @@ impl Daemon {
             ..status
         };
         let settings = config.settings;
-        let served_names =
-            http::ElectionNames { election: config.election, znodes: settings.znodes.clone() };
+        let served_names = http::ElectionNames {
+            election: config.election,
+            path: settings.root.clone(),
+            znodes: settings.znodes.clone(),
+        };
         let limits = ConnectionLimits::for_application(budget);
         let services = http::services(status.clone(), clock, served_names.clone(), gate, &limits);
-        let http::ElectionNames { election, znodes } = served_names;
+        let http::ElectionNames { election, znodes, .. } = served_names;
         let names = notify::HookNames { id, election, znodes };
         let server = listeners.serve(services, limits)?;
         tokio::spawn(signals::terminate_when_asked(status.shutdown.clone()));
         if cli::is_service() {
             tokio::spawn(systemd::tell(status.clone(), clock));
         }
-        let election = SessionThread::election(member, settings, clock, publisher, kept)?;
+        let credentials = Credentials::of(&settings.zookeeper);
+        let of_holdings = credentials.clone();
+        let election =
+            SessionThread::election(member, settings, credentials, clock, publisher, kept)?;
         let holdings = recipes
-            .map(|(settings, requests)| SessionThread::holdings(settings, clock, requests))
+            .map(|(settings, requests)| {
+                SessionThread::holdings(settings, of_holdings, clock, requests)
+            })
             .transpose()?;
         let inputs = ApplicationInputs {
             stage,
@@ -262,11 +273,12 @@ impl Daemon {
         }
     }
 
+    /// Runs until the command ends. Fails if a thread dies.
     async fn run_until_command_ends(&mut self, command: CommandThread) -> anyhow::Result<u8> {
         tokio::select! {
             code = command.ended => match code {
                 Ok(Ok(code)) => {
-                    // The signals that the supervisor got are not handled again.
+                    // The supervisor has already handled earlier signals, so start with new listeners.
                     self.signals = ShutdownSignals::new()?;
                     Ok(code)
                 }
@@ -281,6 +293,7 @@ impl Daemon {
         }
     }
 
+    /// Runs until SIGINT or SIGTERM, and reloads the configuration at SIGHUP. Fails if a thread dies.
     async fn run_until_signal(&mut self) -> anyhow::Result<u8> {
         loop {
             tokio::select! {
@@ -297,7 +310,7 @@ impl Daemon {
         }
     }
 
-    /// Runs the hooks for the end of this member's leadership.
+    /// Runs the hooks for the end of this member's leadership, then returns the error that the election died.
     async fn without_election(&mut self) -> anyhow::Error {
         let until = self.clock.now().after(shutdown::HOOKS_TIMEOUT);
         shutdown::finish_hooks(&mut self.application, self.clock, until).await;
@@ -305,6 +318,7 @@ impl Daemon {
     }
 }
 
+/// Returns the error for a dead thread of hooks.
 fn without_hooks(end: Result<io::Result<()>, RecvError>) -> anyhow::Error {
     match end {
         Ok(Err(error)) => anyhow!("cannot run hooks: {error}"),

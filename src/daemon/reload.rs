@@ -1,4 +1,4 @@
-//! Reads the configuration again while the member runs, and changes what can change in flight.
+//! Reads the configuration again at run time, and applies the changes that need no restart.
 
 use super::logging::Level;
 use super::secrets;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-/// The configuration in force, key by key, as it was written.
+/// The active configuration, key by key, as it was written.
 pub(super) struct InForce {
     values: BTreeMap<&'static str, String>,
     znodes: ZnodeNames,
@@ -31,8 +31,8 @@ impl InForce {
         Self { values, znodes: znodes.clone(), hooks, kept: effective.config.kept.clone() }
     }
 
-    /// Applies the changes that need no restart, and logs those that do. A configuration with an error changes
-    /// nothing.
+    /// Reads the configuration. Applies changes that need no restart, and logs the others. A configuration with an error
+    /// changes nothing.
     pub(super) async fn reload(
         &mut self,
         status: &StatusHandle,
@@ -41,7 +41,7 @@ impl InForce {
     ) {
         let new = match cli::read() {
             Ok(CliCommand::Run(new) | CliCommand::CheckConfig { effective: new, .. }) => new,
-            // No other command listens for SIGHUP.
+            // Only the daemon handles SIGHUP, so there cannot be another command.
             Ok(_) => return,
             Err(errors) => {
                 let errors = errors.replace('\n', "; ");
@@ -81,7 +81,7 @@ impl InForce {
         }
     }
 
-    /// Returns what differs from what is in force.
+    /// Returns the values that differ from the active ones.
     fn changed<'a>(&self, new: &'a Effective) -> Vec<&'a SettingValue> {
         new.values
             .iter()
@@ -89,8 +89,8 @@ impl InForce {
             .collect()
     }
 
-    /// Has the member take over the profile. What `PATCH /member` has changed stays, unless the file's value is another
-    /// than before.
+    /// Sends the new profile to the member. Changes made with `PATCH /member` are kept, unless the file's value has
+    /// changed.
     async fn update_profile(
         &mut self,
         status: &StatusHandle,
@@ -112,15 +112,15 @@ impl InForce {
         let Profile { address, labels, .. } = profile;
         let (caller, _) = ReplyTo::without_deadline();
         let request =
-            MemberRequest::Carry(election::Command::UpdateProfile { address, labels }, caller);
+            MemberRequest::Command(election::Command::UpdateProfile { address, labels }, caller);
         if status.requests.send(request).await.is_err() {
             return error!("SIGHUP: the election has ended");
         }
         moved.into_iter().chain(relabelled).for_each(|value| self.take(value));
     }
 
-    /// Has the member take over the priority. One that `PATCH /member` has set stays, unless the file's is another than
-    /// before.
+    /// Sends the new priority to the member. A priority set with `PATCH /member` is kept, unless the file's value has
+    /// changed.
     async fn set_priority(
         &mut self,
         status: &StatusHandle,
@@ -129,14 +129,14 @@ impl InForce {
     ) {
         let Some(value) = among(changed, &table::PRIORITY.row) else { return };
         let (caller, _) = ReplyTo::without_deadline();
-        let request = MemberRequest::Carry(election::Command::SetPriority(priority), caller);
+        let request = MemberRequest::Command(election::Command::SetPriority(priority), caller);
         if status.requests.send(request).await.is_err() {
             return error!("SIGHUP: the election has ended");
         }
         self.take(value);
     }
 
-    /// Notes that this setting's new value is in force.
+    /// Notes that this setting's new value is active.
     fn take(&mut self, value: &SettingValue) {
         info!("SIGHUP: {} is {:?} now", value.row.key, value.shown());
         self.values.insert(value.row.key, value.text.clone());

@@ -1,19 +1,19 @@
-//! The process's limit of open files, and the priority of its threads.
+//! Sets the process's limit of open files, and the priority of the thread that serves clients.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use tracing::warn;
 
-/// Of a core that is wanted by others too, the readers' thread gets a third of an equal share.
+/// The nice value of the thread that serves clients. On a busy core it gets a third of an equal share.
 const READERS_NICE: i32 = 5;
 
-/// The files that a member without clients opens, and some more.
+/// The minimum limit of open files: enough for a member without clients, and a few more.
 const FILES_MIN: u64 = 40;
 
-/// Raises the limit to what the administrator allows: the usual one of 1024 is there for programs that use
-/// select(2), and would keep clients waiting that could be served. Returns what it was before.
+/// Raises the limit of open files as far as the administrator allows. The usual limit of 1024 exists for programs that use
+/// select(2), and would make clients wait that could be served. Returns the previous limit.
 ///
 /// # Errors
-/// With so few files this process could not run.
+/// The limit is too low for this process to run.
 pub(super) fn open_more_files() -> Result<Option<u64>, String> {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -28,7 +28,7 @@ pub(super) fn open_more_files() -> Result<Option<u64>, String> {
     }
 }
 
-/// Lets the other threads run before this one, which from here on only answers clients.
+/// Lowers the priority of this thread, which only serves clients from now on, so that the other threads run first.
 pub(super) fn serve_last() {
     let _as_urgent_without = setpriority_process(None, READERS_NICE);
 }

@@ -1,13 +1,13 @@
-//! The end, in order: each step has a deadline, and the next one begins when it has passed.
+//! The shutdown, in order. Each step has a deadline, and the next step begins when that has passed.
 //!
 //! | step | deadline |
 //! |---|---|
-//! | tell systemd | 100 ms |
-//! | end leadership and leave the queue, and have all locks let go | 1.5 s; then the znodes are left to expire |
-//! | have the hooks tell that | 1.65 s from the same moment; 100 ms later what still runs is left to itself |
-//! | answer the requests under way | 200 ms |
+//! | notify systemd | 100 ms |
+//! | end leadership and leave the queue, and release all locks | 1.5 s; then the znodes are left to expire |
+//! | run the hooks for the end of leadership | 1.65 s from the same moment; 100 ms later, the rest is abandoned |
+//! | finish the requests in progress | 200 ms |
 //!
-//! A second signal ends all of it at once, but not before 250 ms have passed.
+//! A second signal ends the whole shutdown at once, but not within the first 250 ms.
 
 use super::Daemon;
 use super::listeners::Server;
@@ -20,18 +20,19 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-/// Leaving the queue may take this long; the rest of the two seconds is for the HTTP server.
+/// The time limit for leaving the queue. The rest of the two seconds is for the HTTP server.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// No second signal cuts this short. With a server that answers, leaving needs less.
+/// The time in which a second signal does not cut the shutdown short. If the server answers, leaving takes less.
 const HANDOVER_TIMEOUT: Duration = Duration::from_millis(250);
+/// The time limit for finishing the requests in progress.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
-/// How long the hooks may take, from the moment at which leaving begins.
+/// The time limit for the hooks, from the moment at which leaving begins.
 pub(super) const HOOKS_TIMEOUT: Duration = Duration::from_millis(1650);
-/// How long the hooks that still run then may take to be ended.
+/// The time limit for ending hooks that still run after that.
 const ABORT_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Daemon {
-    /// Ends leadership, leaves the queue, lets the hooks tell so, then stops serving.
+    /// Ends leadership and leaves the queue, runs the hooks for that, then stops serving.
     pub(super) async fn shutdown(self) {
         let Self { clock, mut signals, server, election, holdings, mut application, .. } = self;
         let Server { close, done, socket } = server;
@@ -45,8 +46,8 @@ impl Daemon {
             let _already_gone = close.send(());
             drop(timeout(DRAIN_TIMEOUT, done).await);
         };
-        // The process that started us may pass on a signal that we got ourselves, so a second one is heeded
-        // only when there was a moment to hand over.
+        // The process that started this one may forward a signal that this process also received itself. So a second signal
+        // counts only after enough time to hand over.
         let second = async {
             sleep(HANDOVER_TIMEOUT).await;
             signals.next().await
@@ -81,8 +82,8 @@ async fn give_locks_back(holdings: Option<SessionThread>) {
     }
 }
 
-/// Lets the hooks run until this moment at the latest. Those for the end of leadership run by now if the election
-/// could publish it, else from now on.
+/// Lets the hooks run until this moment at the latest. If the election published the end of leadership, the hooks for it
+/// already run. Otherwise they start now.
 pub(super) async fn finish_hooks(hooks: &mut ApplicationThread, clock: Clock, until: Moment) {
     hooks.leave.send_replace(Some(until));
     let patience = until.since(clock.now()) + ABORT_TIMEOUT;

@@ -1,4 +1,4 @@
-//! The signals that end the daemon, and the one that has it read its configuration again.
+//! The signals that end the daemon, and the signal that makes it reload its configuration.
 
 use rustix::process::{Signal as Number, getpid, kill_process};
 use std::io;
@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tracing::{error, info};
 
-/// SIGINT and SIGTERM, from when this was made on.
+/// Receives SIGINT and SIGTERM, from its creation on.
 pub(super) struct ShutdownSignals {
     interrupt: Signal,
     terminate: Signal,
@@ -21,7 +21,7 @@ impl ShutdownSignals {
         })
     }
 
-    /// Returns the name of the next one.
+    /// Waits for the next signal, and returns its name.
     pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
@@ -30,7 +30,8 @@ impl ShutdownSignals {
     }
 }
 
-/// Sends SIGTERM to this process when a client asks for its end: so it ends as it always does, `exec`'s program too.
+/// Sends SIGTERM to this process when a client requests its end. So it ends in the usual way, and so does the program of
+/// `exec`.
 pub(super) async fn terminate_when_asked(asked: Arc<Notify>) {
     asked.notified().await;
     info!("POST /shutdown: to leave, as on SIGTERM");

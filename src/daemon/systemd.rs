@@ -1,4 +1,4 @@
-//! Tells systemd that this member serves, how it stands, and that its loop turns.
+//! Reports to systemd that this member serves, its state, and that its loop runs.
 
 use crate::clock::Clock;
 use crate::status::{Snapshot, StatusHandle};
@@ -7,10 +7,10 @@ use recipes::election::Role;
 use sd_notify::NotifyState;
 use std::time::Duration;
 
-/// Notifies systemd that the member serves, then of each change of how it stands, and feeds the watchdog meanwhile.
+/// Notifies systemd that the member is ready, then of each change of its state, and feeds the watchdog.
 pub(super) async fn tell(status: StatusHandle, clock: Clock) {
     let mut snapshots = status.snapshot;
-    // Three times as often as the watchdog demands, so that a late wake-up does not cause a timeout.
+    // Feed the watchdog three times as often as it requires, so that a late wake-up does not cause a timeout.
     let feeding = sd_notify::watchdog_enabled().map(|patience| patience / 3);
     notify("READY=1").await;
     let mut fed_at = None;
@@ -23,7 +23,7 @@ pub(super) async fn tell(status: StatusHandle, clock: Clock) {
             notify(&format!("STATUS={status}")).await;
             sent_status = status;
         }
-        // The watchdog is fed only while the runner's loop runs: systemd restarts a member that is stuck.
+        // Feed the watchdog only while the runner's loop runs, so that systemd restarts a member that is stuck.
         let feeding_at = feeding.map(|pause| fed_at.map_or(now, |fed: Moment| fed.after(pause)));
         if feeding_at.is_some_and(|due| due <= now) {
             fed_at = Some(now);
@@ -46,7 +46,8 @@ pub(super) async fn leaving() {
     drop(tokio::time::timeout(Duration::from_millis(100), notify("STOPPING=1")).await);
 }
 
-/// Sends this to the service manager, on another thread: it may be slow to read, and clients must not wait for it.
+/// Sends a message to the service manager from another thread, because the manager may be slow to read, and clients must
+/// not wait for it.
 async fn notify(what: &str) {
     let what = what.to_owned();
     let sending =
@@ -54,6 +55,7 @@ async fn notify(what: &str) {
     let _receiver_gone = sending.await;
 }
 
+/// Returns the text that `systemctl status` shows for this state.
 fn state_line(snapshot: &Snapshot, now: Moment) -> String {
     match snapshot.standing.at(now) {
         Role::Leader { announcement, .. } => format!("leads, token {}", announcement.ticket.token),

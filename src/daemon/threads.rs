@@ -1,4 +1,4 @@
-//! The threads beside the server's: each runs its part of the daemon on a runtime of its own.
+//! The threads besides the main thread. Each runs its part of the daemon on its own runtime.
 
 use crate::clock::Clock;
 use crate::config::{Health, HookConfig, Settings, SyncedFileConfig};
@@ -11,7 +11,7 @@ use crate::preemption;
 use crate::runtime;
 use crate::shared_config::{ConfigHandle, ConfigRequests};
 use crate::status::{ApplicationHealth, StatusHandle, StatusPublisher, SyncedFileRecord};
-use crate::zookeeper::{self, HoldingsSettings, ResumeState};
+use crate::zookeeper::{self, Credentials, HoldingsSettings, ResumeState};
 use recipes::Moment;
 use recipes::election::Member;
 use std::future::pending;
@@ -24,11 +24,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tracing::error;
 
-/// A thread with a session of its own: no client of the API, however slow, can slow the election's, and nothing that is
-/// asked of the locks' and barriers' can either.
+/// A thread with its own ZooKeeper session. The election's thread is slowed down neither by a client of the API nor by
+/// requests for locks and barriers.
 pub(super) struct SessionThread {
     stop: oneshot::Sender<()>,
-    /// Receives, when it has ended, whether none of its znodes is surely left.
+    /// Receives, when the thread has ended, whether all of its znodes are known to be deleted.
     pub(super) left: oneshot::Receiver<bool>,
 }
 
@@ -36,6 +36,7 @@ impl SessionThread {
     pub(super) fn election(
         member: Member,
         settings: Settings,
+        credentials: Arc<Credentials>,
         clock: Clock,
         publisher: StatusPublisher,
         kept: ResumeState,
@@ -44,13 +45,15 @@ impl SessionThread {
         Ok(Self {
             stop,
             left: start("election", move || {
-                zookeeper::run(member, settings, clock, publisher, kept, stopping)
+                zookeeper::run(member, settings, credentials, clock, publisher, kept, stopping)
             })?,
         })
     }
 
+    /// Starts the thread of the locks and barriers. It starts again after a panic.
     pub(super) fn holdings(
         settings: HoldingsSettings,
+        credentials: Arc<Credentials>,
         clock: Clock,
         requests: (HoldingsRequests, ConfigRequests),
     ) -> io::Result<Self> {
@@ -58,7 +61,14 @@ impl SessionThread {
         let (mut requests, mut config) = requests;
         let mut life = async move || {
             let requests = (&mut requests, &mut config);
-            zookeeper::run_holdings(settings.clone(), clock, requests, &mut stopping).await
+            zookeeper::run_holdings(
+                settings.clone(),
+                credentials.clone(),
+                clock,
+                requests,
+                &mut stopping,
+            )
+            .await
         };
         let left = spawn("holdings", move || {
             loop {
@@ -74,20 +84,21 @@ impl SessionThread {
         Ok(Self { stop, left: left? })
     }
 
-    /// Has it end. Returns whether that was confirmed within this time.
+    /// Ends the thread. Returns whether its znodes were confirmed as deleted within `patience`.
     pub(super) async fn end(self, patience: Duration) -> bool {
         let _already_gone = self.stop.send(());
         matches!(timeout(patience, self.left).await, Ok(Ok(true)))
     }
 }
 
-/// The thread of the hooks and the health check: no hook, however slow, can slow another part, and none waits
-/// for clients of the API.
+/// The thread of the hooks and the health check. A slow hook does not slow down other parts, and hooks do not wait for
+/// clients of the API.
 pub(super) struct ApplicationThread {
-    /// The hooks that are to run.
+    /// The hooks to run.
     pub(super) hooks: watch::Sender<Arc<[HookConfig]>>,
     /// Set to the deadline of all hooks when this member leaves, and thus no longer leads.
     pub(super) leave: watch::Sender<Option<Moment>>,
+    /// Receives the result when the thread has ended.
     pub(super) ended: oneshot::Receiver<io::Result<()>>,
 }
 
@@ -102,26 +113,27 @@ impl ApplicationThread {
     }
 }
 
-/// Values to keep as files, where to ask for them, and where to say how they do.
+/// The values to write to files, the handle to read them through, and the channel for the state of the files.
 pub(super) type Keeping =
     (Vec<SyncedFileConfig>, ConfigHandle, watch::Sender<Vec<SyncedFileRecord>>);
 
-/// The inputs of the hooks and the health check.
+/// The inputs of the thread of the hooks and the health check.
 pub(super) struct ApplicationInputs {
     pub(super) stage: HookInputs,
     pub(super) names: HookNames,
     pub(super) health: Option<Health>,
+    /// Publishes the results of the health check.
     pub(super) examined: watch::Sender<Option<ApplicationHealth>>,
     /// The values that are written to files, if any.
     pub(super) keeping: Option<Keeping>,
-    /// How many files a command may open.
+    /// The limit of open files for a command, if there is one.
     pub(super) files: Option<u64>,
     pub(super) clock: Clock,
     pub(super) status: StatusHandle,
 }
 
 impl ApplicationInputs {
-    /// Ends with the hooks: when they have told that this member leaves, or cannot run.
+    /// Runs until the hooks have reported that this member leaves, or until one of the tasks cannot run.
     async fn run(self) -> io::Result<()> {
         let Self { stage, names, health, examined, keeping, files, clock, status } = self;
         let requests = status.requests.clone();
@@ -158,9 +170,9 @@ impl ApplicationInputs {
     }
 }
 
-/// The supervisor's thread: when it ends, the guards kill the command.
+/// The thread of the supervisor. When it ends, the guards kill the command.
 pub(super) struct CommandThread {
-    /// Receives the exit code.
+    /// Receives the command's exit code.
     pub(super) ended: oneshot::Receiver<io::Result<u8>>,
 }
 
@@ -176,16 +188,16 @@ impl CommandThread {
     }
 }
 
-/// From the death of the locks' thread to its next life.
+/// How long to wait before the thread of the locks and barriers starts again after a panic.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs this on a runtime. Returns `None` if it panicked.
+/// Runs `life` on a runtime. Returns `None` if it panicked.
 fn unless_panics<T>(life: &mut impl AsyncFnMut() -> T) -> Option<T> {
     // The closure borrows only channels, which a panic leaves intact.
     catch_unwind(AssertUnwindSafe(|| runtime::run(life()))).ok()
 }
 
-/// Starts a thread that runs this on a runtime.
+/// Starts a thread that runs `life` on a runtime.
 fn start<T, F>(
     name: &str,
     life: impl FnOnce() -> F + Send + 'static,
@@ -197,7 +209,7 @@ where
     spawn(name, move || runtime::run(life()))
 }
 
-/// Starts a thread. Returns the receiver of its output, which is closed if the thread panicked.
+/// Starts a thread. Returns the receiver of its result, which is closed if the thread panicked.
 fn spawn<T: Send + 'static>(
     name: &str,
     life: impl FnOnce() -> T + Send + 'static,

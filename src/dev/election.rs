@@ -1,4 +1,4 @@
-//! The server and the members, what can be done to them, and what is printed of it.
+//! The server and the members, the actions on them, and the lines that are printed.
 
 use super::follow::{PATIENCE, follow, leader_of, sidecar_at};
 use super::keys::{HELP, Key, Keys};
@@ -22,36 +22,38 @@ use tokio::signal::unix::{Signal as Deaths, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::Level;
 
-/// How long members may take to leave, longer than they need.
+/// How long members may take to leave. They usually need less.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The in-memory server and the members of one or more elections.
 pub(super) struct LocalElection {
     server: DevServer,
     logs: TempDir,
     clock: Clock,
     began: Moment,
     members: Vec<MemberProcess>,
-    /// How many letters are taken as names, those of members that have ended included.
+    /// How many letters are used as names, including those of members that have ended.
     letters_used: u8,
     ports: Ports,
-    /// Of each election.
+    /// The timelines, one for each election.
     timelines: Vec<Timeline>,
     deaths: Deaths,
+    /// The output of the tasks, to be printed.
     outputs: UnboundedReceiver<TaskOutput>,
-    /// For the tasks, which cannot print themselves.
+    /// Given to tasks, which cannot print by themselves.
     sender: UnboundedSender<TaskOutput>,
 }
 
-/// The output of a task.
+/// Output of a background task.
 enum TaskOutput {
-    /// This member of the election with that number names a leader, or none.
+    /// The answer of the member with this id, in the election with this number, to the question who leads.
     Named(String, usize, Option<LeaderState>),
     /// A line to print.
     Line(String),
 }
 
 impl LocalElection {
-    /// Starts the server. Its log is a file beside those of the members.
+    /// Starts the server. Its log file is in the same directory as those of the members.
     pub(super) async fn open(listen: SocketAddr) -> anyhow::Result<Self> {
         let logs = tempfile::Builder::new().prefix("bellwether-dev.").tempdir();
         let logs =
@@ -80,7 +82,7 @@ impl LocalElection {
         })
     }
 
-    /// Starts the members, and prints who leads until a signal or a key ends it.
+    /// Starts the members, and prints changes of the leader until a signal or a key ends it.
     pub(super) async fn act(
         &mut self,
         options: &Options,
@@ -97,7 +99,8 @@ impl LocalElection {
         }
         say("")?;
         loop {
-            // Before waiting for `deaths`, whose signal may have been taken while another member was waited for.
+            // Do this before waiting for `deaths`: while the program waited for another member, that wait may have consumed
+            // the signal.
             self.remove_ended().await?;
             let key = async {
                 match &mut keys {
@@ -120,7 +123,7 @@ impl LocalElection {
         }
     }
 
-    /// Starts the members, and prints where everything is.
+    /// Starts the members, and prints the addresses and the log directory.
     async fn begin(&mut self, options: &Options) -> anyhow::Result<()> {
         let address = self.server.address();
         let logs = self.logs.path().display();
@@ -158,7 +161,7 @@ impl LocalElection {
         Ok(())
     }
 
-    /// Adds a member to the tail of the election's queue, and returns a line with its address and process.
+    /// Adds a member at the tail of the election's queue, and returns a line with its address and process id.
     async fn add(&mut self, election: usize) -> anyhow::Result<String> {
         if self.letters_used == MOST_MEMBERS {
             bail!("no letter is left to name a member by; quit, and start again");
@@ -251,6 +254,7 @@ impl LocalElection {
         self.print(&line)
     }
 
+    /// Makes the leader resign, and prints the reason if it does not.
     fn resign(&mut self) -> anyhow::Result<()> {
         let (id, port) = match self.leader() {
             Ok(leader) if leader.frozen => {
@@ -273,7 +277,7 @@ impl LocalElection {
         Ok(())
     }
 
-    /// Returns the leader of the first election, or why there is none to act on.
+    /// Returns the leader of the first election, or why none can be acted on.
     fn leader(&mut self) -> Result<&mut MemberProcess, String> {
         let Some(id) = self.timelines[0].leader() else {
             return Err("no member leads at this moment".into());
@@ -298,7 +302,7 @@ impl LocalElection {
         line.map_or(Ok(()), |line| self.print(&line))
     }
 
-    /// Removes the members that have ended, and prints how.
+    /// Removes the members that have ended, and prints how they ended.
     async fn remove_ended(&mut self) -> anyhow::Result<()> {
         let mut ended: Vec<_> = self.members.extract_if(.., |member| !member.is_alive()).collect();
         for member in &mut ended {
@@ -323,13 +327,13 @@ impl LocalElection {
         Ok(())
     }
 
-    /// Prints a line with the time since the beginning.
+    /// Prints a line with the time since the start.
     fn print(&self, line: &str) -> anyhow::Result<()> {
         let since = self.clock.now().since(self.began);
         Ok(say(&format!("{:>8.3} s  {line}", since.as_secs_f64()))?)
     }
 
-    /// Ends the members, then the server. A signal cuts this short: members that are left end with this process.
+    /// Ends the members, then the server. A signal cuts this short: the remaining members end with this process.
     pub(super) async fn close(mut self, signals: &mut DevSignals) {
         for member in &self.members {
             member.signal(Signal::TERM);

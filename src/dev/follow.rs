@@ -1,4 +1,4 @@
-//! Asks a member who leads, as a person would with `curl`.
+//! Asks a member for the current leader, as a user would with `curl`.
 
 use crate::api::{LEADER, LeaderState};
 use crate::config::Listen;
@@ -7,25 +7,25 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How long an answer may take, unless the member is asked to wait for a change.
+/// The time limit for an answer, unless the request waits for a change.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Longer than the `wait` with which the member is asked.
+/// The time limit for a request that waits for a change: longer than its `wait` parameter.
 const PATIENCE_FOR_CHANGE: Duration = Duration::from_secs(40);
-/// Between two questions of which the first got no answer.
+/// How long to wait after a request without an answer.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Returns the member that serves its API at this port.
+/// Returns a client for the member that serves its API at this port.
 pub(super) fn sidecar_at(port: u16) -> Sidecar {
     Sidecar::that_listens(&Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
 }
 
-/// Returns whom the member names as the leader at this moment.
+/// Returns the member's current answer about the leader.
 pub(super) async fn leader_of(sidecar: &Sidecar) -> Result<Option<LeaderState>, ClientError> {
     let answer = sidecar.get(LEADER.path).within(PATIENCE).answer().await;
     answer.map(|answer| named_in(&answer))
 }
 
-/// Reports whom the member names as the leader, now and each time that this changes, until the future is dropped.
+/// Reports the member's answer about the leader, now and at each change. Runs until the future is dropped.
 pub(super) async fn follow(sidecar: Sidecar, report: impl Fn(Option<LeaderState>)) {
     let mut path = LEADER.path.to_owned();
     loop {
@@ -40,7 +40,7 @@ pub(super) async fn follow(sidecar: Sidecar, report: impl Fn(Option<LeaderState>
     }
 }
 
-/// Returns the leader that an answer names; `None` if it names none, which is an answer as well.
+/// Returns the leader in an answer, or `None` if the member knows no leader.
 fn named_in(answer: &SidecarAnswer) -> Option<LeaderState> {
     answer.body().ok()
 }

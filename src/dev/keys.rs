@@ -1,4 +1,4 @@
-//! Single keys of a terminal, without Enter.
+//! Reads single keys from a terminal, without Enter.
 
 use rustix::process::{Signal, getpgrp};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
@@ -13,6 +13,7 @@ keys: k  kill the leader              a  add a member
       f  freeze it, or let it go on   h  this help
       r  have it resign               q  quit, as does Ctrl-C";
 
+/// A key that the user presses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Kill,
@@ -24,15 +25,17 @@ pub(super) enum Key {
     Other,
 }
 
-/// The keys of the terminal that is the standard input, whose mode is restored when this is dropped.
+/// Reads the keys of the terminal on standard input. Restores the terminal's mode when it is dropped.
 pub(super) struct Keys {
     pressed: UnboundedReceiver<Key>,
+    /// SIGCONT: the process was stopped and now runs again.
     continued: unix::Signal,
+    /// The terminal's original mode.
     before: Termios,
 }
 
 impl Keys {
-    /// Returns `None` without a terminal, or in the background of one, where only what is in the foreground may read.
+    /// Returns `None` without a terminal, or in the background, where a process must not read from the terminal.
     pub(super) fn new() -> io::Result<Option<Self>> {
         fn is_background() -> bool {
             tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp())
@@ -43,7 +46,7 @@ impl Keys {
         let before = tcgetattr(io::stdin())?;
         let continued = unix::signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
         let (sender, pressed) = unbounded_channel();
-        // This thread ends with the process: nothing wakes a thread that waits for a key.
+        // This thread ends with the process, because nothing can wake a thread that waits for a key.
         thread::Builder::new().name("keys".into()).spawn(move || {
             let mut stdin = io::stdin().lock();
             let pressed = iter::from_fn(|| read(&mut stdin)).flatten();
@@ -54,18 +57,18 @@ impl Keys {
         Ok(Some(keys))
     }
 
-    /// Returns `None` when the terminal is gone.
+    /// Waits for the next key. Returns `None` when the terminal is gone.
     pub(super) async fn next(&mut self) -> Option<Key> {
         loop {
             tokio::select! {
                 key = self.pressed.recv() => return key,
-                // The shell has set the terminal's mode meanwhile.
+                // While this process was stopped, the shell has changed the terminal's mode.
                 _ = self.continued.recv() => self.take_each().ok()?,
             }
         }
     }
 
-    /// Has the terminal hand over each key at once and show none. Ctrl-C stays a signal.
+    /// Sets the terminal to deliver each key at once, without echo. Ctrl-C still sends a signal.
     fn take_each(&self) -> io::Result<()> {
         let mut each = self.before.clone();
         each.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
@@ -79,7 +82,7 @@ impl Drop for Keys {
     }
 }
 
-/// Waits for keys. `None` when the terminal is gone.
+/// Waits for keys. Returns `None` when the terminal is gone.
 fn read(stdin: &mut StdinLock<'_>) -> Option<Vec<Key>> {
     let mut bytes = [0; 64];
     loop {
@@ -92,9 +95,9 @@ fn read(stdin: &mut StdinLock<'_>) -> Option<Vec<Key>> {
 }
 
 impl Key {
-    /// Returns the keys that these bytes stand for, which have come at once.
+    /// Returns the keys for bytes that were read at once.
     fn all_of(bytes: &[u8]) -> Vec<Self> {
-        // An arrow is one key, whose bytes end with a letter.
+        // An arrow key is an escape sequence that ends with a letter, so treat the whole sequence as a single key.
         let bytes = if bytes.starts_with(b"\x1b") { &bytes[..1] } else { bytes };
         bytes.iter().map(|byte| Self::of(*byte)).collect()
     }

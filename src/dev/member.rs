@@ -1,4 +1,4 @@
-//! A member: a process of this same program, which ends with this one, whatever ends it.
+//! A member: a process of this same program, which ends with this process, however that ends.
 
 use super::TICK;
 use super::follow::{PATIENCE, sidecar_at};
@@ -19,42 +19,44 @@ use tokio::signal::unix::Signal as Deaths;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// Short, so that a crash is seen after a few seconds. Long enough for a machine that compiles meanwhile: a heartbeat
-/// that comes 0.4 s late is one that was missed, and the lease outlasts several of them.
+/// Short, so that a crash is noticed after a few seconds. Long enough for a machine that compiles meanwhile: a heartbeat
+/// counts as missed if it is 0.4 s late, and the lease survives several missed heartbeats.
 pub(super) const SESSION: Duration = Duration::from_secs(4);
 
 const FIRST_PORT: u16 = 4040;
-/// How many ports are tried for each member.
+/// The number of ports to try for each member.
 const PORTS: u16 = 100;
-/// How long it may take until a new member is in the queue, on a machine with much else to do.
+/// The time limit for a new member to join the queue, on a busy machine.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
-/// How much of a log is shown of a member that could not start.
+/// How many lines of the log to print if a member could not start.
 const LAST_LINES: usize = 8;
 
+/// A member's process.
 pub(super) struct MemberProcess {
     pub(super) id: String,
     /// The number of its election, from 0.
     pub(super) election: usize,
     pub(super) port: u16,
     pub(super) frozen: bool,
-    /// The task that follows whom it names, if there is one.
+    /// The task that follows the member's answers about the leader.
     pub(super) following: Option<AbortHandle>,
     child: Child,
 }
 
-/// The environment of a member: its election, its server, and the directory of its log.
+/// Settings common to new members: the election, the server, the directory of the logs, and the clock.
 pub(super) struct MemberEnvironment<'a> {
     pub(super) election: usize,
     pub(super) server: SocketAddr,
+    /// The controls of the in-memory server, which know its session ids.
     pub(super) knobs: Knobs,
     pub(super) logs: &'a Path,
     pub(super) clock: Clock,
 }
 
 impl MemberProcess {
-    /// Starts a member at the next free port, and waits until it is in the queue. Ports that others have, or take
-    /// first, are skipped.
+    /// Starts a member at the next free port, and waits until it is in the queue. Skips ports that another program uses, or
+    /// takes before the member binds them.
     pub(super) async fn start(
         id: &str,
         ports: &mut Ports,
@@ -71,13 +73,14 @@ impl MemberProcess {
             let Err(why) = member.joins(surroundings, deaths).await else { return Ok(member) };
             let lost_port = !member.is_alive() && lost_port(&why, is_free(port));
             if !lost_port || tries == PORTS {
-                // A member that is only slow would still join, and would not be listed.
+                // A member that is only slow would join later, without being listed, so kill it.
                 member.signal(Signal::KILL);
                 bail!("{id} cannot start: {why}; its log ends with:\n{}", end_of(&log));
             }
         }
     }
 
+    /// Starts the member's process.
     fn spawn(id: &str, port: u16, place: &MemberEnvironment<'_>, log: &Path) -> io::Result<Self> {
         let mut command: Vec<OsString> = vec![ourselves().into(), "run".into()];
         fn span(span: Duration) -> String {
@@ -90,7 +93,7 @@ impl MemberProcess {
             ("--tick-time", span(TICK)),
             ("--id", id.to_owned()),
             ("--listen", at(port).to_string()),
-            // Without an application, GET /leader/redirect leads to the sidecar itself.
+            // There is no application, so let GET /leader/redirect lead to the sidecar itself.
             ("--address", at(port).to_string()),
         ] {
             command.extend([flag.into(), value.into()]);
@@ -98,7 +101,8 @@ impl MemberProcess {
         let log = File::create(log)?;
         let mut started = process::started_by_us(&command, getrlimit(Resource::Nofile).current);
         started.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        // Variables for another member, or for the service that started this process, do not apply to this one.
+        // The new member must not use variables that are meant for another member, or for the service that runs this
+        // process.
         for (name, _) in env::vars_os() {
             if name.to_string_lossy().starts_with("BELLWETHER_") || name == "NOTIFY_SOCKET" {
                 started.env_remove(name);
@@ -110,7 +114,7 @@ impl MemberProcess {
         Ok(Self { id, election, port, frozen: false, following: None, child })
     }
 
-    /// Waits until it is in the queue.
+    /// Waits until the member is in the queue. Returns how it ended if it ends first.
     async fn joins(
         &mut self,
         surroundings: &MemberEnvironment<'_>,
@@ -121,7 +125,7 @@ impl MemberProcess {
         while self.is_alive() {
             let answer = sidecar.get(STATUS.path).within(PATIENCE).answer().await;
             let status = answer.and_then(|answer| answer.body::<Status>());
-            // A member of another server may have taken that port, and answer there.
+            // A member of another server may have taken that port and answer there, so check the session id.
             if status
                 .is_ok_and(|status| status.znode.is_some() && is_of(&surroundings.knobs, &status))
             {
@@ -143,7 +147,7 @@ impl MemberProcess {
         process::is_alive(self.child.pid())
     }
 
-    /// Returns how it ended, when it has.
+    /// Waits until the member has ended, and returns how it ended.
     pub(super) async fn end(&mut self, deaths: &mut Deaths) -> String {
         match self.child.success(deaths).await {
             Ok(()) => "exit code 0".to_owned(),
@@ -152,17 +156,17 @@ impl MemberProcess {
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        // Once it was waited for, its number may be another's.
+        // Once the member was reaped, its process id may have been reused.
         if self.is_alive() {
             let _dead_already = kill_process(self.child.pid(), signal);
         }
     }
 }
 
-/// Tells whether a member ended since another program took its port first. That one may have left it again by now, as a
-/// program does that looks whether it is free.
+/// Returns whether a member ended because another program took its port first. The port may be free again by now, if that
+/// program only checked whether the port was free.
 fn lost_port(how_it_ended: &str, is_free: bool) -> bool {
-    // With this code `run` ends where it cannot listen.
+    // `run` ends with this code if it cannot listen.
     how_it_ended == "exit code 1" || !is_free
 }
 
@@ -174,17 +178,17 @@ pub(super) fn path_of(election: usize) -> String {
     }
 }
 
-/// Whether the session of this member is this server's.
+/// Returns whether this member's session belongs to this server.
 fn is_of(knobs: &Knobs, status: &Status) -> bool {
     let number = status.session.id.as_deref().and_then(|id| id.strip_prefix("0x"));
     let number = number.and_then(|id| u64::from_str_radix(id, 16).ok());
     number.is_some_and(|id| knobs.sessions().contains(&id.cast_signed()))
 }
 
-/// The ports that may be free, each once.
+/// Finds free ports. Each port is tried once.
 pub(super) struct Ports {
     next: u16,
-    /// The ports that were not free.
+    /// The ports that were in use.
     pub(super) taken: Vec<u16>,
 }
 
@@ -217,13 +221,14 @@ fn at(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Returns this program's file, by which people find a member among all processes; or what stands for it, if the
-/// file was replaced.
+/// Returns the path of this program, so that users find members in a list of processes. If the file was replaced, returns a
+/// path that still leads to it.
 fn ourselves() -> PathBuf {
     let file = env::current_exe().ok().filter(|file| file.is_file());
     file.unwrap_or_else(|| "/proc/self/exe".into())
 }
 
+/// Returns the last lines of a log.
 fn end_of(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();

@@ -1,11 +1,11 @@
 //! `bellwether dev`: an in-memory ZooKeeper and members on this machine, for trying, developing and testing.
 //!
-//! - `election`: the server and the members, and what can be done to them.
+//! - `election`: the server and the members, and the actions on them.
 //! - `member`: a member's process, from its port to its end.
-//! - `follow`: asks a member who leads.
-//! - `timeline`: makes lines about who leads from their answers. Pure.
-//! - `keys`: what a person at the terminal wants.
-//! - `signals`: what ends it.
+//! - `follow`: asks a member for the current leader.
+//! - `timeline`: turns the members' answers into lines about the leader. Pure.
+//! - `keys`: keys that the user presses.
+//! - `signals`: the signals that end it.
 
 mod election;
 mod follow;
@@ -24,34 +24,35 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tracing::{Level, warn};
 
-/// Each member's name is a letter.
+/// The maximum number of members: each is named by a letter.
 pub const MOST_MEMBERS: u8 = 26;
 
-/// The exit code where it cannot listen or a member cannot start.
+/// The exit code if the server cannot listen, or a member cannot start.
 const BROKEN: u8 = 1;
 
-/// So that a session of some seconds can end soon after its time is up, and be granted at all.
+/// Short, so that the server grants sessions of a few seconds, and ends them soon after they expire.
 const TICK: Duration = Duration::from_millis(500);
-/// As with the tick of a real server: clients that are tried with this one get what they ask for.
+/// As long as with the default tick of a real server, so that clients that are tested here get the timeouts that they
+/// request.
 const LONGEST_SESSION: Duration = Duration::from_secs(40);
 
 /// The options of `dev`.
 pub struct Options {
-    /// How many members each election has; with none, the server alone.
+    /// The number of members of each election. With 0, only the server runs.
     pub members: u8,
     pub elections: u8,
     /// The address the server listens on.
     pub listen: SocketAddr,
 }
 
-/// Runs it until a signal or a key ends it. Returns the exit code.
+/// Runs the server and the members until a signal or a key ends it. Returns the exit code.
 ///
 /// # Errors
-/// The exit code, what is wrong, and how to mend it.
+/// The exit code, the problem and the remedy.
 pub fn run(options: &Options) -> Result<u8, (u8, String)> {
     match runtime::run(live(options)) {
         Ok(()) => Ok(0),
-        // A reader that closes the pipe has read enough.
+        // The reader of the pipe has closed it on purpose.
         Err(error) if is_broken_pipe(&error) => Ok(0),
         Err(error) => Err((BROKEN, format!("{error:#}"))),
     }
@@ -62,6 +63,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
+/// Runs the server and the members.
 async fn live(options: &Options) -> anyhow::Result<()> {
     let mut signals = DevSignals::new()?;
     if options.members == 0 {
@@ -73,7 +75,7 @@ async fn live(options: &Options) -> anyhow::Result<()> {
     acted
 }
 
-/// Runs the server alone.
+/// Runs only the server.
 async fn serve(listen: SocketAddr, signals: &mut DevSignals) -> anyhow::Result<()> {
     let log = tracing_subscriber::fmt().with_writer(io::stderr);
     log.with_max_level(Level::INFO).with_ansi(process::log_has_colours()).init();
@@ -103,13 +105,13 @@ async fn start_server(listen: SocketAddr) -> anyhow::Result<DevServer> {
     })
 }
 
-/// Returns what is to be known of a server that others can reach.
+/// Returns a warning if other machines can reach the server.
 fn warning(address: SocketAddr) -> Option<String> {
     let is_open = !address.ip().is_loopback();
     is_open.then(|| format!("open to all who reach {address}, and it asks no one who they are"))
 }
 
-/// Returns where a client on this machine reaches what listens there.
+/// Returns the address at which a client on this machine reaches the server.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),

@@ -1,4 +1,4 @@
-//! The signals that end it, SIGINT, SIGTERM and SIGHUP.
+//! The signals that end `dev`: SIGINT, SIGTERM and SIGHUP.
 
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};

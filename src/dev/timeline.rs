@@ -1,16 +1,17 @@
-//! Makes lines about who leads from what the members name.
+//! Turns the members' answers about the leader into lines to print.
 
 use crate::api::LeaderState;
 use recipes::Moment;
 use std::time::Duration;
 
-/// The leader that was printed last.
+/// The leader that was printed last, and why the term ended.
 #[derive(Default)]
 pub(super) struct Timeline {
     leader: Option<String>,
-    /// The latest leader's. Tokens grow from leader to leader, so a member that names an older one is behind.
+    /// The fencing token of the latest leader. Tokens grow from leader to leader, so a member that names a lower token is
+    /// behind.
     token: u64,
-    /// The event that ended the leader's term, and its time.
+    /// The event that ended the leader's term, and when it happened.
     cause: Option<(Moment, String)>,
 }
 
@@ -19,20 +20,20 @@ impl Timeline {
         self.leader.as_deref()
     }
 
-    /// Takes in what befell this member. It counts only if it leads.
+    /// Notes an event that happened to this member, if it leads.
     pub(super) fn befell(&mut self, now: Moment, member: &str, what: &str) {
         if self.leader() == Some(member) {
             self.cause = Some((now, format!("{member} {what}")));
         }
     }
 
-    /// Takes in that this member has ended.
+    /// Notes that this member has ended.
     pub(super) fn ended(&mut self, now: Moment, member: &str) {
         self.befell(now, member, "ended");
         self.leader.take_if(|leader| leader == member);
     }
 
-    /// Takes in whom this member names, and returns what is new of that.
+    /// Handles this member's answer about the leader, and returns a line if it contains a change.
     pub(super) fn named(
         &mut self,
         now: Moment,
@@ -45,7 +46,7 @@ impl Timeline {
             Some(leader) if leader.token > self.token => {
                 let id = leader.id.clone();
                 let token = leader.token;
-                // Another member may have joined by itself, under any name.
+                // The leader may have been started by somebody else, with any name, so escape it.
                 let mut line = format!("{} leads, fencing token {token}", id.escape_debug());
                 if let Some((at, cause)) = self.cause.take() {
                     line += &format!(", {:?} after {cause}", in_ms(now.since(at)));

@@ -1,35 +1,41 @@
-//! When the command has to be told to end, and when to be killed. Pure: the guards and the supervisor
-//! each keep a countdown of their own.
+//! Decides when to ask the command to end, and when to kill it. Pure: each guard and the supervisor keep a countdown of
+//! their own.
 
 use recipes::Moment;
 use std::time::Duration;
 
-/// Between two looks at whether all that was killed is dead.
+/// The interval between checks that all killed processes are dead.
 pub(super) const AGAIN: Duration = Duration::from_millis(10);
 
-/// Counts down to the end of a lease, which is put off at each renewal.
+/// Counts down to the end of a lease. Each renewal postpones that end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Countdown {
-    /// How long the command has to end by itself once it was told to.
+    /// How long the command may keep running after it was asked to end.
     kill_after: Duration,
-    /// How long a process that was killed may take to be dead.
+    /// How long a killed process may take to die.
     margin: Duration,
     /// When the lease ends.
     until: Moment,
     stage: KillStage,
 }
 
+/// How far the command has been ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KillStage {
+    /// The command runs and has not been asked to end.
     Runs,
+    /// The command was asked to end.
     Told { kill_at: Moment },
+    /// The command was killed; at `again_at`, whatever is still alive is killed again.
     Killed { again_at: Moment },
 }
 
+/// A step to take at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillStep {
-    /// Tell the command to end.
+    /// Ask the command to end.
     Tell,
+    /// Kill the command.
     Kill,
 }
 
@@ -38,12 +44,12 @@ impl Countdown {
         Self { kill_after, margin, until, stage: KillStage::Runs }
     }
 
-    /// The lease ends at this moment now. A command that was told to end has to end all the same.
+    /// Moves the end of the lease. A command that was already asked to end must still end.
     pub(super) fn renewed(self, until: Moment) -> Self {
         Self { until, ..self }
     }
 
-    /// The command was told to end at this moment.
+    /// Notes that the command was asked to end at this moment. Has no effect if it was asked or killed before.
     pub(super) fn told(self, now: Moment) -> Self {
         let stage = match self.stage {
             KillStage::Runs => KillStage::Told { kill_at: now.after(self.kill_after) },
@@ -52,16 +58,17 @@ impl Countdown {
         Self { stage, ..self }
     }
 
-    /// The command is to be killed without any delay.
+    /// Makes the kill due at this moment, without `kill_after`.
     pub(super) fn given_up(self, now: Moment) -> Self {
         Self { stage: KillStage::Told { kill_at: now }, ..self }
     }
 
+    /// Returns whether the command has not been asked to end yet.
     pub(super) fn runs(&self) -> bool {
         self.stage == KillStage::Runs
     }
 
-    /// Whether the time to kill has come: what is found alive from then on is killed as well.
+    /// Returns whether the time to kill has come: from then on, every process found alive is killed as well.
     pub(super) fn kills(&self) -> bool {
         matches!(self.stage, KillStage::Killed { .. })
     }
@@ -85,7 +92,7 @@ impl Countdown {
         }
     }
 
-    /// When to ask again, at the latest.
+    /// Returns when to call [`at`](Self::at) next, at the latest.
     pub(super) fn look_at(&self) -> Moment {
         match self.stage {
             KillStage::Runs => before(self.last_moment(), self.kill_after),
@@ -94,7 +101,7 @@ impl Countdown {
         }
     }
 
-    /// Killed later than this, the command might outlive the lease.
+    /// Returns the last moment to kill: a command that is killed later might outlive the lease.
     fn last_moment(&self) -> Moment {
         before(self.until, self.margin)
     }

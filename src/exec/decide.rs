@@ -1,10 +1,10 @@
-//! When to start the command, and when to have it ended. Pure.
+//! Decides when to start the command, and when to end it. Pure.
 
 use crate::config::OnExit;
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
 
-/// Until when the command may run, and with which token.
+/// The right to run the command: until when, and with which fencing token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandLease {
     pub token: FencingToken,
@@ -14,28 +14,29 @@ pub struct CommandLease {
 /// Whether the command runs, and under which lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandStage {
-    /// The command does not run. It may not start before this moment, nor again in the term `spent`.
+    /// The command does not run. It must not start before `not_before`, nor again in the term with the token `spent`.
     Idle { not_before: Moment, spent: Option<FencingToken> },
     /// The command runs under the lease with this token.
     Runs(FencingToken),
-    /// The same, but it was told to end.
+    /// The command still runs under the lease with this token, but was asked to end.
     Ends(FencingToken),
 }
 
+/// A step to take at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandStep {
-    /// Start it; the lease ends then, unless it is renewed.
+    /// Start the command with this token. The lease ends at this moment, unless it is renewed.
     Start(FencingToken, Moment),
-    /// The lease under which it runs ends then.
+    /// The lease of the running command now ends at this moment.
     Renew(Moment),
-    /// No lease covers the command any more: have it ended.
+    /// End the command: no lease covers it any longer.
     End,
     Nothing,
 }
 
-/// Decides the next step, and when to decide again if nothing happens before.
+/// Returns the next step, and when to decide again if nothing happens before.
 ///
-/// `time_to_end` is how much of a lease has to be left for a command to be ended before the lease ends.
+/// `time_to_end` is the time needed to end a command. A command is started only if its lease lasts longer than that.
 pub(super) fn decide(
     stage: CommandStage,
     lease: Option<CommandLease>,
@@ -72,10 +73,12 @@ pub(super) enum OnCommandExit {
     Restart,
 }
 
+/// Returns what the member does after its command ended by itself with this exit code. With `once`, exit code 0 means
+/// leave.
 pub(super) fn after(code: u8, on_exit: OnExit, once: bool) -> OnCommandExit {
     match on_exit {
         _ if once && code == 0 => OnCommandExit::Leave,
-        // By the shell's convention it cannot be run, or is not there: nor will it be the next time.
+        // By the shell's convention, the program cannot be run or was not found. A restart would fail in the same way.
         _ if matches!(code, 126 | 127) => OnCommandExit::Leave,
         OnExit::Leave => OnCommandExit::Leave,
         OnExit::Stay => OnCommandExit::Stay,
@@ -83,12 +86,12 @@ pub(super) fn after(code: u8, on_exit: OnExit, once: bool) -> OnCommandExit {
     }
 }
 
-/// From the end of a command to its restart, at first.
+/// The shortest and the longest wait between the end of a command and its restart.
 const SHORTEST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
-/// Returns how long to wait before a command that ran for so long is started again: twice as long as the time before,
-/// unless it has run for longer than the longest wait.
+/// Returns how long to wait before the restart of a command that ran for `ran`: twice the wait before the last restart, but
+/// the shortest wait if the command ran for at least the longest one.
 pub(super) fn rest(before: Option<Duration>, ran: Duration) -> Duration {
     match before.filter(|_| ran < LONGEST_REST) {
         Some(before) => (2 * before).min(LONGEST_REST),

@@ -1,7 +1,7 @@
 //! The two guards: processes between the sidecar and the command.
 //!
-//! The inner guard starts the command and ends it before the lease does. The outer guard starts the
-//! inner one, and kills what that leaves behind. Each is gone only when nothing is left below it.
+//! The inner guard starts the command and ends it before the lease ends. The outer guard starts the inner guard, and kills
+//! the processes that the inner guard leaves behind. Each guard exits only when no process below it is left.
 
 use super::countdown::{Countdown, KillStep};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard, greeted};
@@ -19,8 +19,9 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
-/// Signals that a guard ignores. The supervisor passes on those for the command; any other was sent to all
-/// processes of a service, as systemd does, so the supervisor and the command get it as well.
+/// Signals that a guard ignores. The supervisor forwards signals meant for the command. A signal that reaches a guard
+/// directly was sent to every process of the service, as systemd does, so the supervisor and the command received it as
+/// well.
 const NOT_FOR_US: [SignalKind; 6] = [
     SignalKind::hangup(),
     SignalKind::interrupt(),
@@ -30,7 +31,8 @@ const NOT_FOR_US: [SignalKind; 6] = [
     SignalKind::user_defined2(),
 ];
 
-/// Runs the inner guard. Its standard input is the link to the supervisor, over which it receives the command's.
+/// Runs the inner guard. Its standard input is the link to the supervisor, over which it receives the command's standard
+/// input.
 ///
 /// # Errors
 /// The operating system refuses a process, a socket or a timer.
@@ -45,7 +47,7 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
         }
         let mut command =
             Offspring::start(command, stdin, state.greeting.files, state.greeting.foreground)?;
-        // A supervisor that is gone is noticed below.
+        // If the supervisor is gone, `next_wakeup` reports it below.
         let _or_gone = state.link.tell_supervisor(FromGuard::Started(command.leader()));
         loop {
             let by_itself = state.countdown.runs();
@@ -72,7 +74,8 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
                     state.told_to_end(Duration::ZERO);
                     command.end(signal);
                 }
-                // A command that is dead may have left others behind, in other process groups.
+                // Processes that a dead command left behind may be in other process groups, so kill all children and not
+                // only its group.
                 GuardWakeup::Message(ToGuard::Signal(Signal::KILL)) | GuardWakeup::Orphaned => {
                     state.kill(Duration::ZERO);
                 }
@@ -83,11 +86,11 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
     })
 }
 
-/// Runs the outer guard. Its standard input is the link to the supervisor, over which it receives the inner guard's.
+/// Runs the outer guard. Its standard input is the link to the supervisor, over which it receives that of the inner guard.
 ///
 /// # Errors
 /// The operating system refuses a process, a socket or a timer.
-pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
+pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
     in_a_runtime(async {
         let (mut state, socket) = GuardState::begin(OUTER_GUARD_KILLS)?;
         let inner = ourselves(&["exec-inner-guard"], command)
@@ -95,20 +98,21 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
             .process_group(0)
             .spawn()?;
         let inner = Pid::from_child(&inner);
-        // Said before it is done: the supervisor may not look before the inner guard is dead, and a guard that died by
-        // itself is a failure.
+        // Report the kill before doing it. Otherwise the supervisor might first see the dead inner guard and take its death
+        // for a failure.
         let mut to_say = Some(FromGuard::Kills);
         let mut inner_has_ended = false;
         let mut is_cut_short = false;
         while !is_all_gone(|dead| {
-            // The processes that the inner guard left behind are this guard's children now.
+            // The processes that the inner guard left behind are now this guard's children.
             if dead == inner {
                 to_say = None;
                 inner_has_ended = true;
                 state.kill(Duration::ZERO);
             }
         }) {
-            // The inner guard is to kill before this one, and may be done with it.
+            // Each step is due later here than in the inner guard, which may be done by now. If it still runs, the command
+            // is cut short.
             is_cut_short |= state.count_down().is_some() && !inner_has_ended;
             if state.countdown.kills() {
                 if let Some(message) = to_say.take() {
@@ -116,8 +120,8 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
                 }
                 kill_children();
             }
-            // The inner guard sees the same end of the link, and is let kill first: were it killed meanwhile, only
-            // this guard would be left to do it.
+            // The inner guard receives the same message or end of the link, and kills first. If it were killed before it
+            // finished, only this guard would be left to kill the command.
             let inner_has = INNER_GUARD_KILLS - OUTER_GUARD_KILLS;
             match state.next_wakeup().await {
                 GuardWakeup::Message(ToGuard::End(_)) => state.told_to_end(inner_has),
@@ -135,6 +139,7 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
     })
 }
 
+/// Runs the guard on a runtime.
 fn in_a_runtime(life: impl Future<Output = io::Result<()>>) -> io::Result<()> {
     runtime::build()?.block_on(life)
 }
@@ -148,24 +153,24 @@ struct GuardState {
     alarm: Alarm,
     countdown: Countdown,
     supervisor_is_gone: bool,
-    /// Open until nothing is left below: no next process goes on with the session before, and no other is given the lock
-    /// that a connection holds.
+    /// A descriptor that stays open until every process below this guard is dead. Until then, another process cannot resume
+    /// the saved session, and a lock that depends on this connection is not granted to another owner.
     kept: Option<OwnedFd>,
 }
 
-/// Why a guard goes through its loop once more.
+/// The reason for the next iteration of a guard's loop.
 enum GuardWakeup {
-    /// A process below us died, or it is time to look at the countdown.
+    /// A child process died, or a step of the countdown is due.
     Look,
     Message(ToGuard),
-    /// The link's other end is gone: the sidecar was killed, so the command is killed too.
+    /// The supervisor's end of the link is closed: the sidecar was killed, so the command must be killed too.
     Orphaned,
 }
 
 impl GuardState {
-    /// Returns also the standard input that the supervisor has sent.
+    /// Prepares a guard. Also returns the standard input that the supervisor sent.
     fn begin(margin: Duration) -> io::Result<(Self, OwnedFd)> {
-        // First, so that no child's death is missed and no signal ends this guard before the command.
+        // Do this first, so that no child's death is missed and no signal ends this guard before the command.
         let deaths = signal(SignalKind::child())?;
         for ignored in NOT_FOR_US {
             let _never_read = signal(ignored)?;
@@ -186,32 +191,32 @@ impl GuardState {
         Ok((state, sent))
     }
 
-    /// Closes the connection that was kept open, if it is one, also where the supervisor is frozen and has it open: so a lock
-    /// passes on.
+    /// Shuts down the descriptor that was kept open, if it is a connection. This works even if a frozen supervisor still
+    /// has it open, so that a lock can be granted to the next owner.
     fn let_go(&self) {
         if let Some(kept) = &self.kept {
             let _no_connection = shutdown(kept, Shutdown::Both);
         }
     }
 
-    /// Has the countdown run for a command that was told to end. The inner guard gets this head start.
+    /// Notes that the command was asked to end. `head_start` is the time by which the inner guard is ahead of this guard.
     fn told_to_end(&mut self, head_start: Duration) {
         self.countdown = self.countdown.told(self.clock.now().after(head_start));
     }
 
-    /// Has all killed, once the inner guard has had this head start.
+    /// Makes the kill due after `head_start`, the time by which the inner guard is ahead of this guard.
     fn kill(&mut self, head_start: Duration) {
         self.countdown = self.countdown.given_up(self.clock.now().after(head_start));
     }
 
-    /// Returns what is due now.
+    /// Returns the step of the countdown that is due now.
     fn count_down(&mut self) -> Option<KillStep> {
         let step;
         (self.countdown, step) = self.countdown.at(self.clock.now());
         step
     }
 
-    /// Waits for something that the guard may have to act upon. A renewal is taken note of here.
+    /// Waits for a message, a child's death or a step of the countdown. Applies renewals itself.
     async fn next_wakeup(&mut self) -> GuardWakeup {
         tokio::select! {
             _ = self.deaths.recv() => GuardWakeup::Look,

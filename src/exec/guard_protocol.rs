@@ -1,5 +1,5 @@
-//! The messages between the supervisor and a guard, one packet each. When one side has ended, the other
-//! side's next read returns `None`.
+//! The messages between the supervisor and a guard, one packet each. When one side has exited, the other side's next read
+//! returns `None`.
 
 use crate::process::JobChange;
 use recipes::Moment;
@@ -20,48 +20,54 @@ use tokio::net::UnixStream;
 /// The configuration that a guard needs before it starts the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GuardConfig {
+    /// When the lease ends, unless it is renewed.
     pub(super) until: Moment,
+    /// How long the command may keep running after it was asked to end.
     pub(super) kill_after: Duration,
-    /// How many files the command may open.
+    /// The limit of open files for the command, if there is one.
     pub(super) files: Option<u64>,
-    /// The process group in whose place the command's is to be in the foreground of the terminal.
+    /// The supervisor's process group. If it is in the foreground of the terminal, the command's group takes its place.
     pub(super) foreground: Option<Pid>,
-    /// Shut down the descriptor that is kept open when the command ends. Otherwise only if the guards had to kill.
+    /// Whether to shut down the kept descriptor whenever the command ends, and not only if the guards had to kill it.
     pub(super) ends_kept: bool,
 }
 
+/// A message from the supervisor to a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToGuard {
-    /// The lease ends then, unless it is renewed again.
+    /// The lease now ends at this moment, unless it is renewed again.
     Renewed(Moment),
-    /// Tell the command to end, with this signal.
+    /// Ask the command to end, with this signal.
     End(Signal),
-    /// Pass this signal on.
+    /// Forward this signal to the command.
     Signal(Signal),
 }
 
+/// A message from a guard to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FromGuard {
     /// The command's process, which leads a group of its own.
     Started(Pid),
-    /// The command has ended, by itself or because it was told to.
+    /// The command has ended: by itself, or because a guard asked it to end or killed it.
     Ended { code: u8, by_itself: bool },
     /// The command was stopped or continued.
     Job(JobChange),
-    /// The outer guard is about to kill the inner one, as no time is left.
+    /// The outer guard is about to kill the inner guard, because the time has run out.
     Kills,
     /// No process of the command is left.
     Gone,
 }
 
+/// An end of the socket between the supervisor and a guard.
 pub(super) struct GuardLink(UnixStream);
 
+/// A tag and a number, in little-endian order.
 type Packet = [u8; 9];
 
 const KILLS: u8 = b'k';
 
 impl GuardLink {
-    /// Returns the supervisor's end, and the one that becomes the guard's standard input.
+    /// Returns the supervisor's end, and the end that becomes the guard's standard input.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -74,7 +80,7 @@ impl GuardLink {
         Ok(Self(UnixStream::from_std(stream)?))
     }
 
-    /// Greets the guard, and gives it what the command is to read from, and what it is to keep open.
+    /// Sends the configuration, the standard input for the guard's child, and the descriptor to keep open.
     pub(super) fn greet(
         &self,
         greeting: GuardConfig,
@@ -97,7 +103,7 @@ impl GuardLink {
         Ok(())
     }
 
-    /// Fails also if the guard has closed its end.
+    /// Sends a message to the guard. Fails if the guard has closed its end, or if its receive buffer is full.
     pub(super) fn tell_guard(&self, message: ToGuard) -> io::Result<()> {
         self.send(match message {
             ToGuard::Renewed(until) => packet(b'r', nanos(until.0)),
@@ -118,7 +124,7 @@ impl GuardLink {
         })
     }
 
-    /// Returns the supervisor's next message, or `None` once it is gone.
+    /// Returns the supervisor's next message, or `None` if the supervisor is gone.
     pub(super) async fn heard_from_supervisor(&self) -> Option<ToGuard> {
         let (tag, number) = self.receive().await?;
         match tag {
@@ -129,7 +135,7 @@ impl GuardLink {
         }
     }
 
-    /// Returns the guard's next message, or `None` once it is gone.
+    /// Returns the guard's next message, or `None` if the guard is gone.
     pub(super) async fn heard_from_guard(&self) -> Option<FromGuard> {
         let (tag, number) = self.receive().await?;
         match tag {
@@ -146,7 +152,7 @@ impl GuardLink {
         }
     }
 
-    /// Returns whether the next message that is to be received here is [`FromGuard::Kills`].
+    /// Returns whether the next unread message is [`FromGuard::Kills`].
     pub(super) fn says_that_it_kills(&self) -> bool {
         let mut packet = Packet::default();
         let peeked = recv(&self.0, &mut packet, RecvFlags::PEEK | RecvFlags::DONTWAIT);

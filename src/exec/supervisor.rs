@@ -1,5 +1,5 @@
-//! The supervisor: starts the command under a lease, of leadership or of a lock, and has it ended before that is given
-//! up, be it for an operator, the application or a signal.
+//! The supervisor starts the command under a lease of leadership or of a lock. It ends the command before the lease is
+//! given up, whether an operator, the application or a signal asks for that.
 
 use super::countdown::{AGAIN, Countdown, KillStep};
 use super::decide::{CommandLease, CommandStage, CommandStep, OnCommandExit, after, decide, rest};
@@ -28,44 +28,45 @@ use tracing::{error, info, warn};
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub command: Vec<OsString>,
-    /// Names what the lease is for: leadership, or the lock.
+    /// The name of the lease for logs: leadership, or the lock.
     pub under: &'static str,
     pub kill_after: Duration,
-    /// How long it may be stopped, as by Ctrl-Z, until it is killed.
+    /// How long the command may be stopped, for example with Ctrl-Z, until it is killed.
     pub stopped_for: Duration,
     pub on_exit: OnExit,
-    /// Leave when it has ended well.
+    /// Leave as soon as the command has ended with exit code 0.
     pub once: bool,
-    /// How many files it may open, if there is a limit: as many as we might before we raised it.
+    /// The limit of open files for the command, if there is one: the limit that this process had before it raised its own.
     pub files: Option<u64>,
-    /// Environment variables about this member, besides the token.
+    /// Environment variables that describe this member, besides the token.
     pub environment: Vec<(&'static str, String)>,
     /// A descriptor that the guards keep open until the command is dead.
     pub kept: Option<Arc<OwnedFd>>,
-    /// Have the guards end that when the command is dead, whoever else has it open. Else only where they had to kill it.
+    /// Whether the guards shut down `kept` whenever the command is dead, even if another process has it open. Otherwise
+    /// they do so only if they had to kill the command.
     pub ends_kept: bool,
-    /// A process before this one may have run the command, and its guards may have been killed with it.
+    /// An earlier process may have run the command, and its guards may have been killed with it.
     pub after_restart: bool,
 }
 
-/// The receiver of requests that would otherwise go to the runner directly.
+/// Receives the requests to the member that would otherwise go to the runner directly.
 pub type Requests = mpsc::Receiver<MemberRequest>;
 
-/// The process that started this one may pass on a signal that this one also got itself. Within this time the second
-/// signal counts as the same, not as a demand to hurry.
+/// The process that started this one may forward a signal that this one also received itself. Within this time, a second
+/// signal counts as the same signal, not as a demand to hurry.
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
-/// The interval for checking whether this process is in the foreground, while the program is stopped for using the terminal
+/// How often to check whether this process is in the foreground, while the program is stopped because it used the terminal
 /// in the background.
 const FOREGROUND_CHECK: Duration = Duration::from_millis(250);
-/// How long the guards have to finish what they have begun before the supervisor does it.
+/// How much later than the guards the supervisor acts, so that the guards can finish first.
 const GUARDS_HAVE: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
 /// The exit code, by the shell's convention, of a program that SIGINT ended.
 const INTERRUPTED: u8 = 128 + 2;
-/// From the killing of processes to a complaint that they live, and between two complaints.
+/// How long after killing processes to log that they are still alive, and the interval between two such log lines.
 const COMPLAIN_AFTER: Duration = Duration::from_secs(1);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// Runs the command whenever this member leads, until it is to leave. Returns its exit code.
+/// Runs the command whenever this member leads, until the member leaves. Returns the exit code to leave with.
 ///
 /// # Errors
 /// The operating system refuses a process or a socket, or the election died.
@@ -75,11 +76,11 @@ pub async fn supervise(
     mut status: StatusHandle,
     mut requests: Requests,
 ) -> io::Result<u8> {
-    // A command whose guards are all dead is killed by the kernel, which may take as long.
+    // If all guards of an earlier process are dead, the kernel kills its command, which may take up to `KILL_MARGIN`.
     let not_before =
         clock.now().after(if plan.after_restart { KILL_MARGIN } else { Duration::ZERO });
     let mut supervisor = Supervisor::begin(plan, clock, not_before)?;
-    // Commands for the member (resign, hand over, pause, then resume) that wait until the program has ended.
+    // Commands for the member (resign, hand over, pause, and a later resume) that wait until the program has ended.
     let mut held: Vec<(election::Command, ReplyTo)> = vec![];
     loop {
         supervisor.watch(clock.now());
@@ -100,19 +101,20 @@ pub async fn supervise(
             changed = status.snapshot.changed() => {
                 changed.map_err(|_| io::Error::other("the election died, see the log"))?;
             }
-            // The guards kill the command when the lease that they know of ends.
+            // A move of the lease alone is not a change of the snapshot, so wait for it here: the guards kill the command
+            // when the last lease that they received ends.
             () = status.lease_moved.notified() => {}
             Some(request) = requests.recv() => match request {
-                MemberRequest::Carry(command, caller)
+                MemberRequest::Command(command, caller)
                     if status::caller_expired(&command, &caller, clock.now()) =>
                 {
                     info!("dropped {command:?}: its caller timed out");
                 }
-                // A resume does not overtake the commands that wait.
-                MemberRequest::Carry(command @ election::Command::Resume, caller) if !held.is_empty() => {
+                // A resume must not overtake the commands that wait.
+                MemberRequest::Command(command @ election::Command::Resume, caller) if !held.is_empty() => {
                     held.push((command, caller));
                 }
-                MemberRequest::Carry(
+                MemberRequest::Command(
                     command @ (election::Command::Resign
                     | election::Command::HandOver(_)
                     | election::Command::Pause),
@@ -124,7 +126,7 @@ pub async fn supervise(
                     }
                     held.push((command, caller));
                 }
-                other @ (MemberRequest::Carry(..) | MemberRequest::Members(_) | MemberRequest::Tell(_)) => {
+                other @ (MemberRequest::Command(..) | MemberRequest::Members(_) | MemberRequest::PublishState(_)) => {
                     let _receiver_gone = status.requests.send(other).await;
                 }
             },
@@ -132,6 +134,7 @@ pub async fn supervise(
     }
 }
 
+/// Returns the lease of a member that leads.
 fn lease_of(role: &Role, now: Moment) -> Option<CommandLease> {
     match role {
         Role::Leader { announcement, left } => {
@@ -141,16 +144,16 @@ fn lease_of(role: &Role, now: Moment) -> Option<CommandLease> {
     }
 }
 
-/// Runs the command once, under a lease that is published beside other things. Returns its exit code; `None` if the
-/// command was ended since the lease was over, or not begun since it was too short.
+/// Runs the command once, under a lease that is read from a published value. Returns its exit code, or `None` if the
+/// command was ended because the lease was over, or was not started because the lease was too short.
 ///
 /// # Errors
-/// The operating system refuses a process or a socket, or nothing is published any more.
+/// The operating system refuses a process or a socket, or the publisher is gone.
 pub async fn run_under<T>(
     plan: Plan,
     clock: Clock,
     mut published: watch::Receiver<T>,
-    lease: impl Fn(&T) -> Option<CommandLease>,
+    mut lease: impl FnMut(&T) -> Option<CommandLease>,
 ) -> io::Result<Option<u8>> {
     let mut supervisor = Supervisor::begin(plan, clock, clock.now())?;
     loop {
@@ -167,17 +170,17 @@ pub async fn run_under<T>(
             }
         }
         supervisor.watch(clock.now());
-        // The program is not restarted.
+        // The command is not restarted.
         if supervisor.run.is_none() {
             return Ok(supervisor.leaving);
         }
     }
 }
 
-/// Passes the command on to the member, and returns when it has been carried out: no program is started meanwhile.
+/// Sends the command to the member, and returns when it has been carried out. No program is started meanwhile.
 async fn carry(status: &StatusHandle, command: election::Command, caller: ReplyTo) {
     let (ours, when_done) = caller.on_behalf();
-    let _receiver_gone = status.requests.send(MemberRequest::Carry(command, ours)).await;
+    let _receiver_gone = status.requests.send(MemberRequest::Command(command, ours)).await;
     if let Ok(confirmed) = when_done.await {
         caller.tell(confirmed);
     }
@@ -195,48 +198,49 @@ struct Supervisor {
     last_rest: Option<Duration>,
     /// The exit code with which to leave as soon as the command has ended.
     leaving: Option<u8>,
-    /// Before this moment, another signal to leave is the same one, passed on twice.
+    /// Before this moment, a second signal to leave counts as the first one, received twice.
     patient_until: Option<Moment>,
 }
 
-/// One run of the command.
+/// A run of the command.
 struct Run {
     begun_at: Moment,
     outer_guard: Pid,
-    /// `None` once that guard is gone: the supervisor ends what is left of the run.
+    /// `None` if the outer guard is gone. The supervisor then ends what is left of the run.
     outer_link: Option<GuardLink>,
     inner_link: Option<GuardLink>,
     has_ended: bool,
-    /// The command's process, once it is known.
+    /// The command's process, once the inner guard has reported it.
     program: Option<Pid>,
-    /// The terminal of which the command has the foreground.
+    /// The terminal whose foreground the command was given.
     terminal: Option<ControllingTerminal>,
-    /// The moment at which the command is killed unless it is continued, if it is stopped.
+    /// If the command is stopped, the moment at which it is killed unless it is continued.
     kill_at: Option<Moment>,
-    /// Whether it is stopped for using the terminal in the background, so that it goes on in the foreground.
+    /// Whether the command is stopped because it used the terminal in the background. It continues once it is in the
+    /// foreground.
     wants_terminal: bool,
-    /// Whether this killed it, as it was stopped for too long.
+    /// Whether the supervisor killed the command because it was stopped for too long.
     was_stopped_too_long: bool,
-    /// The guards have not done their work in time.
+    /// Whether the supervisor kills the processes itself, because the guards did not do so in time.
     is_ours_to_kill: bool,
-    /// The outer guard has said that it kills the inner one, as no time is left.
+    /// The outer guard reported that it is about to kill the inner guard, because the time has run out.
     outer_guard_kills: bool,
-    /// When to complain next that something of it lives although it was killed.
+    /// When to log next that killed processes are still alive.
     complain_at: Option<Moment>,
-    /// The supervisor's stage once nothing is left of it.
+    /// The supervisor's stage once every process of this run is gone.
     next_stage: CommandStage,
-    /// Later than the guards': it runs down only if they do not do their work.
+    /// Runs later than the countdowns of the guards, so it reaches its end only if the guards fail.
     countdown: Countdown,
 }
 
-/// A message over one of the links to the guards; `None` if that guard is gone.
+/// A message from one of the guards; `None` if that guard is gone.
 enum GuardMessage {
     Inner(Option<FromGuard>),
     Outer(Option<FromGuard>),
 }
 
 impl Supervisor {
-    /// Begins without a run, which is not to start before this moment.
+    /// Creates a supervisor without a run. A run must not start before this moment.
     fn begin(plan: Plan, clock: Clock, not_before: Moment) -> io::Result<Self> {
         let deaths = signal(SignalKind::child())?;
         let signals = SignalListener::new()?;
@@ -257,8 +261,8 @@ impl Supervisor {
         })
     }
 
-    /// Starts the command, passes on a renewal or ends the command, as the lease has it at this moment. Returns when to
-    /// look again.
+    /// Starts the command, forwards a renewal or ends the command, whichever the lease requires at this moment. Returns
+    /// when to call this again.
     fn follow(&mut self, lease: Option<CommandLease>, now: Moment) -> io::Result<Option<Moment>> {
         let time_to_end = self.plan.kill_after + KILL_MARGIN;
         let (step, again) = decide(self.stage, lease, now, time_to_end);
@@ -275,7 +279,7 @@ impl Supervisor {
         Ok(again.into_iter().chain(look_at).min())
     }
 
-    /// Waits until this moment, or for a guard, a signal or a death, and handles that.
+    /// Waits for this moment, a guard's message, a signal or a child's death, and handles it.
     async fn next_event(&mut self, wake_at: Option<Moment>) {
         let Self { run, signals, deaths, alarm, .. } = &mut *self;
         let asleep = async {
@@ -293,6 +297,7 @@ impl Supervisor {
         }
     }
 
+    /// Starts the guards, which start the command.
     fn start(&mut self, token: FencingToken, until: Moment) -> io::Result<()> {
         let (outer_link, outer_socket) = GuardLink::pair()?;
         let (inner_link, inner_socket) = GuardLink::pair()?;
@@ -300,7 +305,7 @@ impl Supervisor {
             ourselves(&["exec-outer-guard"], &self.plan.command)
                 .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
                 .env("BELLWETHER_TOKEN", token.0.to_string())
-                // This process may have been started by a hook, but the command is not.
+                // A hook may have started this process. The command is not part of the hook.
                 .env_remove(HOOKS_VARIABLE)
                 .stdin(Stdio::from(outer_socket)),
         )?;
@@ -338,6 +343,7 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Forwards a renewal to the guards, if it changes the end of the lease.
     fn renew(&mut self, until: Moment) {
         if let Some(run) = &mut self.run
             && run.countdown != run.countdown.renewed(until)
@@ -347,6 +353,7 @@ impl Supervisor {
         }
     }
 
+    /// Asks the guards to end the command with this signal.
     fn end(&mut self, signal: Signal) {
         if let (Some(run), CommandStage::Runs(token)) = (&mut self.run, self.stage) {
             run.countdown = run.countdown.told(self.clock.now().after(GUARDS_HAVE));
@@ -355,13 +362,14 @@ impl Supervisor {
         }
     }
 
-    /// Takes the terminal while the command is stopped, so that keys reach this process, and gives it back afterwards.
+    /// Takes the terminal back while the command is stopped, so that keys reach this process. Gives it to the command again
+    /// when it continues.
     fn on_job_change(&mut self, change: JobChange) {
         let Some(run) = &mut self.run else { return };
         let Some(program) = run.program else { return };
         let under = self.plan.under;
         match change {
-            // A program that was just continued may read from the terminal before that is given to it.
+            // A program that was just continued may read from the terminal before it is given the foreground.
             JobChange::Stopped(Some(Signal::TTIN | Signal::TTOU)) if run.give_terminal() => {
                 run.send(ToGuard::Signal(Signal::CONT));
             }
@@ -391,7 +399,7 @@ impl Supervisor {
         }
     }
 
-    /// Checks that the guards kill in time, or kills in their place.
+    /// Checks that the guards kill in time. If they do not, kills in their place.
     fn watch(&mut self, now: Moment) {
         let Some(run) = &mut self.run else { return };
         if run.kill_at.is_some_and(|at| at <= now) {
@@ -400,14 +408,14 @@ impl Supervisor {
             run.was_stopped_too_long = true;
             run.kill(now);
         }
-        // A shell that puts a running job into the foreground sends it no signal.
+        // A shell sends no signal to a running job that it puts into the foreground, so check here.
         if run.wants_terminal && run.give_terminal() {
             run.wants_terminal = false;
             run.send(ToGuard::Signal(Signal::CONT));
         }
         let step;
         (run.countdown, step) = run.countdown.at(now);
-        // A guard that is dead may have left messages that are still to be read.
+        // If the guard is dead, do not report it as late: its last messages may still be unread.
         let is_late = step == Some(KillStep::Kill)
             && (run.outer_link.is_none() || process::is_alive(run.outer_guard));
         if is_late && !run.is_ours_to_kill {
@@ -425,7 +433,7 @@ impl Supervisor {
             Ok(alive) if alive.is_empty() => {}
             alive => return run.complain(alive, self.plan.under, now),
         }
-        // While there is a link, messages that a guard sent before it died are still to be read.
+        // While the link is open, messages that the guard sent before it died may still be unread.
         if run.outer_link.is_none() {
             self.ended_with_its_guard("the guards of the program died, and with them the program");
             self.forget_run();
@@ -455,8 +463,8 @@ impl Supervisor {
                 );
                 let Some(run) = &mut self.run else { return };
                 run.outer_link = None;
-                // The inner guard sees that the link is closed, and kills. It is let do so first: were it
-                // killed meanwhile, only the supervisor would be left to do it.
+                // The inner guard sees that the link is closed, and kills. Let it kill first: if it were killed before it
+                // finished, only the supervisor would be left to kill the command.
                 run.inner_link = None;
                 run.countdown = run.countdown.given_up(self.clock.now().after(GUARDS_HAVE));
             }
@@ -470,14 +478,16 @@ impl Supervisor {
         }
     }
 
-    /// Handles that a guard is gone: unless it has reported how the command ended, counts that as a kill. Logs it once.
+    /// Handles the death of a guard. If the guard has not reported how the command ended, treats the command as killed.
+    /// Logs it once.
     fn ended_with_its_guard(&mut self, what: &str) {
         let Some(run) = &self.run else { return };
         if run.has_ended {
             return;
         }
-        // At the end of a lease the outer guard or the supervisor kills the inner guard: no failure of the command. A
-        // supervisor that was frozen until then has not looked at the time yet, nor read what the outer guard said.
+        // At the end of a lease, the outer guard or the supervisor kills the inner guard. That is not a failure of the
+        // command. A supervisor that was frozen until then has not yet checked the time, nor read the outer guard's
+        // message.
         let by_itself = run.is_well();
         if by_itself {
             error!("{what}");
@@ -485,12 +495,12 @@ impl Supervisor {
         self.ended(128 + 9, by_itself);
     }
 
-    /// The command has ended; what it has left behind may not.
+    /// Handles the end of the command. Processes that it left behind may still run.
     fn ended(&mut self, code: u8, by_itself: bool) {
         let (Some(run), now) = (&mut self.run, self.clock.now()) else { return };
         run.has_ended = true;
         run.take_terminal_back();
-        // The processes left behind get as long as the command would have had.
+        // The processes left behind get the time that the command would have had to end.
         run.countdown = run.countdown.told(now.after(GUARDS_HAVE));
         let CommandStage::Runs(token) = self.stage else {
             info!(code, "the program has ended, as it was told");
@@ -502,7 +512,7 @@ impl Supervisor {
             warn!(code, "the lease was not renewed in time, so the program was told to end");
             return;
         }
-        // Whoever interrupts it by Ctrl-C wants to have it ended, and not started again.
+        // A user who presses Ctrl-C wants the program to end, so do not restart it.
         let is_interrupted = run.terminal.is_some() && code == INTERRUPTED;
         let on_exit = if is_interrupted { OnExit::Leave } else { self.plan.on_exit };
         match after(code, on_exit, self.plan.once) {
@@ -523,7 +533,7 @@ impl Supervisor {
         }
     }
 
-    /// Forgets the run, of which nothing is left.
+    /// Drops the run, once all of its processes are gone.
     fn forget_run(&mut self) {
         if let Some(run) = self.run.take() {
             self.stage = run.next_stage;
@@ -531,6 +541,7 @@ impl Supervisor {
         reap();
     }
 
+    /// Handles a signal to this process: ends the command and leaves, or forwards the signal to the command.
     fn on_signal(&mut self, signal: Signal) {
         let name = name(signal);
         let ends_us = matches!(signal, Signal::TERM | Signal::INT);
@@ -552,7 +563,7 @@ impl Supervisor {
                 self.end(signal);
             }
             Some(run) => {
-                // A shell continues this process as it puts it into the foreground.
+                // A shell that puts this process into the foreground sends it SIGCONT.
                 if signal == Signal::CONT {
                     run.give_terminal();
                 }
@@ -563,14 +574,15 @@ impl Supervisor {
 }
 
 impl Run {
-    /// Whether nothing has yet begun to end it.
+    /// Returns whether neither the supervisor nor the outer guard has begun to end the run.
     fn is_well(&self) -> bool {
         let outer_guard_kills = self.outer_guard_kills
             || self.outer_link.as_ref().is_some_and(GuardLink::says_that_it_kills);
         self.countdown.runs() && !self.is_ours_to_kill && !outer_guard_kills
     }
 
-    /// Puts the command into the foreground of the terminal, if this process is there. Returns whether the command is.
+    /// Gives the foreground of the terminal to the command, if this process has it. Returns whether the command has it
+    /// then.
     fn give_terminal(&mut self) -> bool {
         if let (Some(terminal), Some(program)) =
             (ControllingTerminal::in_foreground(), self.program)
@@ -587,6 +599,7 @@ impl Run {
         }
     }
 
+    /// Returns when to call [`watch`](Supervisor::watch) next.
     fn look_at(&self, now: Moment) -> Moment {
         let look_at = if self.is_ours_to_kill || self.outer_link.is_none() {
             now.after(AGAIN)
@@ -597,7 +610,7 @@ impl Run {
         if self.wants_terminal { look_at.min(now.after(FOREGROUND_CHECK)) } else { look_at }
     }
 
-    /// Has the guards kill it, or does so itself if they do not in time.
+    /// Asks the guards to kill the command. If they do not do so in time, the supervisor kills it.
     fn kill(&mut self, now: Moment) {
         self.countdown = self.countdown.given_up(now.after(GUARDS_HAVE));
         self.send(ToGuard::Signal(Signal::KILL));
@@ -610,13 +623,14 @@ impl Run {
                     error!("a guard of the program hears nothing: killing all");
                     self.is_ours_to_kill = true;
                 }
-                // If the guard is gone, reading the link shows it.
+                // If the guard is gone, the next read of the link reports it.
                 Ok(()) | Err(_) => {}
             }
         }
     }
 
-    /// Logs what is alive of the run: nothing is given up before it is dead, but a lease ends by itself.
+    /// Logs the killed processes that are still alive. Leadership or the lock is kept until they are dead, but the lease
+    /// may end before that.
     fn complain(&mut self, alive: io::Result<Vec<Pid>>, under: &str, now: Moment) {
         // Killed processes may take a moment to die.
         let first = now.after(COMPLAIN_AFTER).min(self.countdown.until());
@@ -642,10 +656,11 @@ impl Run {
     }
 }
 
+/// Waits for the next message of a guard.
 async fn next_message(run: &Option<Run>) -> GuardMessage {
     let Some(Run { outer_link, inner_link, .. }) = run else { return pending().await };
     tokio::select! {
-        // The inner guard reports how the command ended, the outer one that nothing is left: read in this order.
+        // Read the inner guard's report of how the command ended before the outer guard's report that nothing is left.
         biased;
         message = receive(inner_link) => GuardMessage::Inner(message),
         message = receive(outer_link) => GuardMessage::Outer(message),
@@ -659,7 +674,7 @@ async fn receive(link: &Option<GuardLink>) -> Option<FromGuard> {
     }
 }
 
-/// The signals that are passed on.
+/// Receives the signals that are forwarded to the command.
 struct SignalListener(Vec<(Signal, Signals)>);
 
 impl SignalListener {

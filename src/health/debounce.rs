@@ -1,23 +1,25 @@
-//! Judges the application's health by many checks. Pure.
+//! Decides from the results of many checks whether the application is healthy. Pure.
 //!
-//! A single failure does not count, nor does a single success after failures: an application that fails again and
-//! again would move leadership to and fro. So each time it becomes unhealthy again, its checks have to succeed for
-//! twice as long before it counts as healthy; that is forgotten when it has stayed healthy for ten times as long.
+//! A single failure does not count, and neither does a single success after failures: an application that keeps failing and
+//! recovering would move leadership back and forth. So each time it becomes unhealthy again, its checks have to succeed for
+//! twice as long before it counts as healthy. This is reset when the application has stayed healthy for ten times as long.
 
 use recipes::Moment;
 use std::time::Duration;
 
-/// Earlier failures keep an application out for no longer than this.
+/// The longest time for which checks have to succeed before an application counts as healthy again.
 const LONGEST_PROOF: Duration = Duration::from_secs(300);
-/// After this many times `proof` of health, earlier failures no longer count.
+/// After this many times `proof` in good health, earlier failures no longer count.
 const FORGIVEN_AFTER: u32 = 10;
 
+/// Decides the application's health from the results of checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Debounce {
-    /// This many failures in a row make the application unhealthy.
+    /// The number of failures in a row that make the application unhealthy.
     failures: u32,
+    /// The interval between two checks.
     interval: Duration,
-    /// The checks must succeed for this long before it is healthy again.
+    /// How long the checks must succeed before the application counts as healthy again.
     proof: Duration,
     state: DebounceState,
 }
@@ -44,7 +46,8 @@ impl Debounce {
         matches!(self.state, DebounceState::Healthy { .. })
     }
 
-    /// Returns for how long checks still have to succeed until it is healthy, if they succeed and it is not.
+    /// Returns how much longer the checks must succeed until the application counts as healthy; `None` unless it is
+    /// unhealthy and the last check succeeded.
     pub(super) fn left_to_prove(&self, now: Moment) -> Option<Duration> {
         match self.state {
             DebounceState::Unhealthy { succeeding_since: Some(since) } => {
@@ -56,7 +59,7 @@ impl Debounce {
         }
     }
 
-    /// Returns the state after a check, and whether the application is healthy now, if that has changed.
+    /// Returns the state after a check, and the new health if it has changed.
     pub(super) fn after(self, succeeded: bool, now: Moment) -> (Self, Option<bool>) {
         let healthy = DebounceState::Healthy { since: now, failed: 0 };
         let (state, proof) = match (self.state, succeeded) {

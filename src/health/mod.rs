@@ -1,4 +1,4 @@
-//! Checks the application's health again and again, and reports each change of it to the election.
+//! Checks the application's health periodically, and reports each change to the election.
 
 mod debounce;
 mod probe;
@@ -13,7 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-/// Checks the application for as long as the election runs. A command may open so many files, if there is a limit.
+/// Checks the application for as long as the election runs. `files` is the limit of open files for a check's command, if
+/// there is one.
 ///
 /// # Errors
 /// The signal handler for ended children cannot be set up.
@@ -29,7 +30,7 @@ pub async fn run(
     let mut last_failure = None;
     loop {
         let failure = probe::probe(&health, files, &mut deaths).await.err();
-        // Logged once for each failure, and not at each check.
+        // Log a failure once, and not at each check.
         if failure != last_failure
             && let Some(failure) = &failure
         {
@@ -49,7 +50,7 @@ pub async fn run(
             info!("the application {is}");
             let (caller, _) = ReplyTo::without_deadline();
             if requests
-                .send(MemberRequest::Carry(Command::ReportHealth { healthy }, caller))
+                .send(MemberRequest::Command(Command::ReportHealth { healthy }, caller))
                 .await
                 .is_err()
             {

@@ -1,4 +1,4 @@
-//! One check.
+//! Runs a single health check.
 
 use crate::config::{Check, Health};
 use crate::http_client;
@@ -12,7 +12,7 @@ use std::process::Stdio;
 use tokio::signal::unix::Signal;
 use tokio::time::timeout;
 
-/// Returns why, if the application is not healthy. A command is reaped at each of `deaths`.
+/// Returns the reason if the application is not healthy. Reaps dead children at each event of `deaths`.
 pub(super) async fn probe(
     health: &Health,
     files: Option<u64>,

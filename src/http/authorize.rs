@@ -1,8 +1,8 @@
 //! Checks that a client may give commands.
 //!
-//! Without a token configured, a command needs the header `X-Bellwether`, whatever it says: a page in
-//! a browser cannot send it across origins without asking first, and is never allowed to. With one,
-//! it needs that token, which no page has: into the page of this sidecar a person types it.
+//! If no token is configured, a command needs the header `X-Bellwether`, with any value: a page in a browser cannot send it
+//! across origins without a preflight request, which is always refused. If a token is configured, a command needs this
+//! token. No page has it; a person types it into this sidecar's own page.
 
 use super::AppState;
 use super::problem::ProblemResponse;
@@ -21,14 +21,15 @@ use utoipa::{IntoParams, IntoResponses};
 
 /// Limits the time for reading the token's file.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// How many read the token file at once.
+/// Limits how many threads read the token file at once.
 static READERS: Semaphore = Semaphore::const_new(4);
 
 /// The authorization that a command needs.
 #[derive(Clone)]
 pub enum Authorization {
+    /// The header `X-Bellwether`, with any value.
     Header,
-    /// The token that is in this file at the moment of the command: it may be replaced at any time.
+    /// The token in this file. Each command reads the file, so that the token may be replaced at any time.
     TokenIn(Arc<Path>),
 }
 
@@ -37,30 +38,30 @@ pub enum Authorization {
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "it is a schema")]
 pub(super) struct CommandHeaders {
-    /// Whatever it says: needed where no token is configured.
+    /// Any value. Needed if no token is configured.
     #[param(rename = "X-Bellwether")]
     header: Option<String>,
 }
 
-/// Why a command is refused, whatever it is about.
+/// The refusals that all commands have in common.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "they are schemas")]
 pub(super) enum CommandRefusal {
-    /// The request makes no sense.
+    /// The request is not valid.
     #[response(status = 400, content_type = "application/problem+json")]
     BadRequest(api::Problem),
-    /// A token is configured, and the command does not show it.
+    /// A token is configured, and the command does not have it.
     #[response(status = 401, content_type = "application/problem+json")]
     Unauthorized(api::Problem),
     /// The header is missing, or the command comes from a web page.
     #[response(status = 403, content_type = "application/problem+json")]
     Forbidden(api::Problem),
-    /// Not now: `Retry-After` says when to ask again.
+    /// Not available now: `Retry-After` says when to try again.
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(api::Problem),
 }
 
-/// Proves that a request may give commands. It is checked before the request's body is read.
+/// Proof that a request may give commands. It is extracted before the body of the request is read.
 pub(super) struct Authorized;
 
 impl FromRequestParts<AppState> for Authorized {
@@ -80,8 +81,8 @@ impl FromRequestParts<AppState> for Authorized {
 
 /// Checks the header, and that no web page sends the command.
 ///
-/// DNS rebinding makes a page's host mean this machine, so the page may send any header. But its browser adds
-/// `Origin` to every request other than GET and HEAD.
+/// With DNS rebinding, the host name of a page resolves to this machine, so the page may send any header. But its browser
+/// adds `Origin` to every request other than GET and HEAD.
 fn has_header(headers: &HeaderMap) -> Result<(), ProblemResponse> {
     if headers.contains_key(header::ORIGIN) {
         return Err(ProblemResponse::from_a_page());
@@ -104,7 +105,7 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), ProblemR
         return Err(ProblemResponse::unauthorized(remedy));
     };
     let file = file.clone();
-    // Not on this thread, and with a time limit: the file system may hang, and should block few threads.
+    // Read on another thread and with a time limit: the file system may hang, and must not block many threads.
     let reading = async {
         let permit = READERS.acquire().await.expect("it is never closed");
         let read = tokio::task::spawn_blocking(move || {

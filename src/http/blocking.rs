@@ -1,4 +1,4 @@
-//! Blocking queries: answered as soon as there is news since an index, or when their time is over.
+//! Blocking queries: answered as soon as there is a change since an index, or when the time limit passes.
 
 use super::problem::ProblemResponse;
 use super::{AppState, query};
@@ -7,20 +7,20 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
-/// `?index=N` waits until there is news since `N`, for as long as `wait` says.
+/// `?index=N` waits for a change since `N`, for as long as `wait` allows.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it is the schema")]
 pub(super) struct Wait {
-    /// Answer once the index is another than this one, which an earlier answer had: see `X-Bellwether-Index`.
+    /// Answer when the index differs from this one, which an earlier answer had: see `X-Bellwether-Index`.
     #[param(maximum = 18446744073709551615u64)]
     index: Option<u64>,
-    /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`; only with `index`.
+    /// The maximum time to wait: `30s`, by default `5m`, at most `10m`; only with `index`.
     #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     wait: Option<String>,
 }
 
-/// A query that waits, and its place among the clients that do.
+/// A query that waits, and its place among the clients that wait.
 pub(super) struct BlockingQuery {
     pub(super) seen: u64,
     length: Duration,
@@ -32,7 +32,7 @@ const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 const WRITE: &str = "?index=NUMBER&wait=30s";
 
 impl BlockingQuery {
-    /// Waits for news for as long as the query says. Returns `None` if there is none in time.
+    /// Waits for the result of `news`. Returns `None` if the time limit of the query passes first.
     pub(super) async fn or_timeout<T>(&self, news: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout(self.length, news).await.ok()
     }
@@ -48,6 +48,7 @@ impl AppState {
         self.blocking_query_of(index, wait)
     }
 
+    /// Returns the blocking query with these parameters; `None` without an index.
     pub(super) fn blocking_query_of(
         &self,
         index: Option<String>,

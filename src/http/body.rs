@@ -12,14 +12,14 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// For the whole of a body to come.
+/// The time limit for the arrival of a whole body.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A body is shorter than this.
+/// The maximum length of a body.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// An object and nothing else: serde would take an array for one. Read as it comes, so that a field that is there twice is
-/// seen.
+/// A JSON object. Serde by itself would also accept an array. The object is read directly from the input, so that a
+/// duplicate field is detected.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -68,7 +68,7 @@ pub(super) async fn object<T: DeserializeOwned>(
     }
 }
 
-/// Returns the error without the words of the language in which this is written.
+/// Translates the error from the terms of Rust to the terms of JSON.
 fn in_words_of_json(error: &str) -> String {
     let whole = error
         .strip_prefix("Failed to deserialize the JSON body into the target type: ")
@@ -78,7 +78,7 @@ fn in_words_of_json(error: &str) -> String {
             Some(format!("it is not JSON: {why}"))
         });
     let words = [
-        // Only a priority is one.
+        // Only a priority is a `u8`.
         ("expected u8", "expected a whole number from 0 to 100"),
         ("expected u64", "expected a whole number"),
         ("expected a map", "expected an object"),

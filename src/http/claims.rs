@@ -1,7 +1,7 @@
 //! The claims of answers, such as that this member leads: checked again right before each write to the connection.
 //!
-//! Between the judgement and the system call that writes, the process may be stopped for long enough for
-//! another to lead. So the connection checks again, and is closed if the answer has become wrong.
+//! Between the evaluation and the system call that writes the answer, the process may be stopped for so long that another
+//! member leads. So the connection checks the claims again, and is closed if the answer has become wrong.
 
 use super::slots::{Reason, Slot};
 use crate::byte_budget::ReservedBytes;
@@ -15,20 +15,21 @@ tokio::task_local! {
     static CURRENT: ConnectionClaims;
 }
 
-/// Returns whether what an answer claims still holds.
+/// Returns true if the claim of an answer still holds.
 pub(super) type Claim = Box<dyn Fn() -> bool + Send>;
 
-/// The claims of the answers on one connection, until these are written. A stream of events makes one claim after another.
+/// The claims of the answers on one connection, until the answers are written. A stream of events makes one claim after
+/// another.
 #[derive(Clone, Default)]
 pub(super) struct ConnectionClaims(Arc<Mutex<PendingClaims>>);
 
 #[derive(Default)]
 struct PendingClaims {
-    /// Claims in bytes that may not be written yet.
+    /// Earlier claims, whose bytes may not be written yet.
     earlier: Vec<Claim>,
-    /// The claim in all bytes from now on.
+    /// The claim of all bytes from now on.
     last: Option<Claim>,
-    /// Whether all bytes so far are written.
+    /// True if all bytes so far are written.
     is_written: bool,
     /// The memory of answers that may not be written yet.
     memory: Vec<ReservedBytes>,
@@ -40,13 +41,13 @@ impl ConnectionClaims {
         CURRENT.try_with(Self::clone).unwrap_or_default()
     }
 
-    /// Makes an answer, which claims nothing at first.
+    /// Runs the future that makes an answer, which claims nothing at first.
     pub(super) async fn scope<T>(&self, answering: impl Future<Output = T>) -> T {
         self.claim(None);
         CURRENT.scope(self.clone(), answering).await
     }
 
-    /// Sets the claim in what is written from now on.
+    /// Sets the claim of everything that is written from now on.
     pub(super) fn claim(&self, claim: Option<Claim>) {
         let mut unwritten = self.lock();
         let before = std::mem::replace(&mut unwritten.last, claim);
@@ -61,12 +62,13 @@ impl ConnectionClaims {
         self.lock().memory.push(memory);
     }
 
-    /// Returns whether all claims hold in bytes that may not be written yet.
+    /// Returns true if every claim whose bytes may not be written yet still holds.
     pub(super) fn are_true(&self) -> bool {
         let unwritten = self.lock();
         unwritten.earlier.iter().chain(&unwritten.last).all(|holds| holds())
     }
 
+    /// Drops the claims and the memory of the answers, all of which are written.
     pub(super) fn all_written(&self) {
         let mut unwritten = self.lock();
         unwritten.earlier.clear();
@@ -79,7 +81,7 @@ impl ConnectionClaims {
     }
 }
 
-/// A connection that fails rather than write what has become wrong, and notes whether its client reads.
+/// A connection that fails instead of writing an answer that has become wrong, and that records whether its client reads.
 pub(super) struct ClaimedStream<S> {
     pub(super) stream: S,
     pub(super) claims: ConnectionClaims,
@@ -96,7 +98,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClaimedStream<S> {
     }
 }
 
-// Hyper is told not to write vectored.
+// Vectored writes are not needed: `serve` disables them in hyper.
 impl<S: AsyncWrite + Unpin> AsyncWrite for ClaimedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
@@ -117,7 +119,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClaimedStream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = ready!(Pin::new(&mut self.stream).poll_flush(context));
-        // Hyper flushes when it has handed over all that it has.
+        // Hyper flushes when it has passed on all bytes that it has.
         self.claims.all_written();
         Poll::Ready(flushed)
     }

@@ -14,14 +14,14 @@ use axum::http::StatusCode;
 use recipes::election::Command;
 use std::time::Duration;
 
-/// How long the hooks may take to run for the end of this member's leadership.
+/// How long `drain` waits for the hooks to run for the end of this member's leadership.
 const FOR_HOOKS: Duration = Duration::from_secs(10);
 /// How long to wait for a new place in the queue.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 type CommandResult = Result<(StatusCode, Json<Done>), ProblemResponse>;
 
-/// Gives leadership up and goes to the tail of the queue.
+/// Gives up leadership, and joins the queue again at the tail.
 #[utoipa::path(post, path = api::RESIGN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It no longer leads; its new place, if it has one already", body = Done),
     (status = 409, description = "It does not lead", body = api::Problem, content_type = "application/problem+json"),
@@ -52,9 +52,9 @@ pub(super) async fn resign(
     Ok((StatusCode::ACCEPTED, Json(app.done("resigned"))))
 }
 
-/// Moves leadership to another member. This one leads on until that is ready to lead at once.
+/// Moves leadership to another member. This member keeps leading until the target is ready to lead at once.
 ///
-/// Without `to`, any member will do, and those that are not ready are passed over.
+/// Without `to`, any member may become the leader, and members that are not ready are skipped.
 #[utoipa::path(post, path = api::TRANSFER.path, params(CommandHeaders), security((), ("token" = [])),
     request_body(content = Option<Transfer>, content_type = "application/json"),
     responses(
@@ -97,7 +97,7 @@ pub(super) async fn transfer(
             why,
         ));
     }
-    // As with any command, so that one whose client has gone is not carried out.
+    // Let the server drop this command if its client has closed the connection, as in `AppState::command`.
     tokio::task::yield_now().await;
     let done = transfer::transfer(&app.status, app.clock, wanted.to.as_deref(), within).await;
     let title = "leadership was not moved";
@@ -121,7 +121,7 @@ pub(super) async fn transfer(
     }
 }
 
-/// Leaves the queue, and stays out until told to resume.
+/// Leaves the queue, and stays out until `/resume`.
 #[utoipa::path(post, path = api::PAUSE.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the queue", body = Done),
     CommandRefusal,
@@ -145,7 +145,7 @@ pub(super) async fn resume(
     Ok((StatusCode::ACCEPTED, Json(app.done("resumed"))))
 }
 
-/// For a `preStop` hook: out of the queue, handed over if it led, and its hooks done, when the answer comes.
+/// For a `preStop` hook: the answer comes when the member has left the queue and the hooks for that have run.
 #[utoipa::path(post, path = api::DRAIN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the queue", body = Done),
     CommandRefusal,
@@ -159,7 +159,7 @@ pub(super) async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery
     Ok((StatusCode::OK, Json(app.done("drained"))))
 }
 
-/// Has the process leave the queue and end, as SIGTERM does: for Jobs, whose pod ends with the last of its containers.
+/// Makes the process leave the queue and exit, like SIGTERM. For Jobs, whose pod ends with its last container.
 #[utoipa::path(post, path = api::SHUTDOWN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It leaves", body = Done),
     CommandRefusal,
@@ -178,8 +178,8 @@ impl AppState {
     /// Sends a command to the election, and returns when it has been carried out.
     pub(super) async fn command(&self, command: Command) -> Result<(), ProblemResponse> {
         let leaves = command == Command::Pause;
-        // A command whose client has closed the connection by now is not carried out: a process that was frozen
-        // reads requests of long ago. The server sees the closed connection at its next poll, and drops this future.
+        // Do not carry out a command if its client has closed the connection: after a freeze, the process reads old
+        // requests. The server sees the closed connection at its next poll, and drops this future.
         tokio::task::yield_now().await;
         match self.status.command(command, self.clock.now()).await {
             Ok(confirmed) if confirmed || !leaves => Ok(()),

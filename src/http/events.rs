@@ -1,7 +1,7 @@
-//! Tells who leads without being asked, as server-sent events.
+//! Reports changes of leadership as server-sent events.
 //!
-//! A stream holds nothing but what it sent last. A client that does not read is sent fewer events, not later ones:
-//! the next events lead from there to the state at the moment they are written.
+//! A stream stores only the state that it sent last. A client that does not read gets fewer events, not outdated ones: the
+//! next events lead from that state to the state at the moment when they are written.
 
 use super::claims::ConnectionClaims;
 use super::members::GroupStream;
@@ -21,20 +21,20 @@ use recipes::election::{Cause, Change, ChangeKind, View, changes};
 use std::collections::VecDeque;
 use std::time::SystemTime;
 
-/// How soon a client whose stream was lost should come back.
+/// How soon a client whose stream was lost should reconnect.
 const RETRY_MS: u64 = 1000;
 
-/// A query as it should be.
+/// An example of a valid query, for error messages.
 const WRITE: &str = "?members=1";
 
 /// The state, then an event for each change, as server-sent events.
 ///
-/// `state` comes first; then `became-leader`, `lost-leadership`, `leader-changed` or `leader-lost`, each with the
-/// body of `/leader` and more. A comment comes every 15 s. `Last-Event-ID` brings a `missed` before `state` for each
-/// change that was missed.
+/// `state` comes first; then `became-leader`, `lost-leadership`, `leader-changed` or `leader-lost`, each with the body of
+/// `/leader` and more. A comment is sent every 15 s. With `Last-Event-ID`, a `missed` is sent before `state` for each change
+/// that was missed.
 ///
-/// With `members=1` also who is in the queue: `members` once, then `member-joined` and `member-left`, each with `index` as
-/// `GET /members` has it. These have no `id`: after a reconnect, `members` is sent again.
+/// With `members=1` also the members of the queue: `members` once, then `member-joined` and `member-left`, each with `index`
+/// as in `GET /members`. These events have no `id`: after a reconnect, `members` is sent again.
 #[utoipa::path(get, path = api::EVENTS.path, params(
     ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read"),
     ("members" = inline(Option<String>), Query, description = "1: tell also who joins and leaves, read once a second", pattern = "^1$"),
@@ -88,27 +88,28 @@ fn unnamed_event(app: &AppState, verdict: &Verdict) -> String {
     format!("data: {}\n\n", api::json(&Elector::of(app, verdict)))
 }
 
+/// The source of the events of one stream.
 struct LeaderEvents {
     app: AppState,
-    /// Writes the events since those sent last; empty if there are none.
+    /// Formats the events since `last_sent`; returns an empty string if there are none.
     write: fn(&AppState, &Verdict, &LastSent) -> String,
     /// The first events, and the memory for them.
     first: VecDeque<String>,
     first_memory: ReservedBytes,
-    /// If its client wants to know who joins and leaves.
+    /// Follows the members of the queue, if the client asked for `members=1`.
     group: Option<GroupStream>,
     last_sent: LastSent,
     claims: ConnectionClaims,
 }
 
-/// The state to which the events that were sent lead.
+/// The state after the events that were sent.
 struct LastSent {
     index: Option<u64>,
     view: View,
 }
 
 impl LeaderEvents {
-    /// Begins with these events, which are of this verdict.
+    /// Begins with these events, which describe this verdict.
     fn after(
         app: &AppState,
         verdict: Verdict,
@@ -161,7 +162,7 @@ async fn next_of(group: &mut Option<GroupStream>, app: &AppState) -> (String, Re
 
 /// Returns an event for each change that the client missed while its stream was lost, as far as they are remembered.
 ///
-/// An index that this member has not reached is another member's: then the client has seen none of these changes.
+/// An index that this member has not reached comes from another member: the client has not seen any of these changes.
 fn missed(app: &AppState, verdict: &Verdict, seen: u64) -> Vec<String> {
     let seen = Some(seen).filter(|seen| verdict.index().is_some_and(|index| *seen <= index));
     let recorded = verdict.snapshot.recent_changes.iter();
@@ -169,8 +170,8 @@ fn missed(app: &AppState, verdict: &Verdict, seen: u64) -> Vec<String> {
     unseen.map(|recorded| missed_event(app, verdict, recorded)).collect()
 }
 
-/// Writes a past change under a name of its own, with the leader of then and the role of now: a client that acts
-/// on what it reads must not begin to work for a term that is over.
+/// Formats a past change as the event `missed`, with the leader at that time and the current role: a client that acts on
+/// events must not start to work for a term that is over.
 fn missed_event(app: &AppState, verdict: &Verdict, recorded: &RecordedChange) -> String {
     let RecordedChange { change, index, at, cause, down_for: _ } = recorded;
     let view = change.view();
@@ -192,7 +193,7 @@ fn body(state: LeaderState, role: Role, at: SystemTime, cause: Option<Cause>) ->
     api::LeaderEvent { state, role, at: api::date(at), cause, change: None }
 }
 
-/// Returns what brought about a change that the client is yet to be sent.
+/// Returns the cause of a change that the client has not been sent.
 fn cause(verdict: &Verdict, last_sent: &LastSent, change: &Change) -> Option<Cause> {
     // A lease ends by the clock, before the election has recorded that change and its cause.
     if change.kind == ChangeKind::LostLeadership && verdict.has_lapsed() {
@@ -208,18 +209,18 @@ fn cause(verdict: &Verdict, last_sent: &LastSent, change: &Change) -> Option<Cau
         .map(|recorded| recorded.cause)
 }
 
-/// Returns the events that lead from what was sent to the verdict: two if a term of this member's ended and
-/// another began.
+/// Returns the events that lead from the last sent state to the verdict: two if a term of this member ended and another
+/// began.
 ///
-/// Only the last one has an `id`: a client sends it as `Last-Event-ID` to say that it has read all
-/// up to this index. With an `id` on the first of two, a client cut off between them would never be
-/// sent the second; without, it is sent both again.
+/// Only the last event has an `id`: a client sends it as `Last-Event-ID` to say that it has read everything up to this
+/// index. If the first of two events had an `id`, a client whose stream breaks between them would never get the second
+/// event. Without it, the client gets both again.
 fn events_since(app: &AppState, verdict: &Verdict, last_sent: &LastSent) -> String {
     let changes = changes(&last_sent.view, &verdict.role);
     let Some((last, earlier)) = changes.split_last() else { return String::new() };
     let index = verdict.index();
     let earlier = earlier.iter().map(|change| {
-        // Another change has followed it by now, and its lease is over.
+        // A later change has followed this one, and the lease of its term is over.
         let view = change.view();
         let state = app.past_state(view.leader(), view.own_term().is_some(), index);
         let cause = cause(verdict, last_sent, change);

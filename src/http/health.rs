@@ -1,4 +1,4 @@
-//! For supervisors: yes or no, as the status.
+//! Health checks for supervisors, which read the HTTP status.
 
 use super::AppState;
 use crate::api;
@@ -7,9 +7,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use utoipa::{IntoParams, IntoResponses};
 
-/// Whether the process is sound, with ZooKeeper or without: `ok`, or what failed.
+/// Reports whether the process is sound, with or without ZooKeeper: `ok`, or the check that failed.
 ///
-/// Sound as long as the election's loop turns, whether or not ZooKeeper is there.
+/// The process is sound as long as the election's loop runs, whether or not ZooKeeper can be reached.
 #[utoipa::path(get, path = api::LIVEZ.path, params(Verbose), responses(Checks))]
 pub(super) async fn livez(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
     let verdict = app.judge();
@@ -23,7 +23,7 @@ pub(super) async fn livez(State(app): State<AppState>, RawQuery(query): RawQuery
     answer("livez", &[("loop", turns, reason)], query.as_deref())
 }
 
-/// Ready to answer: this member is in the queue and knows a leader, itself or another.
+/// Reports whether this member is ready: it is in the queue, and knows a leader, itself or another member.
 #[utoipa::path(get, path = api::READYZ.path, params(Verbose), responses(Checks))]
 pub(super) async fn readyz(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
     let verdict = app.judge_and_claim();
@@ -37,7 +37,7 @@ pub(super) async fn readyz(State(app): State<AppState>, RawQuery(query): RawQuer
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Verbose {
-    /// Whatever its value, tells every check.
+    /// With any value, the answer has every check.
     #[expect(dead_code, reason = "read from the raw query: it may have no value")]
     verbose: Option<String>,
 }
@@ -53,7 +53,7 @@ enum Checks {
     Failed(String),
 }
 
-/// Answers as Kubernetes' own components do: `ok`, or every check if one failed or `?verbose` asks for them.
+/// Answers as Kubernetes' own components do: `ok`, or all checks if one of them failed or the query has `verbose`.
 fn answer(name: &str, checks: &[(&str, bool, String)], query: Option<&str>) -> Response {
     let passed = checks.iter().all(|(_, passed, _)| *passed);
     let is_verbose = query.is_some_and(|query| {

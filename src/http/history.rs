@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::State;
 use recipes::election::{Cause, ChangeKind, Role};
 
-/// How many terms an answer has at most.
+/// The maximum number of terms in an answer.
 const TERMS_MAX: usize = 100;
 
 /// The last 100 terms that this member knows of, the newest last.
@@ -21,7 +21,7 @@ const TERMS_MAX: usize = 100;
 pub(super) async fn history(State(app): State<AppState>, _: NoQuery) -> Json<History> {
     let verdict = app.judge_and_claim();
     let mut terms = terms(&verdict.snapshot.recent_changes);
-    // A lease ends by the clock, before the election has recorded that.
+    // A lease ends by the clock, before the election has recorded its end.
     if let Some(lapsed_at) = verdict.snapshot.standing.lapsed_at(verdict.now)
         && let Some(last) = terms.last_mut().filter(|last| last.is_self && last.to.is_none())
     {
@@ -32,6 +32,7 @@ pub(super) async fn history(State(app): State<AppState>, _: NoQuery) -> Json<His
     Json(History { terms: terms.into_iter().skip(surplus).collect() })
 }
 
+/// Returns the terms in the recorded changes, the newest last.
 fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
     let mut terms: Vec<Term> = vec![];
     let mut led_before = None;
@@ -42,7 +43,7 @@ fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
             continue;
         }
         if let Some(last) = terms.last_mut().filter(|last| last.to.is_none()) {
-            // A member that is out of the queue reads no announcement, and the leader that it knew may lead on.
+            // A member that is out of the queue reads no announcements, and the leader that it knew may still lead.
             let is_out = change.kind == ChangeKind::LeaderLost && change.role == Role::Absent;
             last.to = Some(api::date(*at));
             last.ended = Some(match is_out {

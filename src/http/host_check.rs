@@ -1,8 +1,7 @@
-//! Checks the host name by which a listener on the loopback is asked.
+//! Checks the host name of requests to a listener on the loopback interface.
 //!
-//! A web page can have its own name mean 127.0.0.1 for a while (DNS rebinding), and could then read
-//! what is served here as if it came from where the page did. Its browser cannot help saying by which
-//! name it asks.
+//! A web page can make its own host name resolve to 127.0.0.1 for a while (DNS rebinding), and could then read the answers
+//! as if they came from its own site. But its browser always sends the host name that it used.
 
 use super::problem::ProblemResponse;
 use axum::extract::Request;
@@ -23,18 +22,18 @@ pub(crate) fn refusal(request: &Request) -> Option<Response> {
         .then(|| ProblemResponse::from_another_site().into_response())
 }
 
-/// Returns whether a page of another site had a browser send the request. Browsers add these headers themselves, and no
-/// page can change them. A page cannot read what it embeds, but it sees whether that was a success. A user who follows
-/// a link is answered, since the page is left behind.
+/// Returns true if a page of another site made a browser send the request. Browsers set these headers themselves, and no
+/// page can change them. A page cannot read what it embeds, but it sees whether that succeeded. A user who follows a link is
+/// allowed, because the browser leaves the page.
 fn is_from_another_site(headers: &HeaderMap) -> bool {
     let has = |name: HeaderName, value: &str| headers.get(name).is_some_and(|found| found == value);
     has(SEC_FETCH_SITE, "cross-site")
-        // A request that is not a navigation to a link.
+        // Navigation, such as following a link, is allowed.
         && !(has(SEC_FETCH_MODE, "navigate") && has(SEC_FETCH_DEST, "document"))
 }
 
-/// Returns the first name in the request that is none of this machine's loopback. A request without a name is from
-/// no browser: load balancers check with HTTP/1.0 and without.
+/// Returns the first host name in the request that does not belong to the loopback interface. A request without a host name
+/// does not come from a browser: load balancers check with HTTP/1.0, and without a host name.
 fn foreign(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let in_headers = headers.get_all(header::HOST).iter().map(|name| name.as_bytes());
     let in_uri = uri.authority().map(|name| name.as_str().as_bytes());
@@ -45,7 +44,7 @@ fn foreign(uri: &Uri, headers: &HeaderMap) -> Option<String> {
 
 fn is_of_loopback(name: &[u8]) -> bool {
     let Ok(name) = str::from_utf8(name) else { return false };
-    // The colons of an address in brackets are none before a port.
+    // The colons of an IPv6 address in brackets do not precede a port.
     let (host, port) = match name.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port),
         Some(_) | None => (name, ""),
@@ -60,7 +59,7 @@ fn is_of_loopback(name: &[u8]) -> bool {
     if let Ok(address) = host.parse::<Ipv4Addr>() {
         return address.is_loopback();
     }
-    // RFC 6761: no resolver has these mean anything else.
+    // RFC 6761: these names always resolve to the loopback interface.
     let host = host.strip_suffix('.').unwrap_or(host);
     let (labels, last) = host.rsplit_once('.').unwrap_or(("", host));
     last.eq_ignore_ascii_case("localhost")

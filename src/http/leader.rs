@@ -33,7 +33,7 @@ fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bo
     let index = verdict.index();
     if verdict.leader().is_none() {
         let problem = verdict.no_leader().with_index(index);
-        // The next blocking query waits again, whichever index it has.
+        // The client need not pause: its next blocking query waits again, whichever index it has.
         let problem = if has_waited { problem.at_once() } else { problem };
         let mut response = problem.into_response();
         response.headers_mut().extend(super::common_headers(index));
@@ -49,12 +49,12 @@ fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bo
 }
 
 impl AppState {
-    /// Waits until another leader is known than under this index, or none for a whole heartbeat.
+    /// Waits until a leader other than the one at this index is known, or no leader for a whole heartbeat.
     ///
-    /// Between two leaders none is known for a moment. A client that is answered so has to ask again, and one that
-    /// pauses before it does so misses the next leader's beginning. The end of this member's own leadership is answered
-    /// at once, but not again: a client that keeps an old index is answered once in a heartbeat while no leader is
-    /// known.
+    /// Between two leaders, no leader is known for a moment. A client that got this answer would have to ask again, and a
+    /// client that paused before that would miss the start of the next leader. The end of this member's own leadership is
+    /// answered at once, but only once: while no leader is known, a client that repeats an old index gets one answer per
+    /// heartbeat.
     async fn leader_change(&self, query: &BlockingQuery) -> Verdict {
         let before = self.judge();
         let seen = Some(query.seen);
@@ -189,7 +189,11 @@ mod tests {
     async fn where_no_client_can_wait_a_query_for_it_is_refused() {
         let clock = Clock::system();
         let (_back, status) = status::set_up(&super::super::tests::member(), clock.now());
-        let names = ElectionNames { election: "/election".into(), znodes: "leader_".into() };
+        let names = ElectionNames {
+            election: "/election".into(),
+            path: "/election".into(),
+            znodes: "leader_".into(),
+        };
         let limits = ConnectionLimits::for_probes(ByteBudget::of_mib(12));
         let probes = services(status, clock, names, Authorization::Header, &limits).probes;
         assert_eq!(ask(&probes, "/leader").await.status(), StatusCode::SERVICE_UNAVAILABLE);

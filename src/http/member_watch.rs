@@ -1,5 +1,5 @@
-//! Watches who is in the queue, for clients that ask for that: by one reading a second, however many they are, and none while
-//! there is no such client.
+//! Watches the members of the queue for clients, with one reading a second, however many clients there are, and none while
+//! there are none.
 
 use super::AppState;
 use crate::status::{MemberEntry, QueueReading};
@@ -7,18 +7,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// The time between two readings.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The last reading, for all that watch.
+/// The last reading, for all watchers.
 #[derive(Clone, Default)]
 pub(super) struct MemberWatch {
     published: watch::Sender<QueueReading>,
-    /// Held by the one that starts or ends the reading.
+    /// True while the task that reads the queue runs. The lock is held to start or end that task.
     is_reading: Arc<Mutex<bool>>,
 }
 
 impl AppState {
-    /// Returns who is in the queue from now on.
+    /// Subscribes to the readings of the queue. The first subscriber starts the task that reads it.
     pub(super) fn watch_members(&self) -> watch::Receiver<QueueReading> {
         let watch = &self.member_watch;
         let receiver = watch.published.subscribe();
@@ -30,12 +31,13 @@ impl AppState {
         receiver
     }
 
-    /// Publishes what was read, also where none has moved: a stream that could not begin waits for the next reading.
+    /// Publishes a reading, even if it has no changes: a stream without its first reading waits for it.
     pub(super) fn note_members(&self, reading: QueueReading) {
         self.member_watch.published.send_replace(reading);
     }
 }
 
+/// Reads the queue once a second, until the last watcher is gone.
 async fn read_while_watched(app: AppState) {
     let watch = &app.member_watch;
     loop {
@@ -52,7 +54,7 @@ async fn read_while_watched(app: AppState) {
     }
 }
 
-/// Returns who left and then who joined, each in the order of the queue, with the name of the event.
+/// Returns the members that left and then the members that joined, in the order of the queue, with the name of the event.
 pub(super) fn moved<'a>(
     before: &'a [MemberEntry],
     now: &'a [MemberEntry],

@@ -14,9 +14,10 @@ use axum::http::Uri;
 use recipes::election::Announcement;
 use tokio::sync::watch;
 
-/// The queue, in order, and what is wrong; read from ZooKeeper at most once a second, and again after a change of the leader.
+/// The queue, in order, and its problems; read from ZooKeeper at most once a second, and after a change of the leader.
 ///
-/// With `index`, once a member has joined or left since: then the queue is read once a second, however many wait.
+/// With `index`, the answer comes when a member has joined or left since. The queue is then read once a second, however many
+/// clients wait.
 #[utoipa::path(get, path = api::MEMBERS.path, params(Wait), responses(
     (status = 200, description = "The queue", body = Members),
     QueryRefusal,
@@ -31,7 +32,7 @@ pub(super) async fn members(
     let mut watch = app.watch_members();
     app.note_members(read().await?);
     let changed = query.or_timeout(async {
-        // Another member has read something newer: the next reading shows it too, in the same ensemble.
+        // The client has a newer index, from another member. The next reading of this member is at least as new.
         if watch.borrow_and_update().index < query.seen {
             let _ends_with_this_process = watch.changed().await;
         }
@@ -51,7 +52,8 @@ fn body(app: &AppState, queue: &QueueReading) -> Members {
     }
 }
 
-/// Returns the index of the one behind the leader: not of the second where what no member made stands ahead of all.
+/// Returns the position of the entry right behind the leader. It is not always the second: an unknown znode may be ahead of
+/// the leader.
 pub(super) fn next_at(leader: Option<&Announcement>, entries: &[MemberEntry]) -> usize {
     entries
         .iter()
@@ -60,7 +62,7 @@ pub(super) fn next_at(leader: Option<&Announcement>, entries: &[MemberEntry]) ->
         + 1
 }
 
-/// Returns the members as bodies have them.
+/// Converts the entries into the members of a body.
 fn bodies(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<QueueMember> {
     let leader = verdict.leader().map(|leader| leader.ticket.token);
     let own = verdict.snapshot.standing.ticket().map(|ticket| ticket.token);
@@ -77,7 +79,7 @@ fn bodies(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<Que
             labels: entry.profile.as_ref().map(|p| p.labels.clone()).unwrap_or_default(),
             is_leader: leader == Some(entry.ticket.token),
             is_self: own == Some(entry.ticket.token),
-            // Another client's queue does not tell.
+            // In another client's queue, the znodes do not say whether a standby is ready.
             standby: (at == next && tells).then_some(Standby { ready: entry.ready }),
             names: entry.names.as_ref().map(|names| names.leader.id.to_string()),
             version: entry.version.clone(),
@@ -89,9 +91,10 @@ fn bodies(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<Que
         .collect()
 }
 
-/// Follows who is in the queue, for a stream.
+/// Follows the members of the queue for a stream.
 pub(super) struct GroupStream {
     watch: watch::Receiver<QueueReading>,
+    /// The reading that the client was sent last.
     sent: Option<QueueReading>,
     /// Events that wait until there is memory for them.
     unsent: String,
@@ -100,7 +103,7 @@ pub(super) struct GroupStream {
 impl GroupStream {
     pub(super) async fn open(app: &AppState) -> Self {
         let mut watch = app.watch_members();
-        // An old reading is not reported as current.
+        // Begin with a new reading. If there is none, wait for the next: an older one may be outdated.
         if let Ok(reading) = app.status.members().await {
             app.note_members(reading);
             watch.mark_changed();
@@ -108,8 +111,8 @@ impl GroupStream {
         Self { watch, sent: None, unsent: String::new() }
     }
 
-    /// Waits for the next events, all members first, then those that left and joined, and for memory to send them from. May
-    /// be dropped and called again: nothing is lost.
+    /// Waits for the next events, and for the memory to send them: first all members, then the members that left and joined.
+    /// Cancel-safe: no event is lost.
     pub(super) async fn next(&mut self, app: &AppState) -> (String, ReservedBytes) {
         if self.unsent.is_empty() {
             self.unsent = self.changes(app).await;
@@ -118,6 +121,7 @@ impl GroupStream {
         (std::mem::take(&mut self.unsent), memory)
     }
 
+    /// Waits for a reading that differs from the last one, and returns its events.
     async fn changes(&mut self, app: &AppState) -> String {
         loop {
             if self.watch.changed().await.is_err() {

@@ -1,4 +1,4 @@
-//! The Prometheus metrics, judged or read at the moment of the scrape.
+//! The Prometheus metrics, evaluated at the moment of the scrape.
 
 use super::{AppState, Verdict};
 use crate::status::{HookRecord, SyncedFileState};
@@ -151,6 +151,16 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
         "For how long there was no process, at most, before this one resumed the session; 0 if this process opened it.",
         link.restart.map_or(0.0, |restart| restart.down_for.as_secs_f64()),
     );
+    #[cfg(feature = "kerberos")]
+    if let Some(end_at) = snapshot.tickets_end_at {
+        let left = end_at.duration_since(app.clock.date()).unwrap_or_default();
+        scrape.gauge(
+            "bellwether_kerberos_tickets_remaining_seconds",
+            "For how long the Kerberos tickets of this member last; 0 if they have ended. Not there without \
+             zookeeper.auth = \"kerberos\".",
+            left.as_secs_f64(),
+        );
+    }
     hooks(&scrape, &app.status.hooks.borrow().records);
     if let Some(holdings) = &app.status.holdings {
         scrape.gauges(
@@ -203,7 +213,8 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
     families
 }
 
-/// Adds the hooks, each by its number as in the log, since what a hook does may be long.
+/// Adds the metrics of the hooks. The label of a hook is its number, as in the log, because the text of its action may be
+/// long.
 fn hooks(scrape: &Scrape, records: &[HookRecord]) {
     let runs = records.iter().enumerate().flat_map(|(n, record)| {
         let HookRecord { runs, failures, cut_short, .. } = *record;
@@ -230,7 +241,7 @@ fn hooks(scrape: &Scrape, records: &[HookRecord]) {
 struct Scrape(Registry);
 
 impl Scrape {
-    /// Begins with none. Each series has the label of the election.
+    /// Creates an empty registry. Each series has the election as a label.
     fn of(election: &str) -> Self {
         let labels = HashMap::from([("election".to_owned(), election.to_owned())]);
         Self(Registry::new_custom(None, Some(labels)).expect("the label is valid"))
@@ -366,7 +377,11 @@ mod tests {
             snapshot.standing = member.standing();
             snapshot.counters.on_state(&snapshot.standing, then);
         });
-        let names = ElectionNames { election: election.into(), znodes: "leader_".into() };
+        let names = ElectionNames {
+            election: election.into(),
+            path: election.into(),
+            znodes: "leader_".into(),
+        };
         let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
         let probes = services(status, clock, names, Authorization::Header, &limits).probes;
         let request = Request::get("/metrics").body(Body::empty()).unwrap();

@@ -1,10 +1,11 @@
-//! The HTTP API for the application. Every answer is judged at the moment it is written.
+//! The HTTP API for the application. Every answer is evaluated at the moment it is written.
 //!
-//! `routes` has what each listener serves; each route is written once, above its handler. `verdict` judges and
-//! waits for changes; `serve`, `slots` and `claims` are the server; `host_check` and `authorize` refuse requests.
+//! `routes` lists what each listener serves; each route is declared once, above its handler. `verdict` evaluates the
+//! snapshot and waits for changes; `serve`, `slots` and `claims` are the server; `host_check` and `authorize` refuse
+//! requests.
 //!
-//! Errors are `application/problem+json` (RFC 9457). A request on the loopback has to name the loopback as its host:
-//! 421 otherwise, and 403 for requests that pages of other sites make a browser send.
+//! Errors are `application/problem+json` (RFC 9457). A request on the loopback interface must name a loopback host;
+//! otherwise it gets 421. A request that a page of another site makes a browser send gets 403.
 
 #![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
 
@@ -50,6 +51,7 @@ use crate::znode_names::ZnodeNames;
 pub use authorize::Authorization;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
+use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router, middleware};
@@ -72,6 +74,8 @@ use verdict::Verdict;
 #[derive(Clone)]
 pub struct ElectionNames {
     pub election: String,
+    /// With the connect string's chroot.
+    pub path: String,
     pub znodes: ZnodeNames,
 }
 
@@ -79,7 +83,7 @@ pub struct ElectionNames {
 #[derive(Clone)]
 struct AppState {
     inner: Arc<AppStateInner>,
-    /// At the probe listener no client may wait, and clients on other machines cannot read the same clocks of the kernel.
+    /// True for the probe listener: its clients may not wait, and on other machines they cannot read this kernel's clocks.
     serves_probes: bool,
 }
 
@@ -96,7 +100,9 @@ struct AppStateInner {
     requests: RequestCounters,
     /// Held by the request that changes this member's profile.
     amending: Mutex<()>,
+    /// The locks that are held for a TTL.
     kept: holdings::TtlLocks,
+    /// All locks and barriers that were requested through this member.
     asked: holdings::HoldingRegistry,
     member_watch: member_watch::MemberWatch,
     value_events: shared_config::ValueEvents,
@@ -117,17 +123,18 @@ pub(crate) const INDEX: HeaderName = HeaderName::from_static("x-bellwether-index
 struct Started {
     at: Moment,
     date: SystemTime,
-    /// Different after each start, for entity tags.
+    /// A random number for entity tags, different after each start.
     boot: u32,
 }
 
 impl Started {
     fn tag(self, index: u64) -> String {
-        // Weak, since how long the lease holds yet is another figure each time.
+        // A weak tag, because the rest of the lease in the body differs each time.
         format!("W/\"{:08x}-{index}\"", self.boot)
     }
 }
 
+/// The services of the two listeners.
 pub struct Services {
     /// All routes, for the application.
     pub api: Service,
@@ -137,17 +144,17 @@ pub struct Services {
 
 const DESCRIPTION: &str = "/openapi.json";
 
-/// Before the paths of the API, the version of it. Without, they are the same.
+/// The version of the API. It may precede each path, with the same meaning as without it.
 const VERSION: &str = "/v1";
 
-/// A router, with what all answers share.
+/// A router, with the state that all answers share.
 #[derive(Clone)]
 pub struct Service {
     router: TowerToHyperService<Router>,
     app: AppState,
 }
 
-/// Returns what is served to the application within these limits, and what to probes.
+/// Returns the services for the application, within these limits, and for probes.
 pub fn services(
     status: StatusHandle,
     clock: Clock,
@@ -180,8 +187,6 @@ pub fn services(
         };
         let app = AppState { inner: inner.clone(), serves_probes };
         let router = router
-            .clone()
-            .nest(VERSION, router)
             .fallback(async move |uri: Uri| ProblemResponse::not_found(uri.path(), &hint))
             .method_not_allowed_fallback(async |uri: Uri| {
                 (StatusCode::METHOD_NOT_ALLOWED, Extension(uri))
@@ -195,15 +200,16 @@ pub fn services(
     Services { api, probes }
 }
 
-// All that can be is outside of the router, of which each layer is boxed and copied for each request.
+// As much as possible is done outside of the router, each layer of which is boxed and cloned for every request.
 impl Handler for Service {
-    fn answer(&self, request: Request) -> Answer {
+    fn answer(&self, mut request: Request) -> Answer {
         let Self { router, app } = self.clone();
         Box::pin(async move {
+            strip_version(request.uri_mut());
             // Each value of the configuration has an index of its own.
-            let is_config = unversioned(request.uri().path()).strip_prefix(api::CONFIG_NAMES.path);
+            let is_config = request.uri().path().strip_prefix(api::CONFIG_NAMES.path);
             let is_config = is_config.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-            // The index of before the answer is made: a client that waits for changes since then misses none.
+            // Read the index before the answer is made, so that a client that waits for changes since then misses none.
             let index = app.index_now().filter(|_| !is_config);
             let mut response = match memory_for(&app.budget, request.body()) {
                 Ok(_until_answered) => {
@@ -223,19 +229,26 @@ impl Handler for Service {
     }
 }
 
-/// Returns the path as it is without the version.
-fn unversioned(path: &str) -> &str {
-    match path.strip_prefix(VERSION) {
-        Some("") => "/",
-        Some(rest) if rest.starts_with('/') => rest,
-        Some(_) | None => path,
+/// Removes the version from the path, so that the router needs only one set of routes.
+fn strip_version(uri: &mut Uri) {
+    let path = uri.path_and_query().map(PathAndQuery::as_str);
+    let Some(rest) = path.and_then(|path| path.strip_prefix(VERSION)) else { return };
+    let plain: Result<PathAndQuery, _> = match rest.chars().next() {
+        None | Some('?') => format!("/{rest}").parse(),
+        Some('/') => rest.parse(),
+        Some(_) => return,
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = plain.ok();
+    if let Ok(plain) = Uri::from_parts(parts) {
+        *uri = plain;
     }
 }
 
-/// An answer that is longer, in bytes, is accounted for until it is written.
+/// A longer answer, in bytes, is charged to the memory budget until it is written.
 const SMALL: u64 = 4096;
 
-/// A request's body is accounted for with so many bytes, which is as much as most may have.
+/// The number of bytes that are reserved for the body of a request. Most bodies may not be longer.
 const REQUEST: usize = 16 * 1024;
 
 /// Reserves memory for the body of a request.
@@ -246,7 +259,7 @@ fn memory_for(budget: &ByteBudget, body: &Body) -> Result<ReservedBytes, Problem
     budget.take(REQUEST).ok_or_else(|| ProblemResponse::buffers_full(budget))
 }
 
-/// Returns the answer, and holds the memory that it takes until it is written; or another where there is not as much.
+/// Reserves memory for the answer until it is written. Returns an error instead of the answer if there is too little memory.
 fn accounted_for(budget: &ByteBudget, response: Response) -> Response {
     let Some(length) = response.body().size_hint().exact().filter(|length| *length > SMALL) else {
         return response;
@@ -260,7 +273,7 @@ fn accounted_for(budget: &ByteBudget, response: Response) -> Response {
     }
 }
 
-/// Asks a runner, and returns its answer, or why there is none.
+/// Sends a request to a runner, and returns its answer, or the reason why there is none.
 async fn ask<R, T>(
     runner: &mpsc::Sender<R>,
     request: impl FnOnce(oneshot::Sender<T>) -> R,
@@ -275,7 +288,8 @@ async fn ask<R, T>(
     }
 }
 
-/// Says of a refused method which ones there are: the router names them in `Allow`, after the fallback has answered.
+/// Adds the allowed methods to the answer for a refused method. The router sets `Allow` only after its fallback has
+/// answered.
 fn with_methods(mut response: Response) -> Response {
     let uri = match response.status() {
         StatusCode::METHOD_NOT_ALLOWED => response.extensions_mut().remove::<Uri>(),
@@ -353,7 +367,7 @@ mod tests {
             let election = std::thread::spawn(move || {
                 let mut place = 0;
                 while end.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-                    if let Ok(status::MemberRequest::Carry(_, caller)) =
+                    if let Ok(status::MemberRequest::Command(_, caller)) =
                         publisher.requests.try_recv()
                     {
                         place = 1 - place;
@@ -472,7 +486,11 @@ mod tests {
     }
 
     pub(super) fn api_of(status: StatusHandle) -> Service {
-        let names = ElectionNames { election: "/election".into(), znodes: "leader_".into() };
+        let names = ElectionNames {
+            election: "/election".into(),
+            path: "/election".into(),
+            znodes: "leader_".into(),
+        };
         let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
         services(status, Clock::system(), names, Authorization::Header, &limits).api
     }

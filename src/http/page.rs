@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 const PAGE: &str = include_str!("page.html");
 
-/// Nothing from elsewhere, nothing inline but these two parts, and no text that becomes HTML.
+/// Allows nothing from elsewhere, nothing inline except these two parts, and no text that becomes HTML.
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-zXLJciDP/ola3gXI0U0E6A3Gh7RnFM8MjtMq0WKaf9k='; ",
@@ -21,7 +21,7 @@ const POLICY: &str = concat!(
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-/// For browsers a page; for clients of leader-elector, nais/elector and k8s-elector what they know.
+/// A page for browsers; the body that they expect for clients of leader-elector, nais/elector and k8s-elector.
 #[utoipa::path(get, path = "/", responses(
     (status = 200, description = "Who leads", content(
         (Elector = "application/json"),
@@ -38,8 +38,8 @@ pub(super) async fn page_or_elector(State(app): State<AppState>, headers: Header
     response
 }
 
-/// `name` is what leader-elector's clients compare with their host's name: empty, never null, while
-/// no leader is known. The rest is what nais/elector and k8s-elector add.
+/// Clients of leader-elector compare `name` with the name of their host. It is empty, never null, while no leader is known.
+/// The other fields are those of nais/elector and k8s-elector.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Elector {
     name: String,
@@ -69,7 +69,7 @@ impl Elector {
 fn page(authorization: &Authorization) -> impl IntoResponse + use<> {
     let headers =
         [(header::CONTENT_SECURITY_POLICY, POLICY), (header::REFERRER_POLICY, "no-referrer")];
-    // Without a token no page may command, whatever it sends: see `authorize`.
+    // Without a token, commands from any page are refused, so the page offers them only with a token: see `authorize`.
     let page = match authorization {
         Authorization::Header => Cow::Borrowed(PAGE),
         Authorization::TokenIn(_) => {
@@ -79,7 +79,7 @@ fn page(authorization: &Authorization) -> impl IntoResponse + use<> {
     (headers, Html(page))
 }
 
-/// Tells browsers from programs: a program that accepts anything, or prefers JSON, gets JSON.
+/// Distinguishes browsers from programs: a program that accepts anything, or prefers JSON, gets JSON.
 fn asks_for_html(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let accepted = accepted.collect::<Vec<_>>().join(",");

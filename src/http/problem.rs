@@ -1,4 +1,4 @@
-//! Errors, as RFC 9457 wants them.
+//! Errors in the format of RFC 9457.
 
 use crate::api::{self, PROBLEM_TYPES};
 use crate::byte_budget::ByteBudget;
@@ -12,36 +12,36 @@ use utoipa::IntoResponses;
 
 pub(super) struct ProblemResponse {
     status: StatusCode,
-    /// The last part of its `type`: what programs may tell problems apart by.
+    /// The last part of the `type`, by which programs distinguish problems.
     kind: &'static str,
     title: &'static str,
     detail: String,
     index: Option<u64>,
-    /// Of a value that is there, for the header `ETag`.
+    /// The version of the current value, for the header `ETag`.
     version: Option<i32>,
-    /// In seconds, with status 503.
+    /// The header `Retry-After` in seconds, sent with status 503.
     retry_after: u64,
 }
 
-/// The request makes no sense.
+/// The request is not valid.
 #[derive(IntoResponses)]
 #[response(status = 400, content_type = "application/problem+json")]
 pub(super) struct BadRequest(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
-/// Why a question is not answered.
+/// The refusals that all queries have in common.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "they are schemas")]
 pub(super) enum QueryRefusal {
-    /// The request makes no sense.
+    /// The request is not valid.
     #[response(status = 400, content_type = "application/problem+json")]
     BadRequest(api::Problem),
-    /// Not now: `Retry-After` says when to ask again.
+    /// Not available now: `Retry-After` says when to try again.
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(api::Problem),
 }
 
 const CROWDED: &str = "too-many-waiting";
-/// How soon to ask again what may have changed by then, in seconds.
+/// The default of `Retry-After`, in seconds.
 const RETRY_AFTER: u64 = 1;
 
 impl ProblemResponse {
@@ -63,7 +63,7 @@ impl ProblemResponse {
         Self { version, ..self }
     }
 
-    /// Says that the client need not pause: this member waits before it answers.
+    /// Sets `Retry-After` to 0. The client need not pause, because this member waits before it answers.
     pub(super) fn at_once(self) -> Self {
         Self { retry_after: 0, ..self }
     }
@@ -76,7 +76,7 @@ impl ProblemResponse {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, detail)
     }
 
-    /// A command is not known to be carried out.
+    /// The command is not known to have been carried out.
     pub(super) fn undone(undone: CommandError) -> Self {
         match undone {
             CommandError::NotTaken => {
@@ -86,6 +86,11 @@ impl ProblemResponse {
             CommandError::Pending => {
                 let why = "the command is not carried out yet, and may still be: see /status";
                 Self::unavailable("command-pending", "not done yet", why)
+            }
+            CommandError::NoTickets => {
+                let why = "the Kerberos tickets of this member have ended, so it could open no other session afterwards: renew them \
+                           first, see /status";
+                Self::unavailable("no-kerberos-tickets", "not done", why)
             }
         }
     }
@@ -134,7 +139,7 @@ impl ProblemResponse {
         Self::new(StatusCode::NOT_FOUND, kind, title, detail)
     }
 
-    /// There is not as much memory for clients as this takes.
+    /// The memory budget for clients is used up.
     pub(super) fn buffers_full(budget: &ByteBudget) -> Self {
         let why = format!(
             "requests, answers and watched values take the {} MiB that {} allows: try again, or raise it",
@@ -161,12 +166,12 @@ impl ProblemResponse {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "bad-body", "the value is too long", detail)
     }
 
-    /// The body or query cannot be parsed.
+    /// The body cannot be read or parsed.
     pub(super) fn bad_body(status: StatusCode, detail: impl Into<String>) -> Self {
         Self::new(status, "bad-body", "the body makes no sense", detail)
     }
 
-    /// The body is JSON, but not the expected one.
+    /// The body is JSON, but not of the expected form.
     pub(super) fn unprocessable(detail: impl Into<String>) -> Self {
         Self::bad_body(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }

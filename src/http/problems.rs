@@ -9,18 +9,18 @@ use recipes::election::{Role, View};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-/// Returns the problems of this member, the gravest first. One that only follows from another is left out.
+/// Returns the problems of this member, the most serious first, without problems that only follow from others.
 pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     let snapshot = &*verdict.snapshot;
     let known = |kind| snapshot.problems.get(kind).cloned();
     let paused = known(ProblemKind::Paused);
     let unhealthy = known(ProblemKind::Unhealthy);
-    // A member that is not supposed to have a session may know outdated things about ZooKeeper.
+    // A paused or unhealthy member has no session, so what it knows of ZooKeeper may be outdated.
     let is_out = paused.is_some() || unhealthy.is_some();
     let unlinked = known(ProblemKind::Zookeeper).filter(|_| !is_out);
     let is_unlinked = unlinked.is_some();
     let unknown_znode = known(ProblemKind::UnknownZnode);
-    // An unknown znode at the head is why no leader is known.
+    // An unknown znode ahead explains why no leader is known.
     let is_explained = is_out || is_unlinked || unknown_znode.is_some();
 
     let mut problems: Vec<Problem> = unlinked.into_iter().collect();
@@ -45,7 +45,7 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         let text = format!("no leader is known: {}", verdict.reason());
         problems.push(Problem { kind: ProblemKind::NoLeader, text, since });
     }
-    // A leader with this member's id explains why no leader is known.
+    // While no leader is known, a leader with this member's id is already reported as the reason.
     if let (Some(_), Some(duplicate_id)) = (verdict.leader(), verdict.duplicate_id()) {
         let kind = ProblemKind::DuplicateId;
         let since = known(kind).map_or_else(|| app.clock.date(), |known| known.since);
@@ -53,10 +53,12 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     }
     problems.extend(foreign(app, snapshot, false));
     let others = snapshot.problems.iter().filter(|problem| match problem.kind {
-        ProblemKind::NewerFormat
+        ProblemKind::LowerTokens
+        | ProblemKind::NewerFormat
         | ProblemKind::LongerSession
         | ProblemKind::TickTime
-        | ProblemKind::SessionFile => true,
+        | ProblemKind::SessionFile
+        | ProblemKind::KerberosTickets => true,
         ProblemKind::SlowZookeeper => !is_unlinked && !is_out,
         _ => false,
     });
@@ -70,6 +72,7 @@ fn body(problem: Problem) -> OwnProblem {
     OwnProblem { kind: kind.name().to_owned(), problem: text, since: api::date(since) }
 }
 
+/// Returns a problem if the hook failed, and has not succeeded since.
 fn failing_hook(record: &HookRecord) -> Option<Problem> {
     let HookRecord { what, runs, failures, last, failing_since, .. } = record;
     let since = (*failing_since)?;
@@ -78,29 +81,30 @@ fn failing_hook(record: &HookRecord) -> Option<Problem> {
     Some(Problem { kind: ProblemKind::Hook, text, since })
 }
 
-/// Returns the queues of other clients in the election's path that keep this member out, or that do not.
+/// Returns the other clients' queues in the election's path, as problems: only the queues that keep this member out, or only
+/// the queues that do not.
 fn foreign(app: &AppState, snapshot: &Snapshot, keeps_out: bool) -> impl Iterator<Item = Problem> {
     // Without a session, the current content of the path is unknown.
     let known = snapshot.problems.get(ProblemKind::Foreign);
     let since = known.filter(|_| snapshot.link.session.is_some()).map(|problem| problem.since);
     let queues = snapshot.link.foreign.iter().filter(move |queue| queue.keeps_out() == keeps_out);
     queues.filter_map(move |queue| {
-        let text = queue.problem(&app.names.election);
+        let text = queue.problem(&app.names.path);
         Some(Problem { kind: ProblemKind::Foreign, text, since: since? })
     })
 }
 
-/// Returns what is wrong, of the election first and then of each member in order.
+/// Returns the problems of the election, then the problems of each member, in order.
 pub(super) fn of_queue(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<String> {
     let mut problems = vec![];
     let leader = verdict.leader();
     match leader {
-        // It may be known to those that are in the queue.
+        // The members that are in the queue may know the leader.
         None if verdict.role == Role::Absent => {
             let reason = verdict.reason();
             problems.push(format!("who leads is not known here: this member is {reason}"));
         }
-        None => problems.push("no leader is known".to_owned()),
+        None => problems.push(format!("no leader is known: {}", verdict.reason())),
         Some(_) => {}
     }
     problems.extend(foreign(app, &verdict.snapshot, true).map(|problem| problem.text));
@@ -128,7 +132,7 @@ pub(super) fn of_queue(app: &AppState, verdict: &Verdict, entries: &[MemberEntry
         if token.is_some() && named != token {
             problems.push(format!("{id} does not name the leader yet"));
         }
-        // Another client's queue does not tell.
+        // In another client's queue, the znodes do not say whether a standby is ready.
         if at == next && !entry.ready && app.names.znodes.family().is_none() {
             problems.push(format!("{id} is next, and not ready: it would have to claim first"));
         }
@@ -144,7 +148,7 @@ pub(super) fn of_queue(app: &AppState, verdict: &Verdict, entries: &[MemberEntry
     problems
 }
 
-/// Returns when the term of this view, or its time without a leader, began; `None` if that is not recorded.
+/// Returns when the term of this view, or the time without a leader, began; `None` if that was not recorded.
 pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<SystemTime> {
     fn term(view: &View) -> Option<recipes::FencingToken> {
         view.leader().map(|leader| leader.ticket.token)
@@ -360,7 +364,9 @@ mod tests_of_queue {
                     let reading = QueueReading { index: 1, members: entries.into() };
                     answer.send(Ok(reading)).unwrap();
                 }
-                MemberRequest::Tell(_) | MemberRequest::Carry(..) => panic!("it only asks"),
+                MemberRequest::PublishState(_) | MemberRequest::Command(..) => {
+                    panic!("it only asks")
+                }
             }
         };
         let (answer, ()) = tokio::join!(ask(service, "/members"), reads);

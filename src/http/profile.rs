@@ -25,7 +25,7 @@ pub(super) async fn own(State(app): State<AppState>, _: NoQuery) -> Json<OwnProf
 
 /// Changes address, labels and priority, without losing the place in the queue.
 ///
-/// If this member leads, the change is relayed down the queue like a new leader's announcement. A restart forgets it.
+/// If this member leads, the change is relayed down the queue like a new leader's announcement. A restart discards it.
 #[utoipa::path(patch, path = "/member", params(CommandHeaders), security((), ("token" = [])),
     request_body(content(
         (Patch = "application/json"),
@@ -48,7 +48,7 @@ pub(super) async fn amend(
 ) -> Result<Json<OwnProfile>, ProblemResponse> {
     query::in_body(request.uri(), EXAMPLE)?;
     let patch: Patch = body::object(request, EXAMPLE).await?;
-    // Each patch is of what the one before it made.
+    // Apply patches one after another: each is based on the result of the previous one.
     let _turn = app.amending.lock().await;
     let priority = patch.priority()?;
     if priority.is_some() && app.names.znodes.family().is_some() {
@@ -68,6 +68,7 @@ pub(super) async fn amend(
 }
 
 impl Patch {
+    /// Returns the new priority, if the patch has one.
     fn priority(&self) -> Result<Option<Priority>, ProblemResponse> {
         let Some(wanted) = self.priority else { return Ok(None) };
         let priority = wanted.map_or_else(|| Some(Priority::default()), Priority::new);
@@ -78,6 +79,7 @@ impl Patch {
         })
     }
 
+    /// Returns the profile with this patch applied.
     fn applied_to(self, profile: &Profile) -> Profile {
         let Profile { id, address, labels, revision } = profile.clone();
         let address = self.address.unwrap_or(address).filter(|address| !address.is_empty());

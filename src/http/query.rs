@@ -1,4 +1,4 @@
-//! Reads the query of a request, whose keys are all known, and the names in its path.
+//! Parses the query of a request, which may have known keys only, and the names in its path.
 
 use super::problem::ProblemResponse;
 use crate::holdings::HoldingName;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Returns the values of these keys, in this order.
 ///
 /// # Errors
-/// There is another key, or one twice. `write` is a query as it should be.
+/// Fails if the query has an unknown key, or a key twice. `write` is an example of a valid query, for the error.
 pub(super) fn values<const N: usize>(
     uri: &Uri,
     keys: [&str; N],
@@ -36,15 +36,15 @@ pub(super) fn values<const N: usize>(
     Ok(values)
 }
 
-/// Refuses a query where all that is asked for stands in the body: otherwise it would be passed over.
+/// Refuses a query if all parameters of the request are in the body: the query would otherwise be silently ignored.
 ///
 /// # Errors
-/// There is a query. `write` is a body as it should be.
+/// Fails if there is a query. `write` is an example of a valid body, for the error.
 pub(super) fn in_body(uri: &Uri, write: &str) -> Result<(), ProblemResponse> {
     values(uri, [], &format!("no query, but a body such as {write}")).map(|[]| ())
 }
 
-/// Proves that a request has no query: one that is passed over would seem to count.
+/// Proof that a request has no query. A query that is silently ignored would seem to have an effect.
 pub(super) struct NoQuery;
 
 impl<S: Sync> FromRequestParts<S> for NoQuery {
@@ -55,7 +55,7 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
     }
 }
 
-/// Parses the value of a key.
+/// Parses a number, the value of a key.
 pub(super) fn number(key: &str, value: &str, write: &str) -> Result<u64, ProblemResponse> {
     value.parse().map_err(|_| {
         let most = u64::MAX;
@@ -65,7 +65,7 @@ pub(super) fn number(key: &str, value: &str, write: &str) -> Result<u64, Problem
     })
 }
 
-/// Parses the value of a key that is on or off; off without it.
+/// Parses a flag, `1` or `0`. A missing flag is off.
 pub(super) fn flag(key: &str, value: Option<&str>, write: &str) -> Result<bool, ProblemResponse> {
     match value {
         None | Some("0") => Ok(false),
@@ -80,7 +80,7 @@ pub(super) fn flag(key: &str, value: Option<&str>, write: &str) -> Result<bool, 
 /// The allowed waiting times.
 pub(super) const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 
-/// Returns the duration that is the value of a key.
+/// Parses a duration, the value of a key, which must be within `known`.
 pub(super) fn span(
     key: &str,
     written: &str,
@@ -98,7 +98,7 @@ pub(super) fn span(
     Err(ProblemResponse::bad_request(format!("{key}={written:?} is {why}")))
 }
 
-/// Whether the client has the answer with this entity tag already.
+/// Returns true if `If-None-Match` says that the client has the answer with this entity tag already.
 pub(super) fn is_known(headers: &HeaderMap, tag: &str) -> bool {
     fn weak(tag: &str) -> &str {
         tag.trim().trim_start_matches("W/")
@@ -109,14 +109,14 @@ pub(super) fn is_known(headers: &HeaderMap, tag: &str) -> bool {
     })
 }
 
-/// Returns what stands in the path.
+/// Returns the parameters in the path.
 pub(super) fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, ProblemResponse> {
     path.map(|Path(path)| path).map_err(|_| {
         ProblemResponse::bad_request("the path is not UTF-8: write it in percent-encoded UTF-8")
     })
 }
 
-/// Returns the name, of what these words say.
+/// Parses a name. The error says that it must be a `what`, such as `example`.
 pub(super) fn named(
     written: &str,
     what: &str,

@@ -1,4 +1,4 @@
-//! Sends clients on to the leader's application.
+//! Redirects clients to the leader's application.
 
 use super::AppState;
 use super::problem::ProblemResponse;
@@ -24,6 +24,7 @@ pub(super) async fn redirect(State(app): State<AppState>) -> Result<Response, Pr
     Ok((StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, location)]).into_response())
 }
 
+/// Returns the URL of the leader's application, or the reason why there is none.
 fn location(leader: &Profile) -> Result<HeaderValue, String> {
     let id = &leader.id;
     let address = leader
@@ -38,7 +39,7 @@ fn location(leader: &Profile) -> Result<HeaderValue, String> {
     })
 }
 
-/// Returns an address as a URL: HTTP, if it does not say otherwise.
+/// Returns the address as a URL. The default scheme is HTTP.
 fn url(address: &str) -> Option<HeaderValue> {
     let has_scheme = address.contains("://");
     let url = if has_scheme { address.to_owned() } else { format!("http://{address}") };

@@ -1,6 +1,5 @@
 //! Counts the requests that were answered and the streams that are open, for `/metrics`.
 
-use super::unversioned;
 use axum::extract::{MatchedPath, Request};
 use axum::http::StatusCode;
 use axum::middleware::Next;
@@ -17,10 +16,10 @@ pub(super) struct RequestCounters {
 /// Counts as an open stream until it is dropped.
 pub(super) struct OpenStream(IntGauge);
 
-/// The label of all paths without a route: a label for each would let clients make any number of series.
+/// The label of all paths without a route. With a label for each path, clients could create any number of series.
 const UNMATCHED: &str = "unmatched";
 
-/// Notes in the response which route made it.
+/// Stores in the response which route made it.
 pub(super) async fn note_route(
     route: Option<MatchedPath>,
     request: Request,
@@ -48,9 +47,9 @@ impl RequestCounters {
         }
     }
 
-    /// Counts a response by the route that made it, whichever version the request named.
+    /// Counts a response by the route that made it.
     pub(super) fn count(&self, route: Option<MatchedPath>, status: StatusCode) {
-        let route = route.as_ref().map_or(UNMATCHED, |route| unversioned(route.as_str()));
+        let route = route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
         self.answered.with_label_values(&[route, status.as_str()]).inc();
     }
 
@@ -58,6 +57,7 @@ impl RequestCounters {
         vec![Box::new(self.answered.clone()), Box::new(self.streams.clone())]
     }
 
+    /// Counts a stream as open until the returned guard is dropped.
     pub(super) fn stream(&self) -> OpenStream {
         self.streams.inc();
         OpenStream(self.streams.clone())
@@ -85,6 +85,7 @@ mod tests {
             ("/locks/migrate/1f", "/locks/{name}/{lock}"),
             ("/v1/locks/migrate", "/locks/{name}"),
             ("/v1", "/"),
+            ("/v1/", "/"),
             ("/locks/", "unmatched"),
             ("/locks//1f", "/locks/{name}/{lock}"),
             ("/locks/migrate/1f/x", "unmatched"),

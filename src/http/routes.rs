@@ -1,7 +1,7 @@
 //! The paths that each listener serves.
 //!
-//! A route is written once, above its handler: methods, path, parameters, answers, and whether it is a command, which
-//! takes an [`Authorized`](super::authorize::Authorized). All that is said of routes elsewhere is made of that, or
+//! A route is declared once, above its handler: methods, path, parameters, answers, and whether it is a command, which takes
+//! an [`Authorized`](super::authorize::Authorized). Everything else about routes is generated from this declaration, or
 //! compared with it.
 
 use super::holdings::{barriers, locks};
@@ -16,10 +16,10 @@ use std::collections::BTreeSet;
 use utoipa::Path;
 use utoipa_axum::PathItemExt;
 
-/// Handlers at the paths and for the methods that `#[utoipa::path]` above them says.
+/// Handlers at the paths and for the methods that their attribute `#[utoipa::path]` declares.
 ///
-/// All else that it says is made into a document by tests alone, which compare that with the one that is served: to make
-/// it in each process took a quarter of a sidecar's memory.
+/// Only tests generate the document from the rest of that attribute, and compare it with the document that is served:
+/// generating it in each process took a quarter of a sidecar's memory.
 #[derive(Default)]
 pub(super) struct Routes {
     pub(super) router: Router<AppState>,
@@ -29,7 +29,7 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// Adds a handler where its description, a type that `#[utoipa::path]` has made, says.
+    /// Adds a handler at the path and for the methods of its description, a type that `#[utoipa::path]` generates.
     fn with<P: Path, H: Handler<T, AppState>, T: 'static>(mut self, handler: H, _: P) -> Self {
         let methods = P::methods();
         let filters = methods.iter().map(PathItemExt::to_method_filter);
@@ -66,7 +66,7 @@ pub(super) fn of_api() -> Routes {
     routes
 }
 
-/// Returns all that the description is about.
+/// Returns all routes that the OpenAPI document describes.
 pub(super) fn described() -> Routes {
     let harmless = of_probes();
     add!(harmless,

@@ -30,11 +30,11 @@ use tracing::{debug, warn};
 #[derive(Clone)]
 pub struct ConnectionLimits {
     connections: usize,
-    /// For the head of a request, and between two requests.
+    /// The time limit for the head of a request, and between two requests.
     to_ask: Duration,
-    /// For reading any part of an answer: a client that reads nothing for so long has gone, or is stuck.
+    /// The time limit for writing any part of an answer: a client that reads nothing for so long is gone, or is stuck.
     to_take: Duration,
-    /// For what is in flight, of all listeners.
+    /// The memory for requests and answers in flight, shared by all listeners.
     budget: ByteBudget,
 }
 
@@ -49,7 +49,7 @@ impl ConnectionLimits {
         }
     }
 
-    /// For probes, from wherever they come: each is soon over.
+    /// For probes, which may come from anywhere and are short.
     pub fn for_probes(budget: ByteBudget) -> Self {
         Self {
             connections: files(6).clamp(1, 512),
@@ -63,20 +63,20 @@ impl ConnectionLimits {
         &self.budget
     }
 
-    /// How many clients may wait for a change: of four slots one is left for clients that do not wait.
+    /// Returns how many clients may wait for a change. A quarter of the slots is left for clients that do not wait.
     pub(super) fn waiting(&self) -> usize {
         (self.connections * 3 / 4).min(WAITING_MAX)
     }
 }
 
-/// As many streams and blocking queries as may be open at once, at most.
+/// The maximum number of open streams and blocking queries.
 const WAITING_MAX: usize = 1536;
 
-/// A longer head is answered 431. Hyper allows no smaller limit. Heads that do not end are not in the budget: with as many
-/// connections as there may be, they take 16 MiB.
+/// The maximum length of the head of a request; a longer one is answered with 431. Hyper allows no smaller limit. Incomplete
+/// heads are not charged to the memory budget: on all connections together they take at most 16 MiB.
 const HEAD_MAX: usize = 8 * 1024;
-/// The kernel buffers at most about twice as much for a client that does not read, and not the
-/// megabytes that it would buffer by default.
+/// The size of a socket's send buffer. For a client that does not read, the kernel buffers at most about twice as much,
+/// instead of the megabytes that are the default.
 const SEND_BUFFER: usize = 32 * 1024;
 
 /// A listening socket.
@@ -85,7 +85,7 @@ pub trait Accept {
 
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 
-    /// Tells whether only clients on this machine reach it, browsers among them.
+    /// Returns true if only clients on this machine can connect, browsers among them.
     fn is_on_loopback(&self) -> bool;
 }
 
@@ -94,7 +94,7 @@ impl Accept for TcpListener {
 
     async fn accept(&self) -> io::Result<TcpStream> {
         let (stream, _) = Self::accept(self).await?;
-        // Answers are small and awaited: none shall wait for the next one.
+        // Clients wait for these small answers: send each at once, instead of waiting for more data.
         let _slower_without = stream.set_nodelay(true);
         Ok(stream)
     }
@@ -121,10 +121,10 @@ pub trait Handler: Clone + Send + 'static {
     fn answer(&self, request: Request) -> Answer;
 }
 
-/// An answer that is being made. The connection moves it about, so it is boxed.
+/// An answer that is being made. It is boxed, because the connection moves it.
 pub type Answer = BoxFuture<'static, Response>;
 
-/// Serves until `closing` ends, and then until what is under way has been answered.
+/// Serves until `closing` completes, and then until the requests in progress have been answered.
 pub async fn serve(
     listener: impl Accept,
     handler: impl Handler,
@@ -149,15 +149,15 @@ async fn accept_all(
     let is_on_loopback = listener.is_on_loopback();
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
-    // Head and body in one piece cost the kernel less than in two.
+    // The kernel needs less time for head and body in one write than in two.
     http.max_buf_size(HEAD_MAX).writev(false);
     http.timer(TokioTimer::new()).header_read_timeout(limits.to_ask);
     tokio::pin!(closing);
     loop {
         let (stream, slot) = tokio::select! {
             () = &mut closing => return graceful.shutdown().await,
-            // An idle connection is closed only for a new one. While none is idle, one new connection
-            // waits here, and the others in the kernel's backlog, where they cost nothing.
+            // An idle connection is closed only for a new one. While no connection is idle, one new connection waits here,
+            // and the others in the kernel's backlog, where they cost nothing.
             accepted = async { (accept(&listener).await, slots.one().await) } => accepted,
         };
         let _larger_without = set_socket_send_buffer_size(&stream, SEND_BUFFER);
@@ -185,7 +185,7 @@ async fn accept_all(
         let connection = graceful.watch(http.serve_connection(TokioIo::new(client), service));
         tokio::spawn(async move {
             tokio::select! {
-                // `closed` first: polled after `connection`, it could close one whose request was just read.
+                // Poll `closed` first: polled after `connection`, it could close a connection whose request was just read.
                 biased;
                 () = slot.closed() => debug!("a connection was closed for another one"),
                 ended = connection => if let Err(error) = ended {
@@ -200,8 +200,7 @@ fn boxed_unless_empty(body: Incoming) -> Body {
     if body.is_end_stream() { Body::empty() } else { Body::new(body) }
 }
 
-/// One part in so many of the files that the process may open. What no listener takes is the
-/// election's.
+/// Returns this part of the number of files that the process may open. The listeners leave the rest to the election.
 fn files(part: u64) -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     files.map_or(usize::MAX, |files| usize::try_from(files / part).unwrap_or(usize::MAX))

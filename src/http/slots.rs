@@ -1,5 +1,5 @@
-//! The slots for connections of one listener. Where all are taken, the connection that has been idle for longest is
-//! closed for the next, or one whose client reads nothing.
+//! The slots for the connections of one listener. If all slots are taken, a new connection replaces the connection that has
+//! been idle for longest, or one whose client does not read.
 
 use crate::byte_budget::ByteBudget;
 use crate::clock::Clock;
@@ -16,27 +16,28 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 pub(super) struct Slots {
     free: Arc<Semaphore>,
+    /// The connections that may be closed for others, in the order of the moments from which this is allowed.
     closable: Mutex<BTreeMap<Key, (Reason, Arc<Notify>)>>,
-    /// Notified when a connection may be closed for others before all that might be so far.
+    /// Notified when a connection is added that may be closed earlier than all others.
     first_closable: Notify,
     keys: AtomicU64,
     clock: Clock,
 }
 
-/// The moment from which on a connection may be closed, and a number.
+/// The moment from which a connection may be closed, and a unique number.
 type Key = (Moment, u64);
 
 /// Why a connection may be closed for another.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// No request of it is being answered: also before the first.
+    /// None of its requests is being answered. Also before the first request.
     Idle,
-    /// There are bytes to write, and its client takes none.
+    /// There are bytes to write, but its client does not read.
     Stalled,
 }
 
 impl Reason {
-    /// How long a connection is kept all the same.
+    /// Returns how long the connection is kept open nevertheless.
     fn patience(self) -> Duration {
         match self {
             // A new connection may have sent a request that was not read yet.
@@ -46,11 +47,12 @@ impl Reason {
     }
 }
 
-/// The slot of one connection, for as long as that lasts.
+/// The slot of one connection. It becomes free when this is dropped.
 pub(super) struct Slot {
     slots: Arc<Slots>,
     /// The connection's keys among those that may be closed, by reason.
     keys: Mutex<[Option<Key>; 2]>,
+    /// Notified when the connection must be closed.
     close: Arc<Notify>,
     _taken: OwnedSemaphorePermit,
 }
@@ -69,7 +71,7 @@ impl Slots {
         })
     }
 
-    /// Returns a slot, at once unless all connections are being answered.
+    /// Returns a slot: at once, unless all connections are busy.
     pub(super) async fn one(self: &Arc<Self>) -> Arc<Slot> {
         let never = "the semaphore is never closed";
         let taken = loop {
@@ -92,7 +94,7 @@ impl Slots {
         Arc::new(slot)
     }
 
-    /// Closes all connections that are stalled, whenever there is not enough memory for others.
+    /// Closes all stalled connections whenever a reservation of memory fails.
     pub(super) async fn close_stalled_when_short(&self, budget: &ByteBudget) -> Infallible {
         loop {
             budget.shortage().await;
@@ -100,7 +102,7 @@ impl Slots {
         }
     }
 
-    /// Closes the connection that may be closed for longest for this reason, if there is one.
+    /// Closes the connection that could be closed for this reason for the longest time. Returns false if there is none.
     fn close_one(&self, wanted: Reason) -> bool {
         let mut closable = self.closable();
         let mut due = closable.range(..=(self.clock.now(), u64::MAX));
@@ -115,12 +117,12 @@ impl Slots {
 }
 
 impl Slot {
-    /// Ends when the connection is to be closed.
+    /// Waits until the connection must be closed.
     pub(super) async fn closed(&self) {
         self.close.notified().await;
     }
 
-    /// Lets the connection be closed for another after a while.
+    /// Allows closing the connection for another one, after a while.
     pub(super) fn may_be_closed(&self, reason: Reason) {
         let mut keys = self.keys();
         let key = &mut keys[reason as usize];
@@ -136,14 +138,14 @@ impl Slot {
         }
     }
 
-    /// Keeps the connection, as far as this reason goes.
+    /// Forbids closing the connection for this reason.
     pub(super) fn stays(&self, reason: Reason) {
         if let Some(key) = self.keys()[reason as usize].take() {
             self.slots.closable().remove(&key);
         }
     }
 
-    /// Marks that the connection's client has sent a request.
+    /// Marks the connection as busy, because its client has sent a request.
     pub(super) fn answering(self: &Arc<Self>) -> BusySlot {
         self.stays(Reason::Idle);
         BusySlot(self.clone())
@@ -162,7 +164,7 @@ impl Drop for Slot {
 }
 
 impl BusySlot {
-    /// Returns the body with this inside: its connection counts as being answered until all of it is taken.
+    /// Returns the body with this slot inside: the connection is busy until the whole body has been taken.
     pub(super) fn with(self, body: Body) -> impl HttpBody<Data = Bytes, Error = axum::Error> {
         body.map_frame(move |frame| {
             let _answering = &self;

@@ -1,6 +1,7 @@
-//! Server-sent events, whatever they are about.
+//! Server-sent events of all kinds.
 //!
-//! Not those of axum, which copies each event for each stream: values may be long, and two events may have to be sent as one.
+//! The events of axum are not used, because axum copies each event for each stream: values may be long, and two events may
+//! have to be sent as one.
 
 use super::AppState;
 use crate::byte_budget::ReservedBytes;
@@ -12,13 +13,12 @@ use std::convert::Infallible;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// The interval of comments, by which each end sees that the other is alive.
+/// The interval of comments, which show to each side that the other is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A source of events.
 pub(super) trait EventSource: Send + 'static {
-    /// Returns the next events, and the memory that they take; `None` if there are no more. May be dropped and called
-    /// again: nothing is lost.
+    /// Returns the next events, and the memory that they take; `None` at the end. Cancel-safe: no event is lost.
     fn next(&mut self) -> impl Future<Output = Option<(Bytes, ReservedBytes)>> + Send;
 }
 
@@ -31,7 +31,7 @@ pub(super) fn stream(
     let until_closed = (permit, app.requests.stream());
     let first = (source, ReservedBytes::default(), until_closed);
     let chunks = stream::unfold(first, async |(mut source, memory, until_closed)| {
-        // Asked for the next, the connection has written most of those before.
+        // When the connection asks for the next events, it has written most of the previous ones.
         drop(memory);
         let (events, memory) = tokio::select! {
             biased;
@@ -40,7 +40,7 @@ pub(super) fn stream(
         };
         Some((Ok::<_, Infallible>(events), (source, memory, until_closed)))
     });
-    // Boxed, all are of one type: what the server makes of a stream is in the program once.
+    // All streams are boxed into one type, so that the binary contains the server's code for streams only once.
     let mut response = Body::from_stream(chunks.boxed()).into_response();
     let kind = HeaderValue::from_static("text/event-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -49,7 +49,7 @@ pub(super) fn stream(
     response
 }
 
-/// Returns an event that takes no memory to speak of.
+/// Returns an event that is too small to reserve memory for it.
 pub(super) fn small(event: String) -> (Bytes, ReservedBytes) {
     (event.into(), ReservedBytes::default())
 }

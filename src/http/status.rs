@@ -26,6 +26,7 @@ pub(super) async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Stat
         id: standing.profile().id.to_string(),
         role: verdict.role_name(),
         election: app.names.election.clone(),
+        path: app.names.path.clone(),
         znode: ticket.map(|ticket| znodes.name(ticket.sequence)),
         sequence: ticket.map(|ticket| ticket.sequence.number()),
         token: ticket.map(|ticket| ticket.token.0),

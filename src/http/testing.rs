@@ -103,7 +103,7 @@ impl MemberFixture {
         let leader = Arc::new(Profile { id, address: None, labels, revision: 0 });
         let ticket = ticket(number);
         let announcement = Some(Announcement { leader, ticket });
-        self.step(Event::PredecessorRead { predecessor: ticket, announcement });
+        self.step(Event::PredecessorRead { predecessor: ticket, announcement, distance: None });
     }
 }
 

@@ -1,4 +1,4 @@
-//! The state of a member at one moment: its snapshot, judged by the clock. Every answer is made from it.
+//! The state of this member at one moment: its snapshot, evaluated by the clock. Every answer is made from it.
 
 use super::AppState;
 use super::claims::{Claim, ConnectionClaims};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// A snapshot, judged at one moment.
+/// A snapshot, evaluated at one moment.
 pub(super) struct Verdict {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) role: Role,
@@ -22,7 +22,8 @@ pub(super) struct Verdict {
 }
 
 impl AppState {
-    /// Judges at the moment of the call, not of the last event: the lease runs out also while the runner is frozen.
+    /// Evaluates the snapshot at the moment of the call, not of the last event: a lease also ends while the runner is
+    /// frozen.
     pub(super) fn judge(&self) -> Verdict {
         let snapshot = self.status.snapshot.borrow().clone();
         let now = self.clock.now();
@@ -30,37 +31,39 @@ impl AppState {
         Verdict { view: View::of(&role), role, snapshot, now }
     }
 
-    /// Judges for an answer, which claims that this member leads if it does.
+    /// Evaluates the snapshot for an answer. If this member leads, the answer claims that.
     pub(super) fn judge_and_claim(&self) -> Verdict {
         let verdict = self.judge();
         self.claim(&verdict);
         verdict
     }
 
-    /// Lets the answer that is being made claim what was judged of this member's leadership.
+    /// Sets the claim of the current answer: this member leads, if the verdict says so.
     pub(super) fn claim(&self, verdict: &Verdict) {
         ConnectionClaims::current().claim(self.claim_of(verdict));
     }
 
+    /// Returns the claim that this member still leads; `None` if it does not lead.
     pub(super) fn claim_of(&self, verdict: &Verdict) -> Option<Claim> {
         let token = verdict.view.own_term()?;
         let app = self.clone();
         Some(Box::new(move || app.leads_with(token)))
     }
 
-    /// Whether this member leads under this token at this moment.
+    /// Returns true if this member leads with this token at this moment.
     pub(super) fn leads_with(&self, token: FencingToken) -> bool {
         let now = self.clock.now();
         let role = self.status.snapshot.borrow().standing.at(now);
         View::of(&role).own_term() == Some(token)
     }
 
-    /// Returns the index of an answer that is made at this moment.
+    /// Returns the index for an answer that is made at this moment.
     pub(super) fn index_now(&self) -> Option<u64> {
         let now = self.clock.now();
         self.status.snapshot.borrow().standing.index_at(now)
     }
 
+    /// Returns the leader and the lease, as in `/leader`.
     pub(super) fn state(&self, verdict: &Verdict) -> LeaderState {
         let index = verdict.index();
         let until = self.valid_until(verdict);
@@ -92,19 +95,19 @@ impl AppState {
         Leader::of(announcement, &self.names.znodes)
     }
 
-    /// Returns when the lease ends, if clients on this machine can read the same clocks.
+    /// Returns the end of the lease, if clients of this listener can read the same clocks.
     pub(super) fn valid_until(&self, verdict: &Verdict) -> Option<KernelTime> {
         let lease_end = verdict.lease_end().filter(|_| !self.serves_probes)?;
         Some(self.clock.kernel_time(lease_end))
     }
 
-    /// Waits until the index is another than this one: at once if it comes from another member. `None` if this process
-    /// ends.
+    /// Waits until the index differs from `seen`; returns at once if `seen` comes from another member. `None` if this
+    /// process ends.
     pub(super) async fn changed_since(&self, seen: Option<u64>) -> Option<Verdict> {
         self.until(|verdict| verdict.index() != seen).await
     }
 
-    /// Waits for a verdict of which `so` is true. `None` if this process ends.
+    /// Waits for a verdict for which `so` is true. `None` if this process ends.
     pub(super) async fn until(&self, so: impl Fn(&Verdict) -> bool) -> Option<Verdict> {
         let mut snapshots = self.status.snapshot.clone();
         loop {
@@ -122,7 +125,7 @@ impl AppState {
         }
     }
 
-    /// Returns a place among the clients that wait for a change.
+    /// Takes a place among the clients that wait for a change.
     pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, ProblemResponse> {
         let place = self.waiting.clone().try_acquire_owned();
         let crowded = "more streams and blocking queries are open than this member serves: close \
@@ -144,7 +147,7 @@ impl Verdict {
         self.view.own_term().is_some()
     }
 
-    /// Whether this member's lease ran out, and the election has not judged that yet.
+    /// Returns true if this member's lease ran out, but the election has not handled that yet.
     pub(super) fn has_lapsed(&self) -> bool {
         self.snapshot.standing.has_lapsed(self.now)
     }
@@ -168,7 +171,7 @@ impl Verdict {
         api::Role::of(&self.role)
     }
 
-    /// Says why the answer is what it is, for operators.
+    /// Explains the role of this member to operators.
     pub(super) fn reason(&self) -> String {
         match &self.role {
             Role::Leader { left, .. } => {
@@ -200,14 +203,14 @@ impl Verdict {
         }
     }
 
-    /// Says why this member is not where it wants to be.
+    /// Returns the problem that keeps this member from taking part, for operators.
     pub(super) fn problem(&self) -> Option<String> {
         self.snapshot.link.problem.clone().or_else(|| {
             self.snapshot.duplicate_id(self.now).map(|duplicate_id| duplicate_id.to_string())
         })
     }
 
-    /// Returns another member that has the id of this one.
+    /// Returns the member that has the id of this one, unless it may be an earlier life of this member.
     pub(super) fn duplicate_id(&self) -> Option<DuplicateId> {
         self.snapshot.duplicate_id(self.now).filter(|duplicate_id| match duplicate_id {
             DuplicateId::Leader { .. } | DuplicateId::InQueue { .. } => true,
@@ -215,6 +218,7 @@ impl Verdict {
         })
     }
 
+    /// Returns the error for a request that needs a leader.
     pub(super) fn no_leader(&self) -> ProblemResponse {
         ProblemResponse::unavailable("no-leader", "no leader is known", self.reason())
     }
@@ -250,7 +254,7 @@ mod tests {
             Event::SessionOpened { session: SessionId(1), timeout, sent_at },
             Event::Joined(own),
             Event::QueueRead([ahead.sequence, own.sequence].into_iter().collect()),
-            Event::PredecessorRead { predecessor: ahead, announcement },
+            Event::PredecessorRead { predecessor: ahead, announcement, distance: None },
         ] {
             let _undone = member.step(now, event.clone());
             back.amend(|snapshot| snapshot.counters.on_event(&event));

@@ -1,6 +1,6 @@
-//! Whether this member leads or follows: the answer is the status. Also at the paths that Patroni has and HAProxy asks.
+//! Reports as the HTTP status whether this member leads or follows, also at the paths of Patroni that HAProxy checks.
 //!
-//! HAProxy's `option httpchk` asks with OPTIONS, and reads the status.
+//! HAProxy's `option httpchk` sends OPTIONS, and reads the status.
 
 use super::problem::BadRequest;
 use super::query::NoQuery;
@@ -12,31 +12,31 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use utoipa::IntoResponses;
 
-/// Whether this member leads at this very moment.
+/// Reports whether this member leads at this moment.
 #[utoipa::path(get, path = api::IS_LEADER.path, responses(YesOrNo, BadRequest))]
 pub(super) async fn is_leader(State(app): State<AppState>, _: NoQuery) -> Response {
     app.answer(Verdict::leads)
 }
 
-/// Whether this member is in the queue behind another.
+/// Reports whether this member is in the queue behind another.
 #[utoipa::path(get, path = "/is-follower", responses(YesOrNo))]
 pub(super) async fn is_follower(State(app): State<AppState>) -> Response {
     app.answer(Verdict::follows)
 }
 
-/// For a load balancer: is this the leader?
+/// For a load balancer: 200 if this member leads.
 #[utoipa::path(method(get, head, options), path = "/primary", responses(YesOrNo, BadRequest))]
 pub(super) async fn primary(State(app): State<AppState>, _: NoQuery) -> Response {
     app.answer(Verdict::leads)
 }
 
-/// For a load balancer: is this a follower?
+/// For a load balancer: 200 if this member is a follower.
 #[utoipa::path(method(get, head, options), path = "/replica", responses(YesOrNo))]
 pub(super) async fn replica(State(app): State<AppState>) -> Response {
     app.answer(Verdict::follows)
 }
 
-/// For a load balancer: is this in the queue, whichever member leads?
+/// For a load balancer: 200 if this member is in the queue, whichever member leads.
 #[utoipa::path(method(get, head, options), path = "/health", responses(YesOrNo))]
 pub(super) async fn health(State(app): State<AppState>) -> Response {
     app.answer(|verdict| verdict.snapshot.standing.ticket().is_some())

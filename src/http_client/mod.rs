@@ -1,4 +1,4 @@
-//! The one HTTP client: asks an application, Kubernetes' API or a sidecar one thing over a connection of its own.
+//! The only HTTP client. Sends one request to an application, Kubernetes' API or a sidecar, over its own connection.
 
 mod tls;
 
@@ -16,22 +16,22 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-/// Returns when the answer begins, if it is 2xx. Nothing is sent any more when this is dropped. An
-/// IPv6 address is in brackets, as in an URL.
+/// Sends a request, and returns when the response begins, if its status is 2xx. Dropping the future stops sending. An IPv6
+/// address is in brackets, as in a URL.
 ///
 /// # Errors
-/// No answer came, or none with a status of 2xx.
+/// Fails if no response comes, or its status is not 2xx.
 pub async fn ask(host: &str, port: u16, request: Request<Full<Bytes>>) -> Result<(), String> {
     let connection = HttpConnection::to_port(host, port).await.map_err(unconnected)?;
     let (status, _) = connection.exchange(request, 0).await?;
     if status.is_success() { Ok(()) } else { Err(format!("the answer is {status}")) }
 }
 
-/// The same by TLS, with a server whose certificate an authority in this file has signed. Returns the status and the body,
-/// which is empty if it is too long.
+/// Sends a request over TLS to a server whose certificate a CA in this file has signed. Returns the status and the body,
+/// which is empty if it is longer than 64 KiB.
 ///
 /// # Errors
-/// The reason for a missing answer, for people; contains nothing of the request.
+/// The reason for a missing response, for people. Contains nothing of the request.
 pub async fn ask_securely(
     host: &str,
     port: u16,
@@ -46,7 +46,8 @@ pub async fn ask_securely(
 
 const LONGEST_BODY: usize = 64 * 1024;
 
-/// A connection for one request, by TLS or without: behind a pointer, so that HTTP is in the binary once.
+/// A connection for one request, with or without TLS. The stream is boxed, so that the binary contains the HTTP code only
+/// once.
 pub struct HttpConnection(Box<dyn ByteStream>);
 
 trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {
@@ -72,7 +73,7 @@ impl ByteStream for TlsStream<TcpStream> {
 }
 
 impl HttpConnection {
-    /// Connects to a port. An IPv6 address may be in brackets, as in an URL.
+    /// Connects to a port. An IPv6 address may be in brackets, as in a URL.
     ///
     /// # Errors
     /// Fails if the connection cannot be opened.
@@ -80,7 +81,7 @@ impl HttpConnection {
         Ok(Self(Box::new(connect(host, port).await?)))
     }
 
-    /// Connects to a socket.
+    /// Connects to a Unix socket.
     ///
     /// # Errors
     /// Fails if the connection cannot be opened.
@@ -88,26 +89,27 @@ impl HttpConnection {
         Ok(Self(Box::new(UnixStream::connect(path).await?)))
     }
 
-    /// Returns a second hold on the connection: the other side sees it open until both are closed.
+    /// Duplicates the socket. The other side sees the connection open until both descriptors are closed.
     ///
     /// # Errors
-    /// No more files may be opened.
+    /// Fails if the process has too many open files.
     pub fn second_hold(&self) -> io::Result<OwnedFd> {
         self.0.socket().try_clone_to_owned()
     }
 
-    /// Returns when the answer begins, and leaves its body to be read as it comes.
+    /// Sends the request, and returns when the response begins. The caller reads the body as it arrives.
     ///
     /// # Errors
     /// Fails if the server does not answer.
     pub async fn send(self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
         let (mut sender, connection) = http1::handshake(TokioIo::new(self.0)).await?;
-        // The task ends when the answer has been read or is dropped.
+        // The task ends when the response has been read or is dropped.
         tokio::spawn(connection);
         sender.send_request(request).await
     }
 
-    /// Sends the request, and reads the body if it has at most `most` bytes. Dropping the future stops sending.
+    /// Sends the request, and reads the body if it has at most `most` bytes; a longer body is returned as empty. Dropping
+    /// the future stops sending.
     async fn exchange(
         self,
         request: Request<Full<Bytes>>,
@@ -146,6 +148,7 @@ fn unconnected(error: io::Error) -> String {
     format!("no connection: {error}")
 }
 
+/// Removes the brackets around an IPv6 address.
 fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }

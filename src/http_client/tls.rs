@@ -1,4 +1,4 @@
-//! TLS with a server whose certificate an authority in a file has signed.
+//! TLS to a server whose certificate a CA in a file has signed.
 
 use super::bare;
 use crate::files::{self, Size};
@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore};
 
-/// The configuration for TLS with one server.
+/// The configuration for TLS to one server.
 pub(super) struct TlsClient<'a> {
     ca: &'a Path,
     config: Arc<ClientConfig>,
@@ -20,7 +20,7 @@ pub(super) struct TlsClient<'a> {
 }
 
 impl<'a> TlsClient<'a> {
-    /// Expects a certificate for this host that an authority in this file has signed.
+    /// Requires a certificate for this host that a CA in this file has signed.
     pub(super) fn trusting(ca: &'a Path, host: &str) -> Result<Self, String> {
         let config = trusting(ca).map_err(|wrong| format!("{} {wrong}", ca.display()))?;
         let name = ServerName::try_from(bare(host).to_owned())
@@ -56,7 +56,7 @@ fn untrusted(error: &io::Error, ca: &Path) -> String {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 format!("the server shows a certificate that no CA in {ca} has signed")
             }
-            // The text has the names in the certificate and the name that was expected; or how long it was valid.
+            // The text of this error has the names in the certificate and the expected name, or the period of validity.
             wrong => format!("the server shows a certificate that is not acceptable: {wrong}"),
         },
         Some(Error::InvalidMessage(_)) => "the server speaks no TLS on this port".into(),

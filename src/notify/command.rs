@@ -7,7 +7,8 @@ use std::io::{self, Write};
 use std::process::Stdio;
 use tokio::signal::unix::Signal;
 
-/// Returns when the command has ended, or was killed as its run was cut short. It is reaped at each of `deaths`.
+/// Runs a hook's command, until it ends or until `enough` resolves and the command is killed. Reaps dead children at each
+/// event of `deaths`.
 pub(super) async fn run(
     command: &[String],
     files: Option<u64>,
@@ -19,7 +20,7 @@ pub(super) async fn run(
     start(command, files, &message.environment(), &input, deaths, enough).await
 }
 
-/// The same with this environment besides, and this on its standard input.
+/// Runs a command with these additional environment variables, and with `input` on its standard input.
 pub(super) async fn start(
     command: &[String],
     files: Option<u64>,
@@ -50,7 +51,7 @@ fn cannot_start(error: io::Error) -> HookError {
     HookError::Failed(format!("cannot be started: {error}"))
 }
 
-/// Returns a pipe that contains `text`, which is far less than a pipe holds.
+/// Returns a pipe that contains `text`, which is much shorter than a pipe's buffer.
 fn holding(text: &str) -> io::Result<Stdio> {
     let (reader, mut writer) = io::pipe()?;
     writer.write_all(text.as_bytes())?;

@@ -1,5 +1,5 @@
-//! Keeps a file true: one that says who leads, or a value of the shared configuration. A reader finds the old
-//! content or the new one, never a part.
+//! Keeps a file up to date: a file that names the leader, or a value of the shared configuration. A reader finds either the
+//! old content or the new content, never a part of it.
 
 use crate::config;
 use std::ffi::OsString;
@@ -12,15 +12,15 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// Limits the wait for a write.
+/// The time limit for a write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The lock of one file. Only one write runs at a time: a write of an old state that hung must not come after
-/// that of a new one.
+/// The lock of one file. Only one write runs at a time, so that a write of an old state that hung cannot finish after the
+/// write of a newer state.
 #[derive(Clone, Default)]
 pub(super) struct WriteLock(Arc<Mutex<()>>);
 
-/// Writes this, or removes the file if there is nothing to write.
+/// Writes `content`, or removes the file if there is no content.
 pub(super) async fn keep(
     lock: &WriteLock,
     file: &Path,
@@ -51,13 +51,13 @@ pub(super) async fn keep(
 fn write(file: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     config::replaceable(file).map_err(io::Error::other)?;
     let new = beside(file);
-    // A process that was killed here may have left a file, or another user may have put a link to elsewhere.
+    // A killed process may have left its temporary file here, or another user may have put a link here.
     remove(&new)?;
     let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let written = open
         .write_all(content)
         .and_then(|()| open.set_permissions(Permissions::from_mode(mode)))
-        // Else the file may be empty after a power failure.
+        // Otherwise, the file may be empty after a power failure.
         .and_then(|()| open.sync_data())
         .and_then(|()| fs::rename(&new, file));
     if written.is_err() {
@@ -73,7 +73,7 @@ fn remove(file: &Path) -> io::Result<()> {
     }
 }
 
-/// In the same directory, so that it can be renamed, and hidden.
+/// Returns a hidden name in the same directory, so that the new file can be renamed to `file`.
 fn beside(file: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(file.file_name().unwrap_or_default());

@@ -1,7 +1,7 @@
-//! Keeps values of the shared configuration as files: written when they are read first and at each change, and then what is
-//! to be done about it.
+//! Keeps values of the shared configuration in files. A value is written when it is first read and at each change, and then
+//! the configured action runs.
 //!
-//! While ZooKeeper is away, or no value is there, the file stays as it is.
+//! While ZooKeeper cannot be reached, or the value does not exist, the file is left unchanged.
 
 use super::file::{self, WriteLock};
 use super::{HookError, StopReason, command, post, process};
@@ -24,28 +24,30 @@ use tracing::{info, warn};
 /// The name of the change, for commands and webhooks.
 const CHANGED: &str = "config-changed";
 
-/// Delay before a file that could not be written is written again, and before a value is asked for again.
+/// How long to wait before a failed write is repeated, and before a value is requested again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// A value that has not been read after this time is reported in the log.
+/// A value that has not been read within this time is reported in the log.
 const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Keeps one value in its file.
 struct FileSync {
     kept: SyncedFileConfig,
+    /// The position of this value's record in `records`.
     n: usize,
-    /// How many files a command may open.
+    /// The limit of open files for a command, if there is one.
     files: Option<u64>,
     clock: Clock,
     records: Arc<watch::Sender<Vec<SyncedFileRecord>>>,
     lock: WriteLock,
     deaths: Signal,
-    /// The index of what the file says.
+    /// The index of the value that the file contains, if this process has written it.
     written: Option<u64>,
-    /// Whether the log says that nothing was shown yet.
+    /// Whether the log already reports that the value has not been read yet.
     is_late: bool,
 }
 
-/// Keeps all of these, and does not end.
+/// Keeps all values in their files. Does not return.
 ///
 /// # Errors
 /// The operating system refuses a signal handler.
@@ -83,7 +85,7 @@ pub async fn keep_all(
     std::future::pending().await
 }
 
-/// Returns the records with which all begin.
+/// Returns the initial records: no file has been written yet.
 pub fn records(all: &[SyncedFileConfig]) -> Vec<SyncedFileRecord> {
     all.iter()
         .map(|kept| SyncedFileRecord {
@@ -105,7 +107,7 @@ impl FileSync {
             let is_unknown = known.reading.is_none() && !self.is_late;
             tokio::select! {
                 changed = watched.known.changed() => if changed.is_err() {
-                    // The thread of the recipes starts over, or this member leaves.
+                    // Either the thread of the locks and barriers starts again, or this member leaves.
                     self.told(SyncedFileState::Away, None);
                     sleep(AGAIN).await;
                     watched = self.watched(&handle).await;
@@ -120,6 +122,7 @@ impl FileSync {
         }
     }
 
+    /// Watches the value. Repeats the request until it is accepted.
     async fn watched(&self, handle: &ConfigHandle) -> WatchedValue {
         loop {
             let (answer, answered) = oneshot::channel();
@@ -134,7 +137,8 @@ impl FileSync {
         }
     }
 
-    /// Takes what is known of the value. Returns whether the file is to be written again later.
+    /// Writes the value if it is new, and publishes the state of the file. Returns whether the write failed and must be
+    /// repeated.
     async fn take(&mut self, known: &ValueState) -> bool {
         let name = self.kept.name.clone();
         let Some(reading) = &known.reading else {
@@ -165,6 +169,7 @@ impl FileSync {
         false
     }
 
+    /// Writes the value to the file, and then performs the configured action.
     async fn write(&mut self, reading: &ValueReading, value: &Value) -> Result<(), String> {
         let data = Some(value.data.to_vec());
         file::keep(&self.lock, &self.kept.file, self.kept.mode, data).await?;
@@ -180,7 +185,7 @@ impl FileSync {
         Ok(())
     }
 
-    /// Does what is to be done about a file that was written.
+    /// Performs the configured action after the file was written.
     async fn perform(
         &mut self,
         then: &HookAction,
@@ -213,6 +218,7 @@ impl FileSync {
         }
     }
 
+    /// Posts a message about the change, with retries.
     async fn post(&self, post: &Webhook, index: u64, version: i32) -> Result<(), HookError> {
         let body = api::json(&ConfigMessage {
             change: CHANGED.to_owned(),
@@ -243,7 +249,7 @@ impl FileSync {
         self.kept.file.display().to_string()
     }
 
-    /// Publishes how it stands. Returns whether the state or the problem is another than before.
+    /// Publishes the state of the file. Returns whether the state or the problem has changed.
     fn told(&self, state: SyncedFileState, problem: Option<&str>) -> bool {
         let mut is_new = false;
         self.record(|record| {

@@ -1,4 +1,4 @@
-//! Keeps a label of this pod, or an EndpointSlice, up to date with who leads, through Kubernetes' API.
+//! Keeps a label of this pod, or an EndpointSlice, up to date with the current leader, through the Kubernetes API.
 
 use crate::config::{KubernetesHook, KubernetesTarget, is_namespace, token_in};
 use crate::files::{self, Size};
@@ -13,20 +13,20 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// The object is looked at again after this long, whatever was answered: an earlier request that was given up may have
-/// reached the server all the same, and later than the next one; and other clients may write it too.
+/// How often to check the object, whatever the last result was. An earlier request that timed out may still reach the API
+/// server, even after a later request, and other clients may write the object too.
 pub(super) const REFRESH: Duration = Duration::from_secs(30);
 
 const LEADER: &str = "leader";
 const FOLLOWER: &str = "follower";
 
-/// The annotation of an EndpointSlice with the fencing token of the leader that wrote it last.
+/// The annotation of an EndpointSlice that holds the fencing token of the leader that wrote it last.
 const TOKEN_ANNOTATION: &str = "bellwether.io/fencing-token";
 
 /// The number of attempts to write an EndpointSlice that another client changes at the same time.
 const CONFLICTS_MAX: u32 = 3;
 
-/// Whether the object needs to be written again when `written` becomes `now`.
+/// Returns whether the object that was written for the view `written` must be written again for the view `now`.
 pub(super) fn has_changed(hook: &KubernetesHook, written: &View, now: &View) -> bool {
     match hook.target {
         KubernetesTarget::PodLabel { .. } => {
@@ -36,7 +36,13 @@ pub(super) fn has_changed(hook: &KubernetesHook, written: &View, now: &View) -> 
     }
 }
 
-/// Brings the object up to date, or returns in one line why it could not, and how to mend that.
+/// Returns whether the object is left unchanged for this view. A member that does not lead leaves an EndpointSlice alone,
+/// because the next leader writes its own address into it.
+pub(super) fn is_left_alone(hook: &KubernetesHook, view: &View) -> bool {
+    matches!(hook.target, KubernetesTarget::EndpointSlice { .. }) && view.own_term().is_none()
+}
+
+/// Brings the object up to date, or returns one line with the problem and its remedy.
 pub(super) async fn set(hook: &KubernetesHook, view: &View) -> Result<(), String> {
     match &hook.target {
         KubernetesTarget::PodLabel { key, pod } => {
@@ -45,8 +51,7 @@ pub(super) async fn set(hook: &KubernetesHook, view: &View) -> Result<(), String
         }
         KubernetesTarget::EndpointSlice { name, address } => match view.own_term() {
             Some(token) => set_endpoint(&Api::read(hook)?, name, *address, token.0).await,
-            // The next leader writes its own address there.
-            None => Ok(()),
+            None => Ok(()), // It is left alone.
         },
     }
 }
@@ -65,10 +70,10 @@ async fn set_label(api: &Api<'_>, key: &str, pod: &str, value: &str) -> Result<(
     Err(api.refusal(status, &answer, &place, right, remedy))
 }
 
-/// Writes the address into the EndpointSlice, unless a later leader has written there.
+/// Writes the address into the EndpointSlice, unless a later leader has already written to it.
 ///
-/// The patch is for the version that was read: so it fails where another leader has written since, and no old leader writes
-/// after a newer one, however late its request arrives.
+/// The patch names the version that was read, so it fails if another leader has written since. Thus an old leader never
+/// overwrites a newer leader's address, however late its request arrives.
 async fn set_endpoint(
     api: &Api<'_>,
     name: &str,
@@ -83,6 +88,8 @@ async fn set_endpoint(
         "apiGroups: [discovery.k8s.io], resources: [endpointslices], resourceNames: [{name}], verbs: [get, patch]"
     );
     let remedy = "create it, with the label kubernetes.io/service-name: SERVICE";
+    let endpoints =
+        json!([{ "addresses": [address.to_string()], "conditions": { "ready": true } }]);
     for _ in 0..CONFLICTS_MAX {
         let (status, answer) = api.request(Method::GET, &path, None).await?;
         if !status.is_success() {
@@ -100,8 +107,7 @@ async fn set_endpoint(
                 written.unwrap_or_default()
             ));
         }
-        let address = address.to_string();
-        if written == Some(token) && slice["endpoints"][0]["addresses"] == json!([address]) {
+        if written == Some(token) && slice["endpoints"] == endpoints {
             return Ok(());
         }
         let body = json!({
@@ -109,7 +115,7 @@ async fn set_endpoint(
                 "resourceVersion": metadata["resourceVersion"],
                 "annotations": { (TOKEN_ANNOTATION): token.to_string() },
             },
-            "endpoints": [{ "addresses": [address], "conditions": { "ready": true } }],
+            "endpoints": endpoints,
         });
         let (status, answer) = api.request(Method::PATCH, &patch_path, Some(&body)).await?;
         match status {
@@ -121,7 +127,8 @@ async fn set_endpoint(
     Err(format!("{place} is changed by others all the time"))
 }
 
-/// Kubernetes' API, with what the service account says now: Kubernetes replaces its files while the process runs.
+/// A client of the Kubernetes API with the current service account. Kubernetes replaces the account's files at run time, so
+/// they are read for each use.
 struct Api<'a> {
     hook: &'a KubernetesHook,
     namespace: String,
@@ -166,7 +173,7 @@ impl<'a> Api<'a> {
         answer.map_err(|why| format!("the API server at {host}:{port}: {why}"))
     }
 
-    /// Describes a refusal of the API server, with its reason, and the right or the object that is missing.
+    /// Describes an error answer of the API server: its reason, and the permission or object that is missing.
     fn refusal(
         &self,
         status: StatusCode,
@@ -196,7 +203,7 @@ impl<'a> Api<'a> {
     }
 }
 
-/// Says why there may have been no answer within this time.
+/// Describes a timeout of a request to the API server, with a possible reason.
 pub(super) fn unanswered(hook: &KubernetesHook, limit: Duration) -> String {
     let KubernetesHook { host, port, .. } = hook;
     format!(
@@ -222,7 +229,7 @@ fn in_account<T>(
     parse(&text).ok_or_else(|| format!("{} holds no {name}", path.display()))
 }
 
-/// Returns Kubernetes' error message in one line, if it is text without the token.
+/// Returns the error message of the API server as one line, if it is text that does not contain the token.
 fn complaint(body: &[u8], token: &[u8]) -> Option<String> {
     let status: Value = serde_json::from_slice(body).ok()?;
     let message = status["message"].as_str()?;

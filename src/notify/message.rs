@@ -1,4 +1,4 @@
-//! The message that hooks get: as JSON, and in a command's environment.
+//! The message that hooks receive: as JSON, and as environment variables of a command.
 
 use crate::api::{self, HookMessage, Leader, LeaderFile};
 use crate::clock::KernelTime;
@@ -7,7 +7,7 @@ use crate::znode_names::ZnodeNames;
 use recipes::election::{Change, View};
 use std::time::SystemTime;
 
-/// The names in this election.
+/// The names that messages of this election contain.
 #[derive(Clone, Debug)]
 pub struct HookNames {
     pub id: String,
@@ -15,15 +15,17 @@ pub struct HookNames {
     pub znodes: ZnodeNames,
 }
 
-/// One message: the same for each hook, and in each attempt.
+/// A message. It is the same for every hook and every attempt.
 pub(super) struct Message<'a> {
     pub(super) change: &'a Change,
-    /// The leader from this change on.
+    /// The view of the leader after this change.
     pub(super) view: View,
     pub(super) names: &'a HookNames,
+    /// The index of the snapshot that caused this message.
     pub(super) index: Option<u64>,
+    /// The time at which this message was created.
     pub(super) at: SystemTime,
-    /// When the lease ends under which this member leads, if it does.
+    /// When the lease ends, if this member leads.
     pub(super) valid_until: Option<KernelTime>,
 }
 
@@ -49,7 +51,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Returns the same as environment variables of a command; `None` removes a variable.
+    /// Returns the message as environment variables for a command; `None` removes a variable.
     pub(super) fn environment(&self) -> Vec<(&'static str, Option<String>)> {
         let Self { change, view, names, valid_until, .. } = self;
         let leader = view.leader();
@@ -72,7 +74,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Returns the content of a hook's file for this view.
+/// Returns the content of a hook's file for this view, ending with a newline.
 pub(super) fn state(
     view: &View,
     names: &HookNames,
@@ -83,6 +85,7 @@ pub(super) fn state(
     api::json(&file(view, names, index, at, valid_until)) + "\n"
 }
 
+/// Builds the content of a hook's file for this view.
 fn file(
     view: &View,
     names: &HookNames,

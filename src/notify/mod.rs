@@ -1,9 +1,9 @@
-//! Tells an application that cannot ask: runs the operator's hooks at each change of who leads.
+//! Notifies an application that cannot poll: runs the operator's hooks at each change of the leader.
 //!
-//! One thread runs them in order, never two at a time, and blocks no other thread: it reads the snapshot that
-//! the runner publishes. It remembers what it told last, and compares that with the snapshot when it has time
-//! again; so of the changes that come while a hook runs, only the newest is reported. A hook that runs for a
-//! term is cut short when the term ends, by the clock, so that `lost-leadership` never comes late.
+//! A single thread runs them in order, never two at a time, and blocks no other thread: it reads the snapshot that the
+//! runner publishes. After each run it compares the snapshot with the last change that hooks ran for. So of the changes
+//! that happen while a hook runs, only the newest is reported. A run that belongs to a term is stopped by the clock when
+//! the term ends, so that `lost-leadership` never comes late.
 
 mod command;
 mod file;
@@ -25,20 +25,22 @@ use std::time::Duration;
 /// The reason for ending a run early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StopReason {
-    /// The run exceeded this timeout.
+    /// The run exceeded this time limit.
     TimedOut(Duration),
     /// The term that the run belongs to has ended.
     LostLeadership,
     /// The message is outdated.
     Overtaken,
-    /// This process ends.
+    /// This process is shutting down.
     Leaving,
 }
 
-/// Why a run did not succeed.
+/// The reason why a run did not succeed.
 #[derive(Debug)]
 enum HookError {
+    /// The hook failed, for this reason.
     Failed(String),
+    /// The run was ended early. This does not count as a failure of the hook.
     CutShort(&'static str),
 }
 

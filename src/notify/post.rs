@@ -1,4 +1,4 @@
-//! Posts a message to the application, signed as Standard Webhooks has it if there is a secret.
+//! Posts a message to the application. If there is a secret, the message is signed according to Standard Webhooks.
 
 use crate::config::{self, Webhook};
 use crate::http_client;
@@ -12,7 +12,7 @@ use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use sha2::Sha256;
 use std::time::{Duration, SystemTime};
 
-/// Posts once. The id is the message's, the same in each attempt; the date is the attempt's.
+/// Posts the message once. Each attempt uses the same id, but its own date.
 pub(super) async fn attempt(
     post: &Webhook,
     id: &str,
@@ -24,7 +24,7 @@ pub(super) async fn attempt(
         .header(HOST, format!("{host}:{port}"))
         .header(CONTENT_TYPE, "application/json")
         .header(USER_AGENT, concat!("bellwether/", env!("CARGO_PKG_VERSION")));
-    // Read each time, so that it can be replaced while the member runs.
+    // Read the secret each time, so that it can be replaced at run time.
     if let Some(file) = secret_file {
         let secret = config::secret(file).map_err(|wrong| format!("secret_file: {wrong}"))?;
         let since = date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -38,7 +38,7 @@ pub(super) async fn attempt(
     http_client::ask(host, *port, request).await
 }
 
-/// Returns how long to wait after this many attempts: longer each time, and jittered.
+/// Returns how long to wait after this many attempts: an exponential backoff with jitter.
 pub(super) fn pause(tries: u32) -> Duration {
     let pause = FIRST_PAUSE.saturating_mul(1 << tries.min(10)).min(LONGEST_PAUSE);
     pause.mul_f64(0.75 + fastrand::f64() / 2.0)

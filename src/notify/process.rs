@@ -1,4 +1,4 @@
-//! Sends a signal to the process whose number is in a file.
+//! Sends a signal to the process whose process id is in a file.
 
 use crate::config::Signal;
 use crate::files::{self, Size};
@@ -18,10 +18,10 @@ pub(super) fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
     })
 }
 
-/// As programs write it: the number in the first line, whatever follows.
+/// Returns the process id in the first line. Further lines are ignored, because some programs write more.
 fn number_in(text: &[u8], us: Pid) -> Result<Pid, String> {
     let first = String::from_utf8_lossy(text.split(|byte| *byte == b'\n').next().unwrap_or(text));
-    // Zero and below are groups, or all processes there are.
+    // Zero and negative numbers would address process groups, or all processes.
     let number = first.trim().parse().ok().filter(|number: &i32| *number > 0);
     match number.and_then(Pid::from_raw) {
         None => Err("does not begin with a line that holds a process id".into()),

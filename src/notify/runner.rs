@@ -1,4 +1,4 @@
-//! The loop: reads the snapshot, runs the hooks for the next change that they have not run for, and waits.
+//! The loop of the hooks: reads the snapshot, runs the hooks for the next change, and waits.
 
 use super::file::{self, WriteLock};
 use super::message::{self, HookNames, Message};
@@ -17,44 +17,47 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-/// A file or an object of Kubernetes that could not be written is written again after this long, then after twice as
-/// long, and so on up to a limit.
+/// The shortest and the longest wait before a file or Kubernetes object that could not be written is written again. The
+/// wait doubles after each failure.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
-/// The name of a run that only brings a file or an object of Kubernetes up to date; it is also that of the first event of a stream.
+/// The occasion of a run that only brings a file or Kubernetes object up to date. The first event of a stream has the same
+/// name.
 const STATE: &str = "state";
 
+/// Runs the hooks.
 struct HookRunner {
     names: Arc<HookNames>,
-    /// How many files a command may open.
+    /// The limit of open files for a command, if there is one.
     files: Option<u64>,
+    /// The configured hooks, which change when the configuration is reloaded.
     lists: watch::Receiver<Arc<[HookConfig]>>,
     records: watch::Sender<Hooks>,
     watch: SnapshotWatch,
     deaths: Signal,
     hook_states: Vec<HookState>,
-    /// The view to which the last change led for which hooks were run.
+    /// The view after the last change for which hooks were run.
     handled: View,
 }
 
-/// The daemon's handle of a runner.
+/// The daemon's side of the channels to the runner.
 pub struct HooksHandle {
-    /// The hooks that are to run.
+    /// The hooks to run.
     pub hooks: watch::Sender<Arc<[HookConfig]>>,
     /// Set to the deadline of all hooks when this member leaves, and thus no longer leads.
     pub leave: watch::Sender<Option<Moment>>,
-    /// How the hooks do.
+    /// The results of the hooks.
     pub records: watch::Receiver<Hooks>,
 }
 
-/// The runner's side of the [`HooksHandle`].
+/// The runner's side of the channels to the daemon, which holds the [`HooksHandle`].
 pub struct HookInputs {
     lists: watch::Receiver<Arc<[HookConfig]>>,
     leaving: watch::Receiver<Option<Moment>>,
     records: watch::Sender<Hooks>,
 }
 
-/// Sets up the channels between the runner of the hooks and the daemon.
+/// Creates the channels between the runner of the hooks and the daemon.
 pub fn set_up(hooks: Vec<HookConfig>) -> (HookInputs, HooksHandle) {
     let (hooks, lists) = watch::channel(Arc::from(hooks));
     let (leave, leaving) = watch::channel(None);
@@ -62,18 +65,19 @@ pub fn set_up(hooks: Vec<HookConfig>) -> (HookInputs, HooksHandle) {
     (HookInputs { lists, leaving, records: records_in }, HooksHandle { hooks, leave, records })
 }
 
-/// A hook, and what it has written.
+/// A hook, and the state of its file or Kubernetes object.
 struct HookState {
     hook: HookConfig,
     lock: WriteLock,
-    /// The view for which its file or object of Kubernetes was written last, if that is known.
+    /// The view for which the file or Kubernetes object was last written; `None` if it was not written or the last write
+    /// failed.
     written: Option<View>,
-    /// When to write it again, and how long that was put off since it could not be written.
+    /// When to write it again, and the current backoff; the backoff is zero after a successful write.
     again: Option<(Moment, Duration)>,
 }
 
-/// Runs the hooks for each change that they want, until this member leaves. A command may open so many
-/// files, if there is a limit.
+/// Runs the hooks for the changes that they are configured for, until this member leaves. `files` is the limit of open
+/// files for a command, if there is one.
 ///
 /// # Errors
 /// The operating system refuses a timer or a signal handler.
@@ -105,14 +109,14 @@ impl HookRunner {
         loop {
             self.take_list();
             let seen = self.watch.look();
-            // One at a time: while a hook runs for a change, later ones may become outdated.
+            // Take one change at a time: while a hook runs for it, later changes may become outdated.
             if let Some(change) = changes(&self.handled, &seen.role).into_iter().next() {
                 self.handled = change.view();
                 self.run_hooks(&change, seen.index).await;
                 continue;
             }
             let again = self.refresh_all().await;
-            // Hooks run for changes that came meanwhile before the index counts as reached.
+            // If the view has changed meanwhile, run the hooks for it before the index counts as reached.
             if self.watch.look().view() != self.handled {
                 continue;
             }
@@ -124,13 +128,13 @@ impl HookRunner {
             tokio::select! {
                 () = self.watch.changed(self.handled.own_term(), again) => {}
                 Ok(()) = self.lists.changed() => {}
-                // As the first process of a container this one inherits the processes that hooks leave behind.
+                // As the first process of a container, this process adopts the processes that hooks leave behind.
                 _ = self.deaths.recv() => reap(),
             }
         }
     }
 
-    /// Takes over the new list of hooks. A hook that was in the old one keeps its record.
+    /// Takes over the new list of hooks. A hook that was in the old list keeps its state and its record.
     fn take_list(&mut self) {
         let list = self.lists.borrow_and_update().clone();
         if list.iter().eq(self.hook_states.iter().map(|state| &state.hook)) {
@@ -153,14 +157,14 @@ impl HookRunner {
         });
     }
 
-    /// Runs the hooks that want this change, files first.
+    /// Runs the hooks that are configured for this change, files first.
     async fn run_hooks(&mut self, change: &Change, index: Option<u64>) {
         let names = self.names.clone();
         let valid_until = self.watch.valid_until(&change.view());
         let date = self.watch.clock.date();
         let message = Message::new(change, &names, index, date, valid_until);
-        // Files are to be right at every moment, so they do not wait for hooks that may take long. A label waits its turn: the
-        // API server may take long as well.
+        // Files must be right at every moment, so they do not wait for hooks that may take long. Kubernetes objects wait
+        // for their turn, because the API server may take long as well.
         for n in 0..self.hook_states.len() {
             if matches!(self.hook_states[n].hook.action, HookAction::Keep { .. }) {
                 self.refresh(n, change.kind.name()).await;
@@ -180,6 +184,7 @@ impl HookRunner {
         }
     }
 
+    /// Runs a hook for a change.
     async fn perform(&mut self, n: usize, message: &Message<'_>) {
         let change = message.change;
         let began = self.begin(n, change.kind.name());
@@ -200,6 +205,7 @@ impl HookRunner {
         self.end(n, began, done);
     }
 
+    /// Posts a message, with retries. Gives up when the term ends or this process must end.
     async fn post(
         &mut self,
         post: &Webhook,
@@ -237,7 +243,7 @@ impl HookRunner {
         }
     }
 
-    /// Brings files and objects of Kubernetes up to date. Returns when to write again, if one could not be written, or is due.
+    /// Brings files and Kubernetes objects up to date. Returns when the next write or check is due, if any.
     async fn refresh_all(&mut self) -> Option<Moment> {
         for n in 0..self.hook_states.len() {
             self.refresh(n, STATE).await;
@@ -245,8 +251,8 @@ impl HookRunner {
         self.hook_states.iter().filter_map(|state| state.again).map(|(at, _)| at).min()
     }
 
-    /// Brings a file or an object of Kubernetes up to date with the snapshot, which may be newer than the change that the other hooks
-    /// run for.
+    /// Brings a file or Kubernetes object up to date with the snapshot, which may be newer than the change that the other
+    /// hooks run for.
     async fn refresh(&mut self, n: usize, occasion: &'static str) {
         let seen = self.watch.look();
         let view = seen.view();
@@ -267,6 +273,7 @@ impl HookRunner {
         if !is_due {
             return;
         }
+        let is_left_alone = matches!(&action, HookAction::Kubernetes(hook) if kubernetes::is_left_alone(hook, &view));
         let began = self.begin(n, occasion);
         let done = self.write(n, action.clone(), &view, index).await;
         let state = &mut self.hook_states[n];
@@ -282,13 +289,15 @@ impl HookRunner {
                 (None, Some((now.after(put_off), put_off)))
             }
         };
-        if is_current == Some(true) && done.is_ok() {
+        // Do not log a success if nothing had to be done.
+        if (is_current == Some(true) || is_left_alone) && done.is_ok() {
             self.record(n, began, &done);
         } else {
             self.end(n, began, done);
         }
     }
 
+    /// Writes a file or Kubernetes object.
     async fn write(
         &mut self,
         n: usize,
@@ -322,16 +331,18 @@ impl HookRunner {
                     }),
                 }
             }
-            // These hooks act once, and keep nothing up to date.
+            // These hooks act once per change, and keep nothing up to date.
             _ => Ok(()),
         }
     }
 
+    /// Publishes that this hook runs. Returns the change and the time, for `end`.
     fn begin(&self, n: usize, change: &'static str) -> (&'static str, SystemTime, Moment) {
         self.records.send_modify(|hooks| hooks.records[n].running = Some(change));
         (change, self.watch.clock.date(), self.watch.clock.now())
     }
 
+    /// Records and logs the result of a run.
     fn end(
         &self,
         n: usize,
@@ -352,7 +363,7 @@ impl HookRunner {
         }
     }
 
-    /// Returns how long it took.
+    /// Records the result of a run. Returns its duration.
     fn record(
         &self,
         n: usize,
@@ -396,7 +407,7 @@ impl HookState {
     }
 }
 
-/// Returns whether a file or object written for the one view is right for the other.
+/// Returns whether a file or Kubernetes object that was written for the view `written` is also right for the view `now`.
 fn has_same_content(action: &HookAction, written: &View, now: &View) -> bool {
     match action {
         HookAction::Kubernetes(hook) => !kubernetes::has_changed(hook, written, now),
@@ -407,7 +418,7 @@ fn has_same_content(action: &HookAction, written: &View, now: &View) -> bool {
     }
 }
 
-/// Reads the snapshot, and knows when that is outdated.
+/// Reads the snapshot, and waits until it may be outdated.
 struct SnapshotWatch {
     clock: Clock,
     alarm: Alarm,
@@ -415,6 +426,7 @@ struct SnapshotWatch {
     leaving: watch::Receiver<Option<Moment>>,
 }
 
+/// This member's role in the current snapshot, and the snapshot's index.
 struct SeenChange {
     role: Role,
     index: Option<u64>,
@@ -427,16 +439,17 @@ impl SeenChange {
 }
 
 impl SnapshotWatch {
+    /// Returns this member's role now.
     fn look(&self) -> SeenChange {
         let now = self.clock.now();
-        // A lease is not renewed once the runner has ended, or the process is about to.
+        // If the runner has ended, or the process is about to, the lease is not renewed. So treat this member as absent.
         let is_over = self.snapshot.has_changed().is_err() || self.leaving.borrow().is_some();
         let standing = &self.snapshot.borrow().standing;
         let role = if is_over { Role::Absent } else { standing.at(now) };
         SeenChange { role, index: standing.index_at(now) }
     }
 
-    /// When the lease ends, if this member leads and the view is of that.
+    /// Returns when the lease ends, if this member leads in the term of this view.
     fn valid_until(&self, view: &View) -> Option<KernelTime> {
         let now = self.clock.now();
         let seen = self.look();
@@ -448,12 +461,12 @@ impl SnapshotWatch {
         }
     }
 
-    /// Tells whether a run for this term, or any run, has to end.
+    /// Returns whether a run must end now. `term` is the term that it belongs to, if any.
     fn must_stop(&self, term: Option<FencingToken>) -> bool {
         self.stop_reason(term, self.clock.now()).is_some()
     }
 
-    /// Returns why a run for this term, or any run, has to end now; `None` if it need not.
+    /// Returns why a run must end now, or `None` if it may continue. `term` is the term that it belongs to, if any.
     fn stop_reason(&self, term: Option<FencingToken>, now: Moment) -> Option<StopReason> {
         if term.is_some() && self.look().view().own_term() != term {
             return Some(StopReason::LostLeadership);
@@ -462,12 +475,12 @@ impl SnapshotWatch {
         deadline.filter(|deadline| *deadline <= now).map(|_| StopReason::Leaving)
     }
 
-    /// Waits until a run for this term, or for none, has to end, and returns why.
+    /// Waits until a run must end, and returns the reason. `term` is the term that the run belongs to, if any.
     async fn stopped(&mut self, term: Option<FencingToken>, limit: Duration) -> StopReason {
         self.stopped_or_outdated(term, limit, |_| false).await
     }
 
-    /// Waits until a run for this term, or for none, has to end, or a file or object with this view is outdated.
+    /// Waits until a run must end, or until `is_overtaken` returns true for the current view, and returns the reason.
     async fn stopped_or_outdated(
         &mut self,
         term: Option<FencingToken>,
@@ -490,7 +503,8 @@ impl SnapshotWatch {
         }
     }
 
-    /// Waits for a new snapshot, the end of the lease or this moment; the caller has to look again.
+    /// Waits for a new snapshot, the end of the lease, the deadline of the shutdown or this moment. The caller must check
+    /// again.
     async fn changed(&mut self, term: Option<FencingToken>, moment: Option<Moment>) {
         let lease_end = self.snapshot.borrow().standing.changes_at(self.clock.now());
         let deadline = *self.leaving.borrow();
@@ -501,7 +515,7 @@ impl SnapshotWatch {
                 None => std::future::pending().await,
             }
         };
-        // A runner that has ended publishes nothing any more.
+        // The sender of a runner that has ended is closed, so do not wait for it.
         let may_publish = self.snapshot.has_changed().is_ok();
         let may_leave = self.leaving.has_changed().is_ok();
         tokio::select! {

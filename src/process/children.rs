@@ -1,5 +1,5 @@
-//! Starts processes and waits for them, in one place: the first process of a container has to wait for any
-//! child, which would take from other code the exit status of the child that it waits for.
+//! Starts processes and waits for them, in one place. The first process of a container has to wait for any child, which
+//! would take the exit status from other code that waits for a particular child.
 
 use super::procfs;
 use crate::config::security::CREDENTIALS_VARIABLE;
@@ -16,30 +16,31 @@ use tokio::sync::oneshot;
 
 /// The children of this process, by process id.
 struct ChildRegistry {
+    /// Children that this process started, each with the channel that receives its exit status.
     awaited: BTreeMap<i32, oneshot::Sender<WaitStatus>>,
-    /// Children that were left to us, and whether they are to be spared: judged when each is first seen, as
-    /// later it may have become another program, or hang so that it cannot be looked at.
+    /// Adopted children, which this process did not start, and whether to spare them. This is decided when a child is first
+    /// seen: later it may have become another program, or hang so that `/proc` cannot be read.
     left_to_us: BTreeMap<i32, bool>,
 }
 
-/// Children belong to the whole process, so this is a static. A child is started, and waited for, only
-/// while the lock is held: so a process id in here has not been given to another process yet.
+/// Children belong to the whole process, so this is a static. A child is started, and waited for, only while the lock is
+/// held. So the process ids in here have not been reused.
 static KNOWN: Mutex<ChildRegistry> =
     Mutex::new(ChildRegistry { awaited: BTreeMap::new(), left_to_us: BTreeMap::new() });
 
-/// Limits the wait for a killed child: one that is stuck in the kernel may never end.
+/// Limits the wait for a killed child: a process that is stuck in the kernel may never end.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
 const UNKNOWN_STATUS: &str = "unknown exit status";
 
-/// A child that leads a process group of its own.
+/// A child that leads its own process group.
 pub struct Child {
     pid: Pid,
     end: oneshot::Receiver<WaitStatus>,
 }
 
-/// Starts a command, without the member's own credentials in its environment. Its end is noticed as long as
-/// [`reap`] is called at each SIGCHLD.
+/// Starts a command, without the member's credentials in its environment. Its end is noticed only if [`reap`] is called at
+/// each SIGCHLD.
 ///
 /// # Errors
 /// It cannot be started.
@@ -53,16 +54,16 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     Ok(Child { pid, end })
 }
 
-/// Waits for all children that are dead, also for those we inherited from others.
+/// Reaps all dead children, including adopted ones.
 pub fn reap() {
     known().collect();
 }
 
-/// From now on, spares the children that we have already and did not start: those of the program that
-/// became this one, and what others have left to us.
+/// Spares, from now on, the existing children that this process did not start: those of the program that became this
+/// process by `exec`, and adopted ones.
 ///
 /// # Errors
-/// The system does not let us look.
+/// `/proc` cannot be read.
 pub fn spare_those_left_to_us() -> io::Result<()> {
     let mut known = known();
     known.collect();
@@ -75,29 +76,29 @@ pub fn spare_those_left_to_us() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this child of ours lives.
+/// Returns whether this child, which this process started, is alive.
 pub fn is_alive(child: Pid) -> bool {
     let mut known = known();
     known.collect();
     known.awaited.contains_key(&child.as_raw_pid())
 }
 
-/// Returns this child, and all processes that were left to us because we are a subreaper, but for those
-/// that were spared or have the given variable in their environment: those of them that are alive.
+/// Returns this child, if it is alive, and all live children that were adopted because this process is a subreaper, except
+/// those that are spared or have the given variable in their environment.
 ///
 /// # Errors
-/// The system does not let us look. They may be alive.
+/// `/proc` cannot be read. The processes may be alive.
 pub fn left_to_us(child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
     known().alive(child, sparing_variable)
 }
 
-/// Kills the processes that [`left_to_us`] returns, and returns them. What they leave behind is left to us in turn, so
-/// this is called again until none is alive.
+/// Kills the processes that [`left_to_us`] returns, and returns them. Their own children are then adopted in turn, so call
+/// this again until it returns no process.
 ///
 /// # Errors
-/// The system does not let us look. They may be alive.
+/// `/proc` cannot be read. The processes may be alive.
 pub fn kill_with_all_left_to_us(child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
-    // While the lock is held, no other code waits for them: so their process ids are not given to others.
+    // While the lock is held, no other code reaps these processes, so their process ids are not reused.
     let mut known = known();
     let alive = known.alive(child, sparing_variable)?;
     for process in &alive {
@@ -107,7 +108,7 @@ pub fn kill_with_all_left_to_us(child: Pid, sparing_variable: &str) -> io::Resul
 }
 
 impl ChildRegistry {
-    /// Waits for all children that are dead, and passes on the status of those that we started.
+    /// Reaps all dead children, and forwards the exit status of those that this process started.
     fn collect(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             self.left_to_us.remove(&pid.as_raw_pid());
@@ -117,7 +118,7 @@ impl ChildRegistry {
         }
     }
 
-    /// Returns this child and the children that were left to us, without the spared ones and the dead ones.
+    /// Returns this child and the adopted children, without the spared and the dead ones.
     fn alive(&mut self, child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
         self.collect();
         let mut alive = vec![];
@@ -143,10 +144,10 @@ impl Child {
         self.pid
     }
 
-    /// Returns when it has ended. At each of `deaths`, all that are dead are reaped.
+    /// Waits until the child has ended. Reaps all dead children at each event of `deaths`.
     ///
     /// # Errors
-    /// It did not end with exit code 0.
+    /// The child did not end with exit code 0.
     pub async fn success(&mut self, deaths: &mut Deaths) -> Result<(), String> {
         let status = loop {
             tokio::select! {
@@ -165,10 +166,10 @@ impl Child {
         }
     }
 
-    /// Kills it and its group, if it has not ended: else the number may be another's.
+    /// Kills the child and its process group, unless it has ended: then its process id may have been reused.
     pub async fn end_by_force(&mut self, deaths: &mut Deaths) {
         {
-            // While the lock is held, its number is not given to another.
+            // While the lock is held, the child is not reaped, so its process id is not reused.
             let known = known();
             if known.awaited.contains_key(&self.pid.as_raw_pid()) {
                 let _dead_already = kill_process_group(self.pid, Signal::KILL);
@@ -179,6 +180,6 @@ impl Child {
 }
 
 fn known() -> MutexGuard<'static, ChildRegistry> {
-    // A panic cannot have left it half changed.
+    // The data stays consistent even if a holder of the lock panics.
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A process that becomes a command, and dies with the one that started it.
+//! Starts a process that becomes a command, and dies with the process that started it.
 
 use super::controlling_terminal::take_foreground_from;
 use rustix::process::{
@@ -10,21 +10,21 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Returns a command that runs this same program, also if its file was replaced since, with these
-/// arguments and the command behind them.
+/// Returns a command that runs this same program, even if its file was replaced since, with these arguments, `--` and
+/// `command`.
 pub fn ourselves<S: AsRef<OsStr>>(arguments: &[&str], command: &[S]) -> Command {
     let mut start = Command::new("/proc/self/exe");
     start.arg0("bellwether").args(arguments).arg("--").args(command);
     start
 }
 
-/// A process that turns itself into the command, and dies with the thread that starts it. `files` is how many
-/// files the command may open, if there is a limit.
+/// Returns a command for a process that becomes `command`, and dies with the thread that starts it. `files` is the limit of
+/// open files for the command, if there is one.
 pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], files: Option<u64>) -> Command {
     started_in_foreground(command, files, None)
 }
 
-/// The same, and it takes the foreground of the terminal from this process group.
+/// Like [`started_by_us`], but the process also takes the foreground of the terminal from the process group `group`.
 pub(super) fn started_in_foreground<S: AsRef<OsStr>>(
     command: &[S],
     files: Option<u64>,
@@ -35,8 +35,8 @@ pub(super) fn started_in_foreground<S: AsRef<OsStr>>(
     ourselves(&["exec-command", &getpid().as_raw_pid().to_string(), &files, &group], command)
 }
 
-/// Turns this process, which its parent has just made, into the command, in the foreground of the terminal if this process
-/// group is there. Returns only if that fails: the exit code and the reason.
+/// Replaces this process, which `parent` has just started, with the command. Takes the foreground of the terminal if the
+/// process group `foreground` has it. Returns only on failure, with the exit code and the reason.
 pub fn become_command(
     parent: i32,
     files: Option<u64>,
@@ -51,7 +51,8 @@ pub fn become_command(
         take_foreground_from(group);
     }
     let limit = getrlimit(Resource::Nofile);
-    // The command gets the limit that we were started with, before we raised our own. If that fails, it has ours.
+    // Restores the limit that this process was started with, before it raised its own. If that fails, the command keeps the
+    // raised limit.
     let _else_has_ours = setrlimit(Resource::Nofile, Rlimit { current: files, ..limit });
     let [program, arguments @ ..] = command else { return (125, "no command given".into()) };
     let error = Command::new(program).args(arguments).exec();

@@ -1,4 +1,4 @@
-//! The one command of a guard, and all that it started: a guard waits for any child, and kills any.
+//! A guard's command, and every process that it started: a guard waits for any child, and kills any.
 
 use super::command::started_in_foreground;
 use super::procfs;
@@ -13,15 +13,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-/// A command, which leads a process group of its own, and all that it started.
+/// A command, which leads its own process group, and every process that it started.
 pub struct Offspring {
     leader: Pid,
     leader_is_dead: bool,
 }
 
-/// The processes found dead.
+/// The result of reaping dead processes: no child is left, the command's own process died, or neither.
 pub enum Reaped {
-    /// Nothing is left.
+    /// No child is left.
     All,
     Leader {
         code: u8,
@@ -29,19 +29,19 @@ pub enum Reaped {
     None,
 }
 
-/// A change of the command's process that is no end.
+/// The command's process was stopped or continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobChange {
-    /// By this signal, if it is a known one.
+    /// The command was stopped, by this signal if its number is a known one.
     Stopped(Option<Signal>),
     Continued,
 }
 
 impl Offspring {
-    /// Starts it, in the foreground of the terminal if this process group is there.
+    /// Starts the command. It takes the foreground of the terminal if the process group `foreground` has it.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The command cannot be started.
     pub fn start(
         command: &[OsString],
         stdin: OwnedFd,
@@ -53,32 +53,32 @@ impl Offspring {
         Ok(Self { leader: Pid::from_child(&child), leader_is_dead: false })
     }
 
-    /// The command's process, which leads a process group of its own.
+    /// Returns the command's process, which leads its own process group.
     pub fn leader(&self) -> Pid {
         self.leader
     }
 
-    /// Signals the command and its group to end, and continues them if they are stopped.
+    /// Sends this signal to the command's process group, then SIGCONT, so that stopped processes receive it.
     pub fn end(&self, signal: Signal) {
         self.signal(signal);
         self.signal(Signal::CONT);
     }
 
     pub fn signal(&self, signal: Signal) {
-        // Once the leader was waited for, its number may be another's.
+        // Once the leader was reaped, its process id may have been reused.
         if !self.leader_is_dead {
             let _dead_already = kill_process_group(self.leader, signal);
         }
     }
 
-    /// Kills the process group, and all children. What these leave behind is left to us, so it is done
-    /// again until there are none.
+    /// Kills the process group, and all children. Their own children are then reparented to this process, so call this
+    /// again until none is left.
     pub fn kill(&self) {
         self.signal(Signal::KILL);
         kill_children();
     }
 
-    /// Returns whether the command's process was stopped or continued since this was asked.
+    /// Returns whether the command's process was stopped or continued since the last call.
     pub fn job_change(&self) -> Option<JobChange> {
         if self.leader_is_dead {
             return None;
@@ -97,7 +97,7 @@ impl Offspring {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if !self.leader_is_dead && matches!(waitid(WaitId::Pid(self.leader), peek), Ok(Some(_))) {
             leader_is_dead();
-            // Until it is waited for, no other process gets the group's number.
+            // Do this before the leader is reaped: until then, the group's number is not reused.
             self.end(Signal::TERM);
             self.leader_is_dead = true;
             let status = waitpid(Some(self.leader), WaitOptions::NOHANG);
@@ -120,7 +120,7 @@ impl Offspring {
     }
 }
 
-/// Reaps dead children, calling `died` for each. Returns whether none is left.
+/// Reaps dead children, and calls `died` for each. Returns whether no child is left.
 pub fn is_all_gone(mut died: impl FnMut(Pid)) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -132,15 +132,15 @@ pub fn is_all_gone(mut died: impl FnMut(Pid)) -> bool {
     }
 }
 
-/// Kills all children. A child's number is not reused until it has been waited for, so no other process is hit.
+/// Kills all children. A child's process id is not reused until the child was reaped, so no other process is hit.
 pub fn kill_children() {
-    // If they cannot be listed now, the guard tries again, and stays until they are gone.
+    // If the children cannot be listed now, the guard tries again. It stays until they are gone.
     for child in procfs::children().unwrap_or_default() {
         let _dead_already = kill_process(child, Signal::KILL);
     }
 }
 
-/// Returns the exit code by the shell's convention: of a process that a signal ended, 128 and the signal's number.
+/// Returns the exit code by the shell's convention: for a process that a signal ended, 128 plus the signal's number.
 fn code(status: WaitStatus) -> u8 {
     let code =
         status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));

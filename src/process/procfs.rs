@@ -6,10 +6,10 @@ use std::{fs, io};
 
 /// Returns the children of this process, zombies included.
 ///
-/// A child that this process gets while they are read may be missing in the answer.
+/// A child that is created during the call may be missing from the result.
 ///
 /// # Errors
-/// The system does not let us look. What is alive is not known then.
+/// `/proc` cannot be read. It is then not known which children are alive.
 pub(super) fn children() -> io::Result<Vec<Pid>> {
     // The kernel may be built without CONFIG_PROC_CHILDREN.
     if !Path::new("/proc/thread-self/children").exists() {
@@ -29,7 +29,7 @@ pub(super) fn children() -> io::Result<Vec<Pid>> {
     Ok(found)
 }
 
-/// Reads all processes of the machine, which takes the longer the more there are.
+/// Reads all processes of the machine, which is slower the more there are.
 fn children_among_all() -> io::Result<Vec<Pid>> {
     let us = rustix::process::getpid();
     let mut found = vec![];
@@ -44,7 +44,7 @@ fn children_among_all() -> io::Result<Vec<Pid>> {
     Ok(found)
 }
 
-/// Whether the process or thread that was read ended meanwhile.
+/// Returns whether the error means that the process or thread has ended meanwhile.
 fn is_gone(error: &io::Error) -> bool {
     let gone = [rustix::io::Errno::NOENT, rustix::io::Errno::SRCH];
     gone.iter().any(|gone| error.raw_os_error() == Some(gone.raw_os_error()))
@@ -53,13 +53,13 @@ fn is_gone(error: &io::Error) -> bool {
 fn parent_of(process: Pid) -> io::Result<Option<Pid>> {
     let stat = fs::read(format!("/proc/{}/stat", process.as_raw_pid()))?;
     let stat = String::from_utf8_lossy(&stat);
-    // The name, which may hold anything, is in brackets; then come the state and the parent.
+    // The process name, which may contain any character, is in parentheses. The state and the parent follow it.
     let parent = stat.rsplit_once(") ").and_then(|(_, after)| after.split(' ').nth(1));
     Ok(parent.and_then(number))
 }
 
-/// Returns whether the process was started with this variable in its environment, as far as that
-/// can be seen.
+/// Returns whether the process was started with this variable in its environment. Returns `false` if the environment cannot
+/// be read.
 pub(super) fn has_variable(process: Pid, name: &str) -> bool {
     let environment = fs::read(format!("/proc/{}/environ", process.as_raw_pid()));
     environment.is_ok_and(|environment| {

@@ -1,4 +1,4 @@
-//! The answers of a sidecar: one at a time, or a stream of events.
+//! A sidecar's answers: a complete answer, or a stream of events.
 
 use super::ClientError;
 use super::text::visible;
@@ -13,16 +13,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The body of a queue of very many members is shorter, and so is any request or answer of ZooKeeper, unless its operators
-/// want it longer.
+/// The limit of an answer's size. The body of a queue with very many members is shorter, and so is every request or answer
+/// of ZooKeeper, unless its operators have raised its limits.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
-/// A stream is taken for dead after this long: a sidecar sends at least a comment every 15 s.
+/// A stream counts as dead after this time without data. A sidecar sends at least a comment every 15 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(45);
-/// The longest event that is read; every event is shorter.
+/// The limit of an event's size. Every event is shorter.
 const LONGEST_EVENT: usize = 1024 * 1024;
 
-/// The answer of a sidecar.
+/// A sidecar's complete answer.
 pub struct SidecarAnswer {
+    /// The URL that was requested, for errors.
     asked: String,
     status: StatusCode,
     headers: HeaderMap,
@@ -30,7 +31,7 @@ pub struct SidecarAnswer {
 }
 
 impl SidecarAnswer {
-    /// Reads the whole answer to what was asked there.
+    /// Reads the whole answer to the request for the URL `asked`.
     pub(super) async fn read(
         asked: &str,
         response: Response<Incoming>,
@@ -58,7 +59,7 @@ impl SidecarAnswer {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The index of the answer, also without a leader.
+    /// Returns the index of the answer, which is sent even if there is no leader.
     pub fn index(&self) -> Option<u64> {
         self.header(HeaderName::from_static("x-bellwether-index"))?.parse().ok()
     }
@@ -72,16 +73,18 @@ impl SidecarAnswer {
         Err(self.nonsense("it does not say that it is done"))
     }
 
-    /// Parses the body of a success.
+    /// Parses the body of a successful answer.
     ///
     /// # Errors
-    /// A problem document is a no, anything else makes no sense.
+    /// [`ClientError::No`] or [`ClientError::Unread`] for a problem document, [`ClientError::Unanswered`] for any other
+    /// failure.
     pub fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
         self.check_success()?;
         self.parsed()
     }
 
-    /// Returns a refusal as it is.
+    /// Returns an error unless the answer is a success. A problem document becomes a [`ClientError::No`], or
+    /// [`ClientError::Unread`] if ZooKeeper could not be read.
     pub(super) fn check_success(&self) -> Result<(), ClientError> {
         if self.status.is_success() {
             return Ok(());
@@ -95,7 +98,7 @@ impl SidecarAnswer {
         let Some(kind) = r#type.strip_prefix(PROBLEM_TYPES) else {
             return Err(self.nonsense(&format!("it says {title}")));
         };
-        // Otherwise the resource does not exist.
+        // Any other 404 means that the requested URL does not exist, so the answer is not a refusal.
         let is_told = kind.ends_with("-off") || ["no-such-value", "no-such-place"].contains(&kind);
         if self.status == StatusCode::NOT_FOUND && !is_told {
             return Err(self.unexpected_status());
@@ -105,20 +108,22 @@ impl SidecarAnswer {
         Err(if is_unread { ClientError::Unread(told) } else { ClientError::No(told) })
     }
 
-    /// Parses a body that comes with a no as well.
+    /// Parses the body, also that of a refusal.
     pub(super) fn parsed<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
         serde_json::from_slice(&self.body).map_err(|error| self.nonsense(&error.to_string()))
     }
 
+    /// Returns an error for a status that a sidecar does not send for this request.
     fn unexpected_status(&self) -> ClientError {
         self.nonsense(&format!("it says {}", self.status))
     }
 
+    /// Returns an error for an answer that a sidecar would not send.
     pub(super) fn nonsense(&self, why: &str) -> ClientError {
         ClientError::nonsense(&self.asked, why)
     }
 
-    /// Other errors say that it was asked wrongly.
+    /// Returns whether the status can mean a refusal. Other error statuses mean that the request was wrong.
     fn may_be_a_refusal(&self) -> bool {
         matches!(
             self.status,
@@ -133,10 +138,10 @@ impl SidecarAnswer {
     }
 }
 
-/// The problems of a sidecar that ZooKeeper does not answer, besides those where something cannot be read.
+/// The kinds of problems that mean that ZooKeeper does not answer, besides those that end with `-unavailable`.
 const UNREACHED: [&str; 2] = ["not-written", "unconfirmed"];
 
-/// Returns what a problem says, with the command or flag in place of the header or path of HTTP.
+/// Returns the detail of a problem, with commands and flags in place of HTTP headers and paths.
 fn in_words_of_commands(kind: &str, detail: String) -> String {
     match kind {
         "unauthorized" if detail.starts_with("the command token is not") => {
@@ -175,11 +180,11 @@ impl ClientError {
     }
 }
 
-/// A stream of events.
+/// A sidecar's stream of events.
 pub(super) struct EventStream {
     incoming: Incoming,
     reader: EventReader,
-    /// A second hold on the connection, which the sidecar sees open until both are closed.
+    /// A second descriptor of the connection. For the sidecar, the connection stays open until both are closed.
     pub(super) hold: Arc<OwnedFd>,
 }
 
@@ -202,7 +207,7 @@ impl EventStream {
         Err(answer.nonsense("it sends no events"))
     }
 
-    /// Returns the events that have come, which may be none, or why the stream has ended.
+    /// Returns the events that have arrived, possibly none, or the reason why the stream has ended.
     pub(super) async fn next(&mut self) -> Result<Vec<ReceivedEvent>, String> {
         let frame = match timeout(SILENCE_TIMEOUT, self.incoming.frame()).await {
             Ok(Some(frame)) => frame.map_err(|error| error.to_string())?,
@@ -217,7 +222,7 @@ impl EventStream {
     }
 }
 
-/// Makes events of bytes, however they are cut.
+/// Parses events from chunks of bytes, which may end anywhere.
 #[derive(Default)]
 struct EventReader {
     line: Vec<u8>,
@@ -227,19 +232,20 @@ struct EventReader {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ReceivedEvent {
     pub(super) name: String,
-    /// Only digits: it is sent back as it came.
+    /// The event id. It contains only digits, because it is sent back unchanged.
     pub(super) id: Option<String>,
     pub(super) data: String,
 }
 
 impl EventReader {
-    /// Whether what came since the last whole event is longer than any event.
+    /// Returns whether the data since the last complete event is longer than any event.
     fn is_too_long(&self) -> bool {
         let ReceivedEvent { name, id, data } = &self.event;
         let id = id.as_ref().map_or(0, String::len);
         self.line.len() + name.len() + id + data.len() > LONGEST_EVENT
     }
 
+    /// Returns the events that these bytes complete.
     fn read(&mut self, bytes: &[u8]) -> Vec<ReceivedEvent> {
         let mut events = vec![];
         for byte in bytes {
@@ -260,7 +266,7 @@ impl EventReader {
                     self.event.id = Some(id.to_owned());
                 }
                 Some(("data", data)) => self.event.data += data,
-                // A comment, or what another version says.
+                // A comment, or a field of a later version.
                 _ => {}
             }
         }

@@ -1,4 +1,4 @@
-//! The questions and commands that take one request.
+//! Calls of the sidecar's API that take a single request.
 
 use super::screen::{self, Screen};
 use super::sidecar::COMMAND_TIMEOUT;
@@ -10,10 +10,11 @@ use hyper::header::CONTENT_TYPE;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Longer than any sidecar waits until the lease of a holder is over: it is twice the session timeout.
+/// The time limit for breaking a lock. It is longer than any sidecar waits for the end of a holder's lease, which is twice
+/// the session timeout.
 const LEASE_END_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A question or command of the sidecar's API that takes one request.
+/// A query or command of the sidecar's API that takes a single request.
 pub struct Call {
     path: &'static str,
     is_command: bool,
@@ -26,10 +27,10 @@ pub static MEMBERS: Call = Call::get(&api::MEMBERS);
 pub static HISTORY: Call = Call::get(&api::HISTORY);
 pub static CONFIG_NAMES: Call = Call::get(&api::CONFIG_NAMES);
 pub static LOCK_NAMES: Call = Call::get(&api::LOCKS);
-/// With the name of a lock.
+/// The queue of a lock. The name of the lock is appended to the path.
 pub static LOCK_QUEUE: Call = Call { show: show::<LockQueue>, ..Call::get(&api::LOCKS) };
 pub static BARRIER_NAMES: Call = Call::get(&api::BARRIERS);
-/// With the name of a barrier.
+/// The state of a barrier. The name of the barrier is appended to the path.
 pub static BARRIER: Call = Call { show: show::<BarrierState>, ..Call::get(&api::BARRIERS) };
 pub static RESIGN: Call = Call::post(&api::RESIGN);
 pub static PAUSE: Call = Call::post(&api::PAUSE);
@@ -46,7 +47,8 @@ impl Call {
         Self { path: command.path, is_command: true, show: show::<T> }
     }
 
-    /// Asks, also of what has this name below the path; with `again`, prints the answer whenever it has changed.
+    /// Sends the request and prints the answer. `of` is a name to append to the path. With `again`, repeats the request and
+    /// prints each changed answer.
     pub(super) async fn ask(
         &self,
         sidecar: &Sidecar,
@@ -78,7 +80,7 @@ impl Call {
     }
 }
 
-/// Has the leader hand over, and prints what it answers.
+/// Asks the leader to hand over, and prints the answer.
 pub(super) async fn transfer(
     sidecar: &Sidecar,
     to: Option<String>,
@@ -87,14 +89,14 @@ pub(super) async fn transfer(
 ) -> Result<(), ClientError> {
     let wanted = Transfer { to, within_ms: within.as_millis().try_into().ok() };
     let request = sidecar.post(api::TRANSFER.path).header(CONTENT_TYPE, "application/json");
-    // Afterwards it waits for as long again to hear of the next leader.
+    // After the hand-over, the sidecar may wait as long again for the announcement of the next leader.
     let request = request.body(api::json(&wanted)).within(2 * within + COMMAND_TIMEOUT);
     let CallOutput { text, trouble } = show::<Transferred>(sidecar, &request.answer().await?, form);
     print(&text)?;
     trouble.map_or(Ok(()), Err)
 }
 
-/// Breaks a place in a lock's queue.
+/// Deletes a place in a lock's queue.
 pub(super) async fn break_lock(
     sidecar: &Sidecar,
     name: &HoldingName,
@@ -114,13 +116,13 @@ pub(super) async fn break_lock(
     print(format!("the place with token {token} in the queue of lock {name} is gone\n"))
 }
 
-/// The text to print, and the error with which the program ends.
+/// The text to print, and the error to exit with, if any.
 struct CallOutput {
     text: String,
     trouble: Option<ClientError>,
 }
 
-/// Returns the answer as it is to be printed. Scripts get the JSON of a refusal as well.
+/// Returns the output for an answer. With JSON output, a refusal is printed as well.
 fn show<T: HumanView>(
     sidecar: &Sidecar,
     answer: &SidecarAnswer,

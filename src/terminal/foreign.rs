@@ -1,4 +1,4 @@
-//! Other clients' elections in the path that is inspected: who contends, and who leads by each client's own rule.
+//! Other clients' elections in the inspected path: their contenders, and the leader by each client's own rule.
 
 use super::inspect::{age, age_ms};
 use super::table::{Cell, table};
@@ -14,13 +14,13 @@ pub(super) struct ForeignElection<'a> {
     pub(super) family: &'static str,
     /// The client, for people.
     client: String,
-    /// The znode that leads by the client's rule; null where none of its contenders does.
+    /// The znode that leads by the client's rule; null if none of its contenders leads.
     leader: Option<&'a str>,
-    /// How that one names itself.
+    /// The name that the leader gives itself.
     leader_id: Option<&'a str>,
-    /// The znode whose name the client cannot read, so that its calls fail.
+    /// A znode whose name the client cannot parse, so that its calls fail.
     fails_on: Option<&'a str>,
-    /// In the order of their numbers.
+    /// The contenders, in the order of their numbers.
     contenders: Vec<ForeignContender<'a>>,
 }
 
@@ -30,12 +30,12 @@ struct ForeignContender<'a> {
     number: i32,
     session: Option<String>,
     age_ms: u64,
-    /// How it names itself; null if it does not, or if its data cannot be read.
+    /// The name that the contender gives itself; null if it gives none, or if its data cannot be read.
     id: Option<&'a str>,
 }
 
 impl<'a> ForeignElection<'a> {
-    /// Returns the elections of all clients that have contenders there.
+    /// Returns the elections of all clients that have contenders in the path.
     pub(super) fn all(election: &'a Election, now: SystemTime) -> Vec<Self> {
         ForeignClient::ALL
             .into_iter()
@@ -55,7 +55,7 @@ impl<'a> ForeignElection<'a> {
         if contenders.is_empty() {
             return None;
         }
-        // The client ranks all that stands there: a claim does unless it is named by its path.
+        // The client ranks every znode in the path. That includes the claim, unless its name is a full path elsewhere.
         let claim = claim.iter().filter(|claim| !claim.name.starts_with('/'));
         let names = znodes.iter().chain(claim).map(|znode| &*znode.name);
         let (leader, fails_on) = match family.first(names) {
@@ -72,7 +72,7 @@ impl<'a> ForeignElection<'a> {
         Some(Self { family, client, leader, leader_id, fails_on, contenders })
     }
 
-    /// Says who leads by the client's rule.
+    /// Describes who leads by the client's rule.
     pub(super) fn verdict(&self) -> String {
         let Self { client, leader, leader_id, fails_on, .. } = self;
         match (leader_id.or(*leader), fails_on) {
@@ -82,7 +82,7 @@ impl<'a> ForeignElection<'a> {
         }
     }
 
-    /// Shows the contenders of all these elections in one table.
+    /// Shows the contenders of all these elections in a single table.
     pub(super) fn shown(elections: &[Self]) -> String {
         let rows = elections.iter().flat_map(|election| {
             election.contenders.iter().map(move |contender| election.row(contender))

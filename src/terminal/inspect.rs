@@ -1,7 +1,7 @@
-//! An election as ZooKeeper has it: the queue, the leader that each member announces, and what is wrong.
+//! Inspects an election in ZooKeeper: the queue, the leader that each member announces, and problems.
 //!
-//! A lease cannot be seen from outside. The member at the head leads if all members announce it, unless
-//! it is frozen or cut off.
+//! A lease cannot be observed from outside. If all members announce the head of the queue, it leads, unless it is frozen or
+//! disconnected.
 
 use super::foreign::ForeignElection;
 use super::screen::{PAUSE, Screen};
@@ -21,25 +21,26 @@ use tokio::time::{sleep, timeout};
 /// The JSON output.
 #[derive(Serialize)]
 struct InspectedElection<'a> {
-    /// With the connect string's chroot.
+    /// The election's path, including the chroot of the connect string.
     path: &'a str,
-    /// Whether the head of the queue is announced by itself and by all behind it.
+    /// Whether all members announce the head, which owns the claim if there is one, and there are neither duplicate ids nor
+    /// elections of other clients.
     healthy: bool,
-    /// For people.
+    /// A description of the result, for people.
     verdict: String,
-    /// The id of the member at the head, if its znode has one.
+    /// The id of the member at the head, if its znode contains one.
     head: Option<&'a str>,
-    /// The claim, with which the leader excludes others; null if none stands.
+    /// The claim, with which the leader excludes others; null if it does not exist.
     claim: Option<ClaimZnode<'a>>,
     /// The members, in the order of the queue.
     queue: Vec<QueuedMember<'a>>,
-    /// The ids that several members have.
+    /// The ids that more than one member uses.
     duplicate_ids: Vec<&'a str>,
-    /// Named like a member's, but of no session: members pass over them.
+    /// The znodes named like a member's, but without a session. Members ignore them.
     non_ephemeral: Vec<&'a str>,
     /// Other clients' elections in the same path.
     foreign: Vec<ForeignElection<'a>>,
-    /// Neither named like a member's, nor another client's contender.
+    /// The znodes that belong neither to members nor to another client's contenders.
     unknown_znodes: Vec<&'a str>,
 }
 
@@ -48,39 +49,40 @@ struct QueuedMember<'a> {
     znode: &'a str,
     sequence: i32,
     session: String,
-    /// The fencing token with which it leads, or would.
+    /// The fencing token with which the member leads, or would lead.
     token: u64,
     created: String,
     age_ms: u64,
-    /// Null if its data was not written by a member.
+    /// Null if the znode's data was not written by a member.
     id: Option<&'a str>,
     address: Option<&'a str>,
     labels: BTreeMap<&'a str, &'a str>,
     version: Option<&'a str>,
+    /// The leader that the member announces.
     names: Option<NamedLeader<'a>>,
-    /// Null unless only the head is ahead of this member.
+    /// Null unless this member is the second in the queue.
     standby: Option<Standby>,
-    /// Which client made it, in the queue of another client: by its name, which need not tell.
+    /// In another client's queue, the client that created the znode, as far as its name shows that.
     #[serde(skip_serializing_if = "Option::is_none")]
     made_by: Option<&'static str>,
-    /// How much it is preferred as the leader.
+    /// The member's priority.
     priority: u8,
-    /// Whether it tells that its application is not healthy.
+    /// Whether the member reports that its application is not healthy.
     unhealthy: bool,
-    /// How many of its hooks have failed and not succeeded since.
+    /// The number of the member's hooks that failed and have not succeeded since.
     hooks_failing: u32,
 }
 
 /// The znode with which the leader excludes others.
 #[derive(Serialize)]
 struct ClaimZnode<'a> {
-    /// Null unless its data was written by a member.
+    /// Null unless the znode's data was written by a member.
     id: Option<&'a str>,
-    /// The fencing token that it was claimed with.
+    /// The fencing token in the claim.
     token: Option<u64>,
     session: Option<String>,
     age_ms: u64,
-    /// The place in the queue of the session that holds it.
+    /// The place in the queue of the session that owns the claim.
     is: QueueLocation,
 }
 
@@ -92,9 +94,11 @@ struct NamedLeader<'a> {
     is: QueueLocation,
 }
 
+/// The place of a session or a leader in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum QueueLocation {
+    /// At the head of the queue.
     Head,
     /// In the queue, but not at its head.
     Behind,
@@ -129,7 +133,7 @@ impl<'a> Inspection<'a> {
         if healthy { Ok(()) } else { Err(ClientError::Exit(1, None)) }
     }
 
-    /// Inspects again and again, and prints the result whenever it has changed.
+    /// Inspects the election periodically, and prints each changed result.
     pub(super) async fn again(mut self) -> Result<(), ClientError> {
         let mut screen = Screen::of(&self.form);
         loop {
@@ -141,7 +145,7 @@ impl<'a> Inspection<'a> {
         }
     }
 
-    /// Returns what to print, and whether all is well.
+    /// Inspects the election. Returns the text to print, and whether all is well.
     async fn look(&mut self) -> Result<(String, bool), ClientError> {
         let Self { settings, inspector, patience, clock, form } = self;
         let read = match timeout(*patience, inspector.read()).await {
@@ -160,6 +164,7 @@ impl<'a> Inspection<'a> {
     }
 }
 
+/// Returns the names of the znodes that match.
 fn names_where(znodes: &[Znode], is_wanted: impl Fn(&Znode) -> bool) -> Vec<&str> {
     znodes.iter().filter(|znode| is_wanted(znode)).map(|znode| &*znode.name).collect()
 }
@@ -257,7 +262,7 @@ impl<'a> InspectedElection<'a> {
     }
 }
 
-/// Returns whether all is well, and one sentence that says who leads or what is wrong.
+/// Returns whether all is well, and a sentence that names the leader or the problem.
 fn judged(
     exists: bool,
     members: &[QueuedMember<'_>],
@@ -301,7 +306,7 @@ fn judged(
     }
 }
 
-/// Judges an election beside those that other clients have in the same path.
+/// Extends the result of the election with the elections of other clients in the same path.
 fn judged_beside(
     own: (bool, String),
     is_empty: bool,
@@ -323,7 +328,7 @@ fn judged_beside(
 }
 
 impl<'a> QueuedMember<'a> {
-    /// Returns the member of a znode with so many ahead of it, in a queue with these tokens.
+    /// Returns the member for the znode at position `at`, in a queue with these tokens.
     fn of(
         znode: &'a Znode,
         at: usize,
@@ -344,7 +349,7 @@ impl<'a> QueuedMember<'a> {
             token: znode.token.0,
             created: api::date(znode.created_at),
             age_ms: age_ms(znode, now),
-            // Another client's queue does not tell.
+            // The znodes of another client's queue do not show whether a member is ready.
             standby: (at == 1 && family.is_none()).then_some(Standby { ready }),
             made_by: family.and_then(|_| made_by(&znode.name)),
             id: profile.map(|profile| profile.id.as_str()),
@@ -401,7 +406,7 @@ impl<'a> QueuedMember<'a> {
     }
 }
 
-/// Returns which client made a contender of this name, as far as that tells.
+/// Returns the client that created a contender with this name, if the name shows that.
 fn made_by(name: &str) -> Option<&'static str> {
     match ForeignClient::of_name(name)?.0 {
         ForeignClient::ZookeeperRecipe => None,
@@ -576,6 +581,7 @@ mod tests {
             format: 1,
             profile: profile(id),
             announcement: Some(Announcement { leader, ticket }),
+            distance: None,
             priority: Priority::default(),
             ready: false,
             offer: None,

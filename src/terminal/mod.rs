@@ -1,10 +1,12 @@
-//! The client for terminals and scripts: asks a sidecar, and prints what it answers.
+//! The client for terminals and scripts: calls a sidecar, and prints its answers.
 //!
-//! - `sidecar`, `answer`: where it is, how to ask it, and what it answers; `poll` waits for changes of that.
-//! - `calls`: what one request asks or commands; `watch`, `wait` and `probe`: what takes more than that.
-//! - `views`: how answers, the bodies of `api`, look to people. `screen` prints again what has changed.
-//! - `guarded`: runs a command while a lock is held, or inside a barrier. `shared_config`: reads, writes and follows a value.
-//! - `inspect`: the one subcommand that asks ZooKeeper and no sidecar.
+//! - `sidecar`, `answer`: the sidecar's address, requests and answers; `poll` waits for changes.
+//! - `calls`: calls that take a single request; `watch`, `wait` and `probe`: the other ones.
+//! - `views`: shows answers, the bodies of `api`, to people. `screen` prints changed output again.
+//! - `guarded`: runs a command while a lock is held, or inside a barrier. `shared_config`: reads, writes and follows a
+//!   value.
+//! - `inspect`: the only subcommand that reads ZooKeeper instead of calling a sidecar. `foreign` is its part on other
+//!   clients.
 
 mod answer;
 mod calls;
@@ -43,13 +45,16 @@ use std::time::Duration;
 
 /// A subcommand of the client, with its arguments.
 pub enum ClientCommand {
+    /// Call a sidecar.
     Ask { sidecar: Sidecar, question: Query, form: OutputFormat },
+    /// Inspect an election in ZooKeeper.
     Inspect { settings: Settings, patience: Duration, again: bool, form: OutputFormat },
+    /// Run a command under a lock, or inside a barrier.
     Guarded(GuardedCommand),
 }
 
 impl ClientCommand {
-    /// Tells whether this process holds secrets, so that no other may look into its memory.
+    /// Returns whether this process holds secrets, so that other processes must not read its memory.
     pub fn has_secrets(&self) -> bool {
         self.sidecar().is_some_and(Sidecar::is_shown_a_token)
             || self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets())
@@ -65,18 +70,18 @@ impl ClientCommand {
         }
     }
 
-    /// By what it goes to ZooKeeper, if it does.
+    /// Returns the ZooKeeper settings, if the subcommand connects to ZooKeeper.
     pub fn settings(&self) -> Option<&Settings> {
         match self {
             Self::Inspect { settings, .. } => Some(settings),
-            Self::Guarded(GuardedCommand { holder: HoldingProcess::Itself(config), .. }) => {
+            Self::Guarded(GuardedCommand { holder: HoldingProcess::Itself(config, _), .. }) => {
                 Some(&config.settings)
             }
             _ => None,
         }
     }
 
-    /// The program that this one is to become, or to run.
+    /// Returns the program that this process becomes or runs, if any.
     pub fn program(&self) -> Option<&OsStr> {
         let command = match self {
             Self::Ask { question: Query::Wait { command, .. }, .. }
@@ -91,21 +96,23 @@ impl ClientCommand {
     }
 }
 
-/// The longest time limit of a transfer.
+/// The maximum time limit of a transfer.
 pub const LONGEST_TRANSFER: Duration = Transfer::LONGEST;
 
+/// A call of a sidecar.
 pub enum Query {
-    /// `again` prints the answer whenever it is another.
+    /// Sends a single request. With `again`, repeats it and prints each changed answer.
     Call {
         call: &'static Call,
-        /// Of what is below its path.
+        /// A name to append to the path.
         of: Option<HoldingName>,
         again: bool,
     },
+    /// Prints events.
     Watch,
-    /// With a command, the program becomes it at the end.
+    /// Waits for a leader. With a command, this process then becomes the command.
     Wait {
-        /// For the member that is asked to lead, and not any.
+        /// Whether to wait until the sidecar's own member leads, and not just any member.
         itself: bool,
         at_most: Option<Duration>,
         command: Vec<OsString>,
@@ -114,7 +121,7 @@ pub enum Query {
         probe: Probe,
         verbose: bool,
     },
-    /// Without an id, to any member that is ready.
+    /// Transfers leadership; without an id, to any member that is ready.
     Transfer {
         to: Option<String>,
         within: Duration,
@@ -123,53 +130,53 @@ pub enum Query {
         name: HoldingName,
         /// The token of the place.
         token: u64,
-        /// Whether not to wait until the lease of its holder is over.
+        /// Whether to return at once, instead of waiting until the holder's lease is over.
         is_at_once: bool,
     },
     Config(ConfigCommand),
 }
 
-/// How to print.
+/// The output format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
     /// For people.
     Table(Width),
-    /// For scripts, as it came.
+    /// For scripts: the JSON of the answer.
     Json,
 }
 
-/// How much of a table to print.
+/// The columns of a table to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// The columns that are looked at most.
+    /// The most important columns.
     Narrow,
     /// All columns.
     Wide,
 }
 
-/// Why the subcommand did not succeed.
+/// The reason why a subcommand did not succeed.
 #[derive(Debug)]
 pub enum ClientError {
     /// The answer is no.
     No(String),
-    /// The exit code of what was run, or could not be; and why, unless it has been printed.
+    /// The exit code of a program that was run, or could not be run, and the reason, unless it was printed already.
     Exit(u8, Option<String>),
-    /// No answer came, or none that makes sense.
+    /// There was no answer, or it was not that of a sidecar.
     Unanswered(String),
-    /// The sidecar answers, and cannot tell or do it without ZooKeeper.
+    /// The sidecar answered, but cannot answer or carry out the request without ZooKeeper.
     Unread(String),
     /// The output cannot be written.
     Unprintable(io::Error),
 }
 
 impl ClientError {
-    /// A program could not be run, with the exit code that a shell has for it.
+    /// Returns the error for a program that could not be run, with the exit code that a shell would use.
     fn unrunnable(program: &OsStr, error: &io::Error) -> Self {
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
         Self::Exit(code, Some(format!("cannot run {}: {error}", program.display())))
     }
 
-    /// A reader that closes the pipe has read enough.
+    /// Returns whether the reader of the output has closed the pipe, which is not a failure.
     fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Unprintable(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -183,7 +190,7 @@ impl ClientError {
         }
     }
 
-    /// Says why; `None` if that has been printed.
+    /// Returns the reason, or `None` if it was printed already.
     pub fn message(&self) -> Option<String> {
         match self {
             Self::No(why) | Self::Unanswered(why) | Self::Unread(why) => Some(why.clone()),
@@ -194,10 +201,10 @@ impl ClientError {
     }
 }
 
-/// Runs the subcommand to its end.
+/// Runs the subcommand until it ends.
 ///
 /// # Errors
-/// Everything but a yes: the exit code, and why.
+/// The exit code and the reason, unless the answer is yes.
 pub async fn run(command: ClientCommand, clock: Clock) -> Result<(), (u8, Option<String>)> {
     let done = match &command {
         ClientCommand::Ask { sidecar, question, form } => ask(sidecar, question, form, clock).await,
@@ -216,6 +223,7 @@ pub async fn run(command: ClientCommand, clock: Clock) -> Result<(), (u8, Option
     })
 }
 
+/// Runs a call of a sidecar.
 async fn ask(
     sidecar: &Sidecar,
     question: &Query,
@@ -237,19 +245,19 @@ async fn ask(
     }
 }
 
-/// Prints to the standard output, with colours only at a terminal.
+/// Prints to standard output. Colours are printed only at a terminal.
 ///
 /// # Errors
-/// It cannot be written to, as its file system is full.
+/// Standard output cannot be written to, for example because the file system is full.
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), ClientError> {
     let mut out = anstream::stdout().lock();
     out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(ClientError::Unprintable)
 }
 
-/// Checks that what is printed has a reader: of a closed pipe only a program learns that asks, or writes.
+/// Checks that standard output has a reader. A process notices a closed pipe only if it checks or writes.
 ///
 /// # Errors
-/// The reader has closed it.
+/// The reader has closed the pipe.
 fn check_reader() -> Result<(), ClientError> {
     let out = io::stdout();
     let mut polled = [PollFd::new(&out, PollFlags::empty())];
@@ -263,7 +271,7 @@ fn check_reader() -> Result<(), ClientError> {
 }
 
 impl OutputFormat {
-    /// Returns an answer as it is to be printed.
+    /// Returns the text to print for an answer.
     fn render(&self, view: impl FnOnce(Width) -> String, json: &str) -> String {
         match self {
             Self::Table(width) => view(*width),
@@ -272,7 +280,7 @@ impl OutputFormat {
     }
 }
 
-/// Prints a remark to stderr, beside the answer.
+/// Prints a remark to stderr, so that stdout contains only answers.
 fn remark(text: &str) {
     // A closed stderr is not a failure.
     let _unseen = writeln!(io::stderr().lock(), "bellwether: {}", text::visible(text));

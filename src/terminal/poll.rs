@@ -1,29 +1,30 @@
-//! Waits for changes of what a sidecar serves, over as many lives of the sidecar as it takes.
+//! Waits for changes of a sidecar's resource, even if the sidecar restarts meanwhile.
 
 use super::sidecar::{ANSWER_TIMEOUT, Sidecar};
 use super::{ClientError, SidecarAnswer, remark};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A client that waits for a change asks again after this long, so that it does not wait long for a sidecar that is frozen.
+/// The time limit of each waiting request. It is short, so that a frozen sidecar is noticed soon.
 const ROUND: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Asks for one path again and again.
+/// Requests the same path repeatedly.
 pub(super) struct Poll<'a, T> {
     sidecar: &'a Sidecar,
     path: String,
     read: fn(&SidecarAnswer) -> Result<T, ClientError>,
     /// The index of the last answer.
     pub(super) seen: Option<u64>,
+    /// Whether the current failure was printed already.
     is_remarked: bool,
 }
 
-/// An answer, and the state that was read from it.
+/// An answer, its index, and the state that was read from it.
 pub(super) struct Polled<T> {
     pub(super) answer: SidecarAnswer,
     pub(super) index: u64,
-    /// The state, or the reason why there is none at present.
+    /// The state, or the reason why there is none at the moment.
     pub(super) state: Result<T, String>,
 }
 
@@ -36,7 +37,7 @@ impl<'a, T> Poll<'a, T> {
         Self { sidecar, path: path.into(), read, seen: None, is_remarked: false }
     }
 
-    /// Asks for what comes after the last answer, or for what is now if there was none.
+    /// Waits for the next answer after the last one. If there was no answer yet, requests the current state.
     pub(super) async fn ask(&mut self) -> Result<Polled<T>, ClientError> {
         let path = &self.path;
         let request = match self.seen {
@@ -49,7 +50,7 @@ impl<'a, T> Poll<'a, T> {
         let answer = request.answer().await?;
         let index = answer.index();
         let state = match (self.read)(&answer) {
-            // Without an index, nothing can be waited for.
+            // A refusal without an index cannot be followed by a waiting request, so treat it as an error.
             Err(ClientError::No(why)) if index.is_some() => Err(why),
             state => Ok(state?),
         };
@@ -58,7 +59,8 @@ impl<'a, T> Poll<'a, T> {
         Ok(Polled { answer, index, state })
     }
 
-    /// Returns the next change. An error is printed once, until there is an answer again, and returned after a pause.
+    /// Returns the next change. An error is returned after a pause. It is printed only once, until the sidecar answers
+    /// again.
     pub(super) async fn next(&mut self) -> Result<Polled<T>, ClientError> {
         loop {
             let seen = self.seen;
@@ -67,7 +69,7 @@ impl<'a, T> Poll<'a, T> {
                     self.is_remarked = false;
                     return Ok(polled);
                 }
-                // The round is over, or the sidecar accepts no further waiting clients.
+                // The waiting request ended without a change, or the sidecar accepts no further waiting clients.
                 Ok(Polled { state: Err(_), .. }) => sleep(PAUSE).await,
                 Ok(_) => {}
                 Err(trouble) => {

@@ -1,10 +1,11 @@
-//! Yes or no as the exit code, for probes in an image without a shell.
+//! Answers yes or no with the exit code, for probes in an image without a shell.
 
 use super::text::visible;
 use super::{ClientError, Sidecar, print};
 use crate::api::{IS_LEADER, LIVEZ, Leadership, READYZ};
 use hyper::StatusCode;
 
+/// The question of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     IsLeader,
@@ -48,7 +49,8 @@ pub(super) async fn probe(
     }
 }
 
-/// Returns the checks in one line: all of them if all passed, else those that failed.
+/// Returns the checks in one line: all of them if all passed, otherwise those that failed. Returns `None` if the text is
+/// not a list of checks.
 fn checks(text: &str, passed: bool) -> Option<String> {
     let mut lines: Vec<_> = text.lines().collect();
     let last = lines.pop()?;

@@ -1,25 +1,25 @@
-//! Prints something again whenever it has changed.
+//! Prints output again whenever it has changed.
 
 use super::{ClientError, OutputFormat, check_reader, print, remark};
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-/// From one reading to the next.
+/// The interval between two reads.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// The last output and the last note.
+/// The last output and the last remark.
 pub(super) struct Screen {
     before: Separator,
     shown: Option<String>,
     remarked: Option<String>,
 }
 
-/// The separator before another text.
+/// The separator before the next output.
 #[derive(Clone, Copy)]
 enum Separator {
-    /// The screen is cleared.
+    /// Clear the screen.
     Clear,
-    /// A line is left empty.
+    /// An empty line.
     EmptyLine,
     Nothing,
 }
@@ -34,7 +34,7 @@ impl Screen {
         Self { before, shown: None, remarked: None }
     }
 
-    /// Prints the text if it is another than before.
+    /// Prints the text if it has changed.
     pub(super) fn show(&mut self, text: String) -> Result<(), ClientError> {
         check_reader()?;
         self.remarked = None;
@@ -44,7 +44,8 @@ impl Screen {
         }
     }
 
-    /// Says why there is nothing to print, once. It is an error where nothing was printed before.
+    /// Prints the error once, as a remark. Returns it instead if the output cannot be written, or if there was no answer
+    /// before the first output.
     pub(super) fn fail(&mut self, trouble: ClientError) -> Result<(), ClientError> {
         check_reader()?;
         match (&trouble, &self.shown) {

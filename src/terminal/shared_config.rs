@@ -1,4 +1,4 @@
-//! Reads, writes and follows values of the shared configuration, byte by byte as they are stored.
+//! Reads, writes and follows values of the shared configuration. Values are printed byte by byte as stored.
 
 use super::poll::{Poll, Polled};
 use super::sidecar::SidecarRequest;
@@ -15,22 +15,22 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// For the answer at the end of a wait: a sidecar says within two seconds that ZooKeeper does not answer it.
+/// The time limit of the last request after a wait. A sidecar reports within two seconds that ZooKeeper does not answer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A command for one value.
+/// A command on a single value.
 pub struct ConfigCommand {
     pub name: ConfigName,
     pub action: ConfigAction,
 }
 
 pub enum ConfigAction {
-    /// Print it; wait for so long for one that is not there, or have a quorum confirm it.
+    /// Print the value. Either wait this long for it to exist, or let a quorum confirm it.
     Get {
         wait: Option<Duration>,
         is_proved: bool,
     },
-    /// Write this, or what standard input says.
+    /// Write this value, or the content of standard input.
     Put {
         value: Option<OsString>,
         condition: Condition,
@@ -39,13 +39,13 @@ pub enum ConfigAction {
     Remove {
         condition: Condition,
     },
-    /// Print it at each change, or run this command.
+    /// Print the value, or run this command, at each change.
     Watch {
         command: Vec<OsString>,
     },
 }
 
-/// Bytes that need not be text, and their version.
+/// A value, which may not be text, and its version.
 struct StoredValue {
     data: Bytes,
     version: String,
@@ -94,7 +94,7 @@ impl ConfigCommand {
         }
     }
 
-    /// Returns the value if it is there now. The wait for it may have been in vain because nothing could be read.
+    /// Requests the value a last time after the wait, because the wait may have failed only because nothing could be read.
     async fn there_after(
         &self,
         wait: Duration,
@@ -113,13 +113,14 @@ impl ConfigCommand {
         Ok((index, state.map_err(absent)?))
     }
 
+    /// Prints the value, or runs the command, at each change.
     async fn watch(
         &self,
         mut poll: Poll<'_, StoredValue>,
         command: &[OsString],
         form: &OutputFormat,
     ) -> Result<(), ClientError> {
-        // Do not wait for a sidecar that cannot be asked at all.
+        // If the sidecar does not answer at all, fail at once instead of waiting.
         let mut polled = Ok(poll.ask().await?);
         loop {
             match &polled {
@@ -139,7 +140,7 @@ impl ConfigCommand {
         }
     }
 
-    /// Runs the command to its end. Of the changes meanwhile, only the latest is reported afterwards.
+    /// Runs the command until it ends. Of the changes meanwhile, only the latest is processed afterwards.
     fn run_command(&self, command: &[OsString], value: &StoredValue) -> Result<(), ClientError> {
         let [program, arguments @ ..] = command else { return Ok(()) };
         let mut command = Command::new(program);
@@ -149,7 +150,7 @@ impl ConfigCommand {
         let mut child =
             command.spawn().map_err(|error| ClientError::unrunnable(program, &error))?;
         if let Some(mut input) = child.stdin.take() {
-            // The program need not read its input.
+            // The program may exit without reading its input.
             let _unread = input.write_all(&value.data);
         }
         let ended = child.wait().map_err(|error| ClientError::unrunnable(program, &error))?;
@@ -168,7 +169,7 @@ impl StoredValue {
     }
 }
 
-/// Returns the value as soon as there is one, over as many lives of the sidecar as it takes.
+/// Returns the value as soon as it exists, even if the sidecar restarts meanwhile.
 async fn until_there(poll: &mut Poll<'_, StoredValue>) -> (u64, StoredValue) {
     loop {
         if let Ok(Polled { index, state: Ok(value), .. }) = poll.next().await {
@@ -186,12 +187,13 @@ fn with_condition(request: SidecarRequest<'_>, condition: Condition) -> SidecarR
     }
 }
 
+/// Reads the value from standard input. An empty input is an error.
 fn standard_input() -> Result<Vec<u8>, ClientError> {
     let mut value = vec![];
-    // One byte more than any value has: the sidecar refuses it, and says why.
+    // Read one byte more than the limit of a value. Then the sidecar rejects the value and reports the reason.
     let limit = u64::try_from(crate::shared_config::VALUE_MAX + 1).unwrap_or(u64::MAX);
     match io::stdin().lock().take(limit).read_to_end(&mut value) {
-        // More likely a mistake than meant, and the value that was there would be lost.
+        // An empty input is probably a mistake, and would overwrite the stored value.
         Ok(0) => Err(ClientError::No(
             "standard input is empty: for an empty value, give '' as the value".into(),
         )),
@@ -200,13 +202,13 @@ fn standard_input() -> Result<Vec<u8>, ClientError> {
     }
 }
 
-/// Prints what need not be text, as it is.
+/// Prints bytes unchanged, because they may not be text.
 fn print_bytes(data: &[u8]) -> Result<(), ClientError> {
     let mut out = io::stdout().lock();
     out.write_all(data).and_then(|()| out.flush()).map_err(ClientError::Unprintable)
 }
 
-/// Prints a value as it is stored, or its version and index beside it.
+/// Prints the stored value, or as JSON with its version and index.
 fn print_value(
     form: &OutputFormat,
     index: Option<u64>,

@@ -1,4 +1,4 @@
-//! One sidecar, and how to ask it: HTTP over a port or a socket, with a limit to every wait.
+//! A sidecar, and requests to it: HTTP over a port or a Unix socket, with a time limit for every wait.
 
 use super::ClientError;
 use super::answer::{EventStream, SidecarAnswer};
@@ -20,8 +20,8 @@ use tokio::time::timeout;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A command is answered when it has been carried out, for which a sidecar itself has fifteen seconds,
-/// its hooks included.
+/// The time limit for commands. A sidecar answers when the command has been carried out, which may take it fifteen seconds,
+/// including its hooks.
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -29,14 +29,14 @@ pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event
 /// The default port of sidecars.
 const PORT: u16 = 4040;
 
-/// Commands that ask no sidecar, and so have no `--url`.
+/// Commands that do not call a sidecar, and so have no `--url`.
 const WITHOUT_URL: [&str; 5] = ["run", "exec", "dev", "inspect", "check-config"];
 
 /// The address of a sidecar, and the credentials for it.
 pub struct Sidecar {
     place: SidecarAddress,
     token: Option<Token>,
-    /// The value of `--url`, for the commands that hints name.
+    /// The value of `--url`, which is added to the commands in hints.
     url: Option<String>,
 }
 
@@ -45,10 +45,10 @@ enum SidecarAddress {
     Unix(PathBuf),
 }
 
-/// The token that a command has to show. It is never printed.
+/// The command token. It is never printed.
 pub struct Token(HeaderValue);
 
-/// A request to a sidecar, and how long the answer may take.
+/// A request to a sidecar, and the time limit for the answer.
 pub struct SidecarRequest<'a> {
     sidecar: &'a Sidecar,
     method: Method,
@@ -59,10 +59,10 @@ pub struct SidecarRequest<'a> {
 }
 
 impl Sidecar {
-    /// Parses `http://HOST:PORT`, also without `http://` or `HOST`, `PORT` alone, or `unix:PATH`.
+    /// Parses `http://HOST:PORT` (`http://` and `HOST` may be omitted), `PORT`, or `unix:PATH`.
     ///
     /// # Errors
-    /// One sentence that says what is wrong with it.
+    /// A sentence with the problem and the remedy.
     pub fn at(url: &str) -> Result<Self, String> {
         let wrong = || {
             Err(format!(
@@ -79,7 +79,7 @@ impl Sidecar {
         let with_scheme = match url.split_once("://") {
             Some(_) => url.to_owned(),
             None if url.starts_with(':') => format!("http://127.0.0.1{url}"),
-            // A number alone is not the name of a host.
+            // A bare number is a port, not a host name.
             None if url.bytes().all(|byte| byte.is_ascii_digit()) => {
                 format!("http://127.0.0.1:{url}")
             }
@@ -95,7 +95,7 @@ impl Sidecar {
         Ok(Self::new(SidecarAddress::Tcp { host: host.to_owned(), port }))
     }
 
-    /// The one that is served there, asked from the same machine.
+    /// Returns the sidecar on this machine that listens there.
     pub fn that_listens(listen: &Listen) -> Self {
         let address = match listen {
             Listen::Tcp(address) => config::on_this_machine(*address),
@@ -112,27 +112,29 @@ impl Sidecar {
         self.token.is_some()
     }
 
+    /// Sends this token with commands.
     #[must_use]
     pub fn shown(self, token: Token) -> Self {
         Self { token: Some(token), ..self }
     }
 
-    /// Has the commands that are named to people repeat this `--url`.
+    /// Adds `--url` with this value to the commands in hints for people.
     #[must_use]
     pub fn hinted(self, url: String) -> Self {
         Self { url: Some(url), ..self }
     }
 
+    /// Returns the sidecar at this address.
     fn new(place: SidecarAddress) -> Self {
         Self { place, token: None, url: None }
     }
 
-    /// Begins a question.
+    /// Creates a query.
     pub fn get(&self, path: impl Into<String>) -> SidecarRequest<'_> {
         self.request(Method::GET, path).within(ANSWER_TIMEOUT)
     }
 
-    /// Begins a command.
+    /// Creates a command.
     pub fn post(&self, path: impl Into<String>) -> SidecarRequest<'_> {
         self.request(Method::POST, path)
     }
@@ -164,7 +166,7 @@ impl Sidecar {
         }
     }
 
-    /// Returns its URL, as `--url` takes it.
+    /// Returns the sidecar's URL, as accepted by `--url`.
     pub(super) fn name(&self) -> String {
         match &self.place {
             SidecarAddress::Tcp { host, port } => format!("http://{host}:{port}"),
@@ -179,7 +181,7 @@ impl Sidecar {
         }
     }
 
-    /// Adds the `--url` that was given to each command that a text for people names in backquotes.
+    /// Adds `--url`, if it was given, to each command in backquotes in a text for people.
     pub(super) fn with_url<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let Some(url) = &self.url else { return text.into() };
         let url = if url.contains(' ') { format!("'{url}'") } else { url.clone() };
@@ -211,10 +213,10 @@ impl SidecarRequest<'_> {
         Self { body: body.into(), ..self }
     }
 
-    /// Asks, and reads the whole answer.
+    /// Sends the request, and reads the whole answer.
     ///
     /// # Errors
-    /// There is none, or it makes no sense.
+    /// There is no answer, or it is not that of a sidecar.
     pub async fn answer(self) -> Result<SidecarAnswer, ClientError> {
         let limit = self.timeout;
         let asked = self.asked();
@@ -227,7 +229,7 @@ impl SidecarRequest<'_> {
         answered.unwrap_or_else(|_| Err(ClientError::unanswered(&asked, &late)))
     }
 
-    /// Asks for a stream of events, which lasts for as long as its connection.
+    /// Sends the request, and opens the stream of events in the answer. The stream lasts as long as its connection.
     ///
     /// # Errors
     /// There is no answer, or it is a refusal.
@@ -242,11 +244,12 @@ impl SidecarRequest<'_> {
         opened.unwrap_or_else(|_| Err(ClientError::unanswered(&asked, "no answer in time")))
     }
 
+    /// Returns the URL of the request, for errors.
     fn asked(&self) -> String {
         format!("{}{}", self.sidecar.name(), self.path)
     }
 
-    /// Added to an error if it is not known whether the sidecar got the command.
+    /// Returns an addition to an error if the sidecar may have received the command.
     fn in_doubt(&self) -> &'static str {
         match self.method {
             Method::GET => "",
@@ -254,7 +257,7 @@ impl SidecarRequest<'_> {
         }
     }
 
-    /// Returns when the answer begins, with a second hold on the connection.
+    /// Sends the request. Returns the beginning of the answer, and a second descriptor of the connection.
     async fn send(self) -> Result<(Response<Incoming>, OwnedFd), ClientError> {
         let Self { sidecar, method, path, headers, .. } = &self;
         let connection = sidecar.connected().await?;
@@ -280,12 +283,12 @@ impl SidecarRequest<'_> {
     }
 }
 
-/// Added to an error if no sidecar is found.
+/// An addition to the error if the connection fails.
 const WHAT_TO_TRY: &str = ": does a sidecar run there? --url or BELLWETHER_URL says which one to ask, and a sidecar's log \
                            where it listens (http.listen)";
 
 impl Token {
-    /// `None` if it is not one line of visible ASCII characters.
+    /// Returns `None` if the text is not one line of visible ASCII characters.
     pub fn new(written: &[u8]) -> Option<Self> {
         let token = config::token_in(written)?;
         let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok()?;

@@ -1,4 +1,4 @@
-//! Tables with aligned columns, whatever the cells hold.
+//! Tables with aligned columns, whatever characters the cells contain.
 
 use super::text::visible;
 use anstyle::Style;
@@ -7,14 +7,15 @@ use unicode_width::UnicodeWidthStr;
 
 const GAP: usize = 2;
 
-/// One field: plain text, and how it looks.
+/// The text of a table's cell, and its style.
 pub(super) struct Cell {
     text: String,
     style: Style,
 }
 
 impl Cell {
-    /// Nothing is a dash, so that a script that splits at spaces counts right.
+    /// Creates a cell. An empty text becomes a dash, so that scripts that split a line at spaces count the columns
+    /// correctly.
     pub(super) fn new(text: &str) -> Self {
         let text = if text.is_empty() { "-".into() } else { visible(text) };
         Self { text, style: Style::new() }
@@ -33,14 +34,14 @@ impl Cell {
     }
 }
 
-/// A heading, and the rows below it, of which only as many columns are shown.
+/// Renders a heading and rows. Only the columns that have a heading are shown.
 pub(super) fn table(heading: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
     let columns = heading.len();
     let heading = heading.iter().map(|word| Cell::new(word).style(Style::new().bold())).collect();
     aligned(columns, std::iter::once(heading).chain(rows).collect())
 }
 
-/// Names and what they stand for, one pair a line.
+/// Renders names and values, one pair per line.
 pub(super) fn pairs<'a>(rows: impl IntoIterator<Item = (&'a str, Cell)>) -> String {
     let rows = rows.into_iter();
     aligned(

@@ -1,8 +1,8 @@
-//! Makes foreign text safe to print: nothing in it can act as a command to the terminal.
+//! Makes text from other sources safe to print, so that nothing in it can control the terminal.
 
 use std::fmt::Write;
 
-/// Spells out whatever would move the cursor, change colours, turn the writing round or be unseen.
+/// Escapes every character that could move the cursor, change colours, reverse the writing direction or be invisible.
 pub(super) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -14,11 +14,11 @@ pub(super) fn visible(text: &str) -> String {
     shown
 }
 
-/// The same JSON, without what JSON allows in a string and a terminal may obey.
+/// Returns equivalent JSON with escapes for characters that JSON allows in strings but that could control a terminal.
 pub(super) fn harmless_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
-        // Below these, valid JSON has only spaces and line ends.
+        // ASCII is safe except for DEL: valid JSON has no other unescaped control characters than tabs and line ends.
         if c.is_ascii() && c != '\u{7f}' || c.escape_debug().len() == 1 {
             shown.push(c);
         } else {

@@ -1,4 +1,4 @@
-//! How a sidecar's answers look to people.
+//! Shows a sidecar's answers to people.
 
 use super::Width;
 use super::table::{Cell, pairs, table};
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A body that is shown to people.
+/// An answer's body that can be shown to people.
 pub(super) trait HumanView: DeserializeOwned {
     fn view(&self, width: Width) -> String;
 }
@@ -44,7 +44,8 @@ impl HumanView for LeaderState {
 }
 
 impl Status {
-    /// Returns since when there is a problem of this kind, whose text begins so, as an addition to its text.
+    /// Returns an addition with the start time of the problem of this kind whose text begins with `start`; empty if there
+    /// is none.
     fn since(&self, kind: &str, start: &str) -> String {
         let problem =
             self.problems.iter().find(|own| own.kind == kind && own.problem.starts_with(start));
@@ -54,13 +55,13 @@ impl Status {
 
 impl HumanView for Status {
     fn view(&self, _: Width) -> String {
-        let Self { id, role, election, session, .. } = self;
+        let Self { id, role, path, session, .. } = self;
         let leads = *role == Role::Leader;
         let stands = if leads || *role == Role::Follower { GOOD } else { ODD };
         let mut rows = vec![
             ("id", Cell::new(id)),
             ("role", Cell::new(role.name()).style(stands)),
-            ("election", Cell::new(election)),
+            ("election", Cell::new(path)),
             ("znode", Cell::of(self.znode.as_deref())),
             ("predecessor", Cell::of(self.predecessor.as_deref())),
         ];
@@ -90,11 +91,12 @@ impl HumanView for Status {
                 format!("after {} at most, {restarts} in this session", span(*down_for_ms));
             rows.push(("restarted", Cell::new(&resumed)));
         }
-        if let Some(problem) = &session.problem {
-            let problem = format!("{problem}{}", self.since("zookeeper", ""));
-            rows.push(("problem", Cell::new(&problem).style(BAD)));
+        if let Some(problem) = &session.problem
+            && !self.problems.iter().any(|own| own.problem.contains(problem))
+        {
+            rows.push(("problem", Cell::new(problem).style(BAD)));
         }
-        let shown_elsewhere = ["zookeeper", "paused", "unhealthy", "hook"];
+        let shown_elsewhere = ["paused", "unhealthy", "hook"];
         for OwnProblem { kind, problem, since } in &self.problems {
             if !shown_elsewhere.contains(&&**kind) {
                 let problem = format!("{problem} (since {since})");
@@ -195,7 +197,7 @@ impl HumanView for Members {
     }
 }
 
-/// Says what is wrong with a member, as it tells.
+/// Describes a member's problems, as reported by the member.
 pub(super) fn condition(unhealthy: bool, hooks_failing: u32) -> Cell {
     let hooks = match hooks_failing {
         0 => None,
@@ -262,7 +264,7 @@ impl HumanView for LockQueue {
                 Cell::new(&place.znode),
             ]
         });
-        table(&["MEMBER", "PROCESS", "IS", "MODE", "TOKEN", "SINCE", "ZNODE"], rows)
+        table(&["MEMBER", "PROCESS", "IS", "MODE", "TOKEN", "ASKED", "ZNODE"], rows)
     }
 }
 
@@ -279,11 +281,11 @@ impl HumanView for BarrierState {
                 Cell::new(&present.znode),
             ]
         });
-        table(&["MEMBER", "PROCESS", "IS", "TOKEN", "SINCE", "ZNODE"], rows)
+        table(&["MEMBER", "PROCESS", "IS", "TOKEN", "ASKED", "ZNODE"], rows)
     }
 }
 
-/// One word without blanks, for scripts that split at them.
+/// Returns the mode as a single word without spaces, for scripts that split at spaces.
 fn mode(place: &LockPlace) -> String {
     match (place.mode, place.slots) {
         (LockMode::Exclusive, _) => "exclusive".into(),
@@ -294,7 +296,7 @@ fn mode(place: &LockPlace) -> String {
     }
 }
 
-/// One line for one event.
+/// Returns one line for an event.
 pub(super) fn event(name: &str, event: &LeaderEvent) -> String {
     let LeaderEvent { state, at, cause, change, .. } = event;
     let style = match name {
@@ -303,7 +305,7 @@ pub(super) fn event(name: &str, event: &LeaderEvent) -> String {
         _ => PLAIN,
     };
     let what = match (change, &state.leader) {
-        // A missed change is past: the `state` that follows has who leads now.
+        // A change that was missed lies in the past. A `state` event with the current leader follows it.
         (Some(change), Some(Leader { id, token, .. })) => {
             visible(&format!("{change}, {id} with token {token}"))
         }
@@ -317,7 +319,7 @@ pub(super) fn event(name: &str, event: &LeaderEvent) -> String {
     format!("{at}  {style}{name:<15}{style:#}  {what}{cause}\n")
 }
 
-/// Describes the leader in one sentence.
+/// Describes the leader in a sentence.
 pub(super) fn sentence(leader: &Leader, is_self: bool) -> String {
     let at = leader.address.as_ref().map(|address| format!(" at {address}")).unwrap_or_default();
     let own = if is_self { ", this member," } else { "" };
@@ -349,6 +351,7 @@ impl HumanView for Transferred {
     }
 }
 
+/// Returns the name of the role with its article.
 fn with_article(role: Role) -> String {
     match role {
         Role::Leader => "the leader".into(),
@@ -358,9 +361,9 @@ fn with_article(role: Role) -> String {
     }
 }
 
-/// Says what a member is, in one word without blanks for scripts that split at them.
+/// Describes a member's role in a single word without spaces, for scripts that split at spaces.
 pub(super) fn marks(is_leader: bool, standby: Option<&Standby>, is_self: bool) -> String {
-    // A leader's successor is in the queue already, and may lead by now.
+    // A standby may lead already while its predecessor's znode still exists. Mark it only as the leader.
     let standby = standby.filter(|_| !is_leader).map(|standby| match standby.ready {
         true => "standby",
         false => "standby-not-ready",
@@ -369,6 +372,7 @@ pub(super) fn marks(is_leader: bool, standby: Option<&Standby>, is_self: bool) -
     marks.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
+/// Returns a row with the remaining lease, if this member leads.
 fn lease(is_self: bool, valid_for_ms: Option<u64>) -> Option<(&'static str, Cell)> {
     // Only the leader knows its lease.
     is_self.then(|| ("valid for", Cell::new(&valid_for_ms.map(span).unwrap_or_default())))
@@ -419,7 +423,7 @@ mod tests {
         let mut problems: Vec<_> = kinds.iter().map(|kind| problem(kind)).collect();
         problems
             .push(json!({"kind": "hook", "problem": "hook run notify: 1 of 2 runs", "since": "H"}));
-        let told = shown::<Status>(&json!({
+        let mut status = json!({
             "id": "a", "role": "absent", "election": "/election", "znode": null, "sequence": null,
             "token": null, "predecessor": null, "standby": null, "leader": null, "valid_for_ms": null,
             "priority": 50, "paused": true, "index": 1, "version": "0", "uptime_ms": 1,
@@ -430,7 +434,8 @@ mod tests {
             "hooks": [{"hook": "run notify", "on": [], "runs": 2, "failures": 1, "cut_short": 0, "running": null,
                        "last": {"change": "became-leader", "at": "T", "took_ms": 1, "failure": "exit code 7"}}],
             "clock": {"boot_id": null, "time_namespace": null},
-        }));
+        });
+        let told = shown::<Status>(&status);
         for shown in ["<zookeeper>", "<foreign>", "<no-leader>", "<duplicate-id>", "<new>"] {
             assert_eq!(told.matches(shown).count(), 1, "{shown} in {told}");
         }
@@ -438,6 +443,9 @@ mod tests {
         assert!(told.contains("<foreign> (since T)"), "{told}");
         assert!(told.contains("not healthy: the answer is 500 (since T)\n"), "{told}");
         assert!(told.contains("run notify: became-leader: exit code 7 (since H)\n"), "{told}");
+        status["session"]["problem"] = json!("<duplicate-id>");
+        let told = shown::<Status>(&status);
+        assert_eq!(told.matches("<duplicate-id>").count(), 1, "{told}");
     }
 
     #[test]
@@ -561,7 +569,7 @@ mod tests {
             "holders": [place(json!("a"), "slots", json!(3), 4)],
             "waiting": [place(Value::Null, "shared", Value::Null, 5)],
         });
-        let text = "MEMBER  PROCESS   IS     MODE     TOKEN  SINCE  ZNODE\n\
+        let text = "MEMBER  PROCESS   IS     MODE     TOKEN  ASKED  ZNODE\n\
                     a       web-3:47  holds  slots=3  4      T      slots-0000000004\n\
                     -       web-3:47  waits  shared   5      T      shared-0000000005\n";
         assert_eq!(shown::<LockQueue>(&queue), text);
@@ -569,7 +577,7 @@ mod tests {
         let present = |inside: bool| json!({"member": "a", "process": null, "inside": inside, "token": 4, "znode": "size-2-0000000001", "since": "T"});
         let barrier = json!({"size": 2, "open": true, "members": [present(true), present(false)]});
         let text = "\
-MEMBER  PROCESS  IS      TOKEN  SINCE  ZNODE
+MEMBER  PROCESS  IS      TOKEN  ASKED  ZNODE
 a       -        inside  4      T      size-2-0000000001
 a       -        waits   4      T      size-2-0000000001
 ";

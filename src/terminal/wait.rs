@@ -1,4 +1,4 @@
-//! Waits until there is a leader, over as many lives of the sidecar as it takes.
+//! Waits until there is a leader, even if the sidecar restarts meanwhile.
 
 use super::poll::{Poll, Polled};
 use super::{ClientError, OutputFormat, Sidecar, SidecarAnswer, print, views};
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Ends with the wait, or becomes the command, if there is one.
+/// Waits for the leader. Then prints the answer, or becomes the command, if there is one.
 pub(super) async fn wait(
     sidecar: &Sidecar,
     itself: bool,
@@ -35,14 +35,15 @@ pub(super) async fn wait(
     print(form.render(|_| sentence.unwrap_or_default(), &answer.text()))
 }
 
-/// Why the wait has not ended.
+/// The reason why the wait has not ended.
 struct LastAttempt {
     why: String,
-    /// The sidecar said so. Otherwise it could not be asked.
+    /// Whether the sidecar gave this reason. Otherwise, it could not be reached.
     is_answer: bool,
 }
 
-/// Returns only if that fails. The program knows the leader as hooks do.
+/// Replaces this process with the program. Returns only if that fails. The leader is in the same environment variables as
+/// for hooks.
 fn become_program(program: &OsStr, arguments: &[OsString], state: &LeaderState) -> ClientError {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -54,7 +55,7 @@ fn become_program(program: &OsStr, arguments: &[OsString], state: &LeaderState) 
     ClientError::unrunnable(program, &command.exec())
 }
 
-/// The caller drops this future when it has waited long enough.
+/// Waits for the leader. The caller drops this future at its time limit.
 async fn until_leads(
     sidecar: &Sidecar,
     itself: bool,
@@ -70,7 +71,7 @@ async fn until_leads(
             },
             Ok(Polled { state: Err(why), .. }) => why,
             Err(trouble) => {
-                // The next answer may come from another life of the sidecar, whatever its index.
+                // The sidecar may have restarted, so that the next answer counts whatever its index is.
                 poll.seen = None;
                 let is_answer = matches!(trouble, ClientError::No(_));
                 *last = LastAttempt { why: trouble.message().unwrap_or_default(), is_answer };

@@ -1,4 +1,4 @@
-//! Follows the events of a sidecar, one line each, over as many streams as it takes.
+//! Prints a sidecar's events, one per line. Reconnects whenever the stream ends.
 
 use super::answer::{EventStream, ReceivedEvent};
 use super::sidecar::LAST_EVENT_ID;
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Ends only if no stream could be opened in the first place, or the output is closed.
+/// Prints events. Ends only if the first stream cannot be opened, or if the output is closed.
 pub(super) async fn watch(
     sidecar: &Sidecar,
     clock: Clock,
@@ -41,12 +41,13 @@ pub(super) async fn watch(
     }
 }
 
+/// Prints that the stream was lost.
 fn remark_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
     let at = api::date(clock.date());
     remark(&format!("{at}: the events of {} are lost, trying again: {why}", sidecar.name()));
 }
 
-/// Returns why the stream ended.
+/// Prints the events of a stream. Returns the reason why the stream ended.
 async fn follow(
     stream: &mut EventStream,
     seen: &mut Option<String>,
@@ -70,7 +71,7 @@ async fn follow(
     }
 }
 
-/// The event's data, with its name in it: a script reads lines and nothing between them.
+/// Adds the event's name to its data, so that a script reads a single line per event.
 fn named(name: &str, data: &str) -> String {
     let fields = data.trim_start().trim_start_matches('{');
     format!("{{\"event\":{},{fields}", serde_json::Value::from(name))

@@ -1,18 +1,18 @@
-//! Readings that answer several callers.
+//! Readings that are shared by several callers.
 
 use recipes::Moment;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long a reading answers further callers.
+/// How long a reading may be returned to further callers.
 const TTL: Duration = Duration::from_secs(1);
 
-/// The number of changes that this member has made: a reading from before one is not given to a caller who knows of it.
+/// The number of changes that this member has made. A caller that knows of a change must not get a reading from before it.
 #[derive(Clone, Default)]
 pub(super) struct ChangeCounter(Arc<AtomicU64>);
 
-/// A reading, when it ended, and the number of changes when it began.
+/// A reading, the time when it ended, and the number of changes when it began.
 pub(super) struct Cached<T> {
     pub(super) value: T,
     read_at: Moment,

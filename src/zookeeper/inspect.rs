@@ -1,8 +1,8 @@
-//! Reads an election from outside: joins nothing, and writes nothing.
+//! Reads an election from outside: does not join, and writes nothing.
 
 use super::client::{
     Connection, Credentials, Failure, LeftServers, OpenedConnection, connect, diagnose, in_words,
-    is_verdict,
+    is_server_answer,
 };
 use super::election::{MemberData, contender, decode};
 use super::queue::{claim_path, foreign_name, owner, refusal, sync, token};
@@ -16,55 +16,56 @@ use recipes::{FencingToken, ForeignClient, Sequence, SessionId, Ticket};
 use serde::Serialize;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
 
-/// Limit for the session to be closed.
+/// Timeout for closing the session.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The number of attempts if a diagnosis finds nothing wrong.
+/// The number of attempts to connect if a diagnosis finds no cause.
 const ATTEMPTS: u32 = 4;
 
-/// The longest data that may name another client's contender, in bytes.
+/// The longest data of a foreign contender that is read for its id, in bytes.
 const LONGEST_ID: i32 = 1024;
 
 /// A znode below the election's path.
 #[derive(Clone, Debug)]
 pub struct Znode {
     pub name: String,
-    /// The session that owns it; `None` if it is not ephemeral, and so outlives every session.
+    /// The session that owns the znode; `None` if the znode is not ephemeral, and so outlives every session.
     pub session: Option<SessionId>,
     pub token: FencingToken,
     pub created_at: SystemTime,
-    /// `None` if its name is not a member's.
+    /// `None` if the name is not a member's.
     pub sequence: Option<Sequence>,
-    /// `None` if its data was not written by a member.
+    /// `None` if the data was not written by a member.
     pub data: Option<MemberData>,
-    /// How long its data is, in bytes.
+    /// The length of the data, in bytes.
     pub data_length: i32,
-    /// `None` unless it is another client's contender.
+    /// `None` unless the znode is a foreign contender.
     pub foreign: Option<Foreign>,
 }
 
-/// Another client's contender.
+/// A foreign contender, which takes part in another client's election.
 #[derive(Clone, Debug)]
 pub struct Foreign {
     pub family: ForeignClient,
     pub number: i32,
-    /// How it names itself.
+    /// The id that the contender wrote into its znode.
     pub id: Option<String>,
 }
 
 /// The znodes below the election's path.
 #[derive(Clone, Debug)]
 pub struct Election {
-    /// All but the claim, the members' first and in order.
+    /// All znodes except the claim: first the members', in the order of their numbers.
     pub znodes: Vec<Znode>,
-    /// With the data that the leader's own znode had when it claimed.
+    /// The claim. Its data describes the leader as of the time of the claim.
     pub claim: Option<Znode>,
 }
 
-/// Reads an election, as often as it is asked to, over one connection as long as that lasts.
+/// Reads an election any number of times, over one connection for as long as that lasts.
 pub struct Inspector {
     settings: Settings,
     opened: Option<OpenedConnection>,
@@ -75,22 +76,25 @@ impl Inspector {
         Self { settings: settings.clone(), opened: None }
     }
 
-    /// Returns `None` if the path does not exist.
+    /// Reads the election. Returns `None` if its path does not exist.
     ///
     /// # Errors
-    /// Why ZooKeeper does not answer.
+    /// The reason why ZooKeeper does not answer, or refuses the request.
     pub async fn read(&mut self) -> Result<Option<Election>, String> {
         let settings = &self.settings;
         let opened = match self.opened.take() {
             Some(opened) => opened,
-            None => connect_or_explain(&settings.zookeeper).await?,
+            None => {
+                let credentials = Credentials::of(&settings.zookeeper);
+                connect_or_explain(&settings.zookeeper, &credentials).await?
+            }
         };
         let error = match read(&opened.connection, settings).await {
             Ok(read) => {
                 self.opened = Some(opened);
                 return Ok(read);
             }
-            Err(error) if is_verdict(&error) => {
+            Err(error) if is_server_answer(&error) => {
                 let acl = settings.zookeeper.security.acl;
                 let root = &settings.root;
                 refusal(&opened.connection, acl, root, &error).await
@@ -101,7 +105,7 @@ impl Inspector {
         Err(error)
     }
 
-    /// Closes its session.
+    /// Closes the session.
     pub async fn close(self) {
         if let Some(opened) = self.opened {
             close(opened).await;
@@ -110,19 +114,21 @@ impl Inspector {
 }
 
 async fn close(opened: OpenedConnection) {
-    // With the last client dropped, the library closes the session and says so.
+    // When the last client is dropped, the library closes the session and reports its end.
     drop(opened.connection);
     let _left_to_expire = timeout(CLOSE_LIMIT, opened.ended).await;
 }
 
-/// Connects, and says why the servers refuse rather than what the library makes of it. A refused login
-/// may show only as a closed connection, so there are a few attempts.
-async fn connect_or_explain(settings: &Zookeeper) -> Result<OpenedConnection, String> {
-    let credentials = Credentials::of(settings);
+/// Connects. On failure, returns the cause that a diagnosis finds rather than the library's error. A refused login may show
+/// only as a closed connection, so several attempts are made.
+async fn connect_or_explain(
+    settings: &Zookeeper,
+    credentials: &Arc<Credentials>,
+) -> Result<OpenedConnection, String> {
     let none_left = LeftServers::none(Clock::system());
     let mut unexplained = String::new();
     for _ in 0..ATTEMPTS {
-        unexplained = match connect(settings, &credentials, None, &none_left).await {
+        unexplained = match connect(settings, credentials, None, &none_left).await {
             Ok(opened) => return Ok(opened),
             Err(Failure::Unreachable(why)) => why,
             Err(failure) => return Err(failure.reason()),
@@ -143,18 +149,19 @@ async fn connect_or_explain(settings: &Zookeeper) -> Result<OpenedConnection, St
 /// The outcome of an attempt to use one server.
 #[derive(Serialize)]
 pub struct TriedServer {
-    /// As `zookeeper.servers` has it.
+    /// The server as it is written in `zookeeper.servers`.
     pub server: String,
-    /// As the server writes it, where it does.
+    /// The version as the server reports it, if it does.
     pub version: Option<String>,
-    /// The session timeout that it grants, in milliseconds, where it opens a session.
+    /// The session timeout that the server grants, in milliseconds, if it opens a session.
     pub session_timeout_ms: Option<u64>,
-    /// Why it cannot be used.
+    /// The reason why the server cannot be used.
     pub problem: Option<String>,
 }
 
 /// Opens and closes a session at each server.
 pub async fn try_servers(settings: &Zookeeper) -> Vec<TriedServer> {
+    let credentials = Credentials::of(settings);
     let tries = settings.hosts.split(',').map(async |server| {
         let alone = Zookeeper { hosts: server.to_owned(), ..settings.clone() };
         let mut tried = TriedServer {
@@ -163,10 +170,12 @@ pub async fn try_servers(settings: &Zookeeper) -> Vec<TriedServer> {
             session_timeout_ms: None,
             problem: None,
         };
-        match connect_or_explain(&alone).await {
+        match connect_or_explain(&alone, &credentials).await {
             Ok(opened) => {
                 tried.version = opened.connection.version().await.map(ToString::to_string);
-                tried.session_timeout_ms = Some(opened.timeout.as_millis() as u64);
+                // This is the server's own limit: a member never uses a longer timeout than it requested.
+                let granted = opened.connection.client.session_timeout();
+                tried.session_timeout_ms = Some(granted.as_millis() as u64);
                 close(opened).await;
             }
             Err(problem) => tried.problem = Some(problem),
@@ -197,7 +206,7 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
         Err(Error::NoNode) => return Ok(None),
         names => names?,
     };
-    // All at once: each request leaves with the call.
+    // All at once: each request is sent by the call.
     let claim_path = claim_path(root, naming);
     let asked: Vec<(String, Option<Sequence>, Asked)> = names
         .into_iter()
@@ -207,7 +216,7 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
             let asked: Asked = match sequence {
                 _ if path == claim_path => Box::pin(connection.client.get_data(&path)),
                 Some(_) => Box::pin(connection.client.get_data(&path)),
-                // A foreign znode may hold much data, which is of no use here.
+                // A foreign znode may hold much data, which is not needed here.
                 None => {
                     let stat = connection.client.check_stat(&path);
                     Box::pin(async { Ok((vec![], stat.await?.ok_or(Error::NoNode)?)) })
@@ -220,7 +229,7 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
     for (name, sequence, read) in asked {
         let read = connection.request(read).await;
         let (data, stat) = match read {
-            // The znode has gone in the meantime.
+            // The znode was deleted meanwhile.
             Err(Error::NoNode) => continue,
             read => read?,
         };
@@ -253,7 +262,7 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
                 data.announcement.clone_from(&head);
             }
             match connection.request(connection.client.get_data(&claim_path)).await {
-                // Its members may keep others from it.
+                // The members' ACL may keep others from reading the claim.
                 Err(Error::NoNode | Error::NoAuth) => None,
                 read => {
                     let (data, stat) = read?;
@@ -265,7 +274,7 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
     Ok(Some(Election { znodes, claim }))
 }
 
-/// Finds other clients' contenders, and how they name themselves.
+/// Finds the foreign contenders, and the ids that they wrote.
 async fn name_foreign(
     connection: &Connection,
     root: &str,
@@ -286,7 +295,7 @@ async fn name_foreign(
     for (foreign, asked) in asked {
         match connection.request(asked).await {
             Ok((data, _)) => foreign.id = ForeignClient::id(&data),
-            // The znode has gone in the meantime, or its client's ACL protects the data.
+            // The znode was deleted meanwhile, or its client's ACL protects the data.
             Err(Error::NoNode | Error::NoAuth) => {}
             Err(error) => return Err(error),
         }

@@ -1,17 +1,16 @@
 //! An answer of yes is true when it is written, and says for how long, also when the sidecar is frozen meanwhile.
 
 use crate::{
+    asker::{Asker, now},
     group::{has_role, started_in_order},
     member::{Member, Setup},
     servers::Servers,
     wait::eventually,
 };
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use serde_json::Value;
 use std::{
     env,
-    io::{self, BufRead, BufReader, Read, Write},
-    net::TcpStream,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -25,13 +24,6 @@ const SESSION: Duration = Duration::from_millis(1200);
 /// How often a sidecar is frozen here; `BELLWETHER_FREEZES` says another number.
 fn freezes() -> u64 {
     env::var("BELLWETHER_FREEZES").map_or(40, |number| number.parse().expect("a number"))
-}
-
-/// Returns the time of this clock as an application reads it, in nanoseconds.
-pub(crate) fn now(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
-    let nanos = now.tv_sec * 1_000_000_000 + now.tv_nsec;
-    u64::try_from(nanos).expect("time goes on from boot")
 }
 
 #[test]
@@ -71,41 +63,6 @@ struct Over<'a>(&'a AtomicBool);
 impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.store(true, SeqCst);
-    }
-}
-
-/// A client that asks over one connection.
-pub(crate) struct Asker(BufReader<TcpStream>);
-
-impl Asker {
-    pub(crate) fn at(port: u16) -> io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        Ok(Self(BufReader::new(stream)))
-    }
-
-    pub(crate) fn ask(&mut self, path: &str) -> io::Result<(u16, Value)> {
-        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        self.0.get_mut().write_all(request.as_bytes())?;
-        let (mut status, mut length, mut line) = (0, 0, String::new());
-        loop {
-            line.clear();
-            if self.0.read_line(&mut line)? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let line = line.trim().to_ascii_lowercase();
-            if let Some(rest) = line.strip_prefix("http/1.1 ") {
-                status = rest[..3].parse().expect("a status");
-            } else if let Some(rest) = line.strip_prefix("content-length: ") {
-                length = rest.parse().expect("a length");
-            } else if line.is_empty() {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body)?;
-        Ok((status, serde_json::from_slice(&body).expect("JSON")))
     }
 }
 

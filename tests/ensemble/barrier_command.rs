@@ -1,8 +1,9 @@
 //! `bellwether barrier`: commands that begin together, by way of sidecars and without one, and return when all have ended.
 
 use crate::{
+    command::{FAILED, NOT_IN_TIME, PROGRAM, ran, url},
     group::started_in_order,
-    lock_command::{FAILED, NOT_IN_TIME, PROGRAM, Way, ran, url},
+    lock_command::Way,
     member::Setup,
     observer::Observer,
     program::Program,

@@ -1,9 +1,8 @@
 //! Double barriers for any application, over HTTP: who enters together, and when all have left.
 
 use crate::{
-    http::{ok, problem},
     locks::{Lock as Stream, boottime_ns, number, started},
-    member::{LONG_SESSION, Member, Setup},
+    member::{LONG_SESSION, Member, Setup, ok, problem},
     observer::Observer,
     proxy::Proxy,
     servers::Servers,

@@ -1,11 +1,10 @@
 //! The shared configuration over HTTP: what is written where, who hears of it, and when a value goes.
 
 use crate::{
+    command::{ran, url},
     group::{ready, started_in_order},
-    hooks::{Application, Home},
-    http::{ok, problem},
-    lock_command::{ran, url},
-    member::{Answer, Member, Setup},
+    hook_notes::{Application, Home},
+    member::{Answer, Member, Setup, ok, problem},
     observer::Observer,
     program::Program,
     proxy::{Mode, Proxy},

@@ -1,7 +1,7 @@
 //! A contender of another client's election, made by that client itself: a process that tells when it leads.
 
 use crate::{
-    answers::now,
+    asker::now,
     process::{Process, tied_to_this_thread},
     wait::eventually,
 };

@@ -100,6 +100,9 @@ impl Server {
         thread.join().expect("its thread does not panic");
     }
 
+    /// It has forgotten all when it was killed.
+    pub(crate) fn forget_all(&self) {}
+
     /// Stops its only thread, as SIGSTOP would: connections stay open and nothing is answered.
     pub(crate) fn pause(&mut self) {
         let running = self.running.as_mut().expect("it runs");

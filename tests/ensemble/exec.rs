@@ -6,9 +6,9 @@ use crate::{
     group::{agreed, agreed_after, has_role, leader_of, started_in_order},
     member::Setup,
     observer::Observer,
-    process::{send_signal, tied_to_this_thread},
+    process::{parent_of, send_signal, tied_to_this_thread},
     servers::{Servers, Settings},
-    task::Diary,
+    task::{Diary, STUBBORN},
     transfer::transfer,
     wait::{eventually, throughout},
 };
@@ -19,8 +19,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-pub(crate) const STUBBORN: &str = "trap '' TERM";
 
 /// Compares the lease's end, as the member tells it, with the command's end, as the kernel tells it.
 #[test]
@@ -81,7 +79,7 @@ fn a_sidecar_and_a_guard_that_are_frozen_beyond_the_lease_cost_the_term_only() {
     let members = started_in_order(&setup, ["a", "b"]);
     let first = diary.next_run(0);
 
-    kill(parent_of(first.pid), "STOP");
+    send_signal(parent_of(first.pid), "STOP");
     members[0].signal("STOP");
     assert_eq!(diary.next_run(1).who, "b");
     members[0].signal("CONT");
@@ -120,10 +118,10 @@ fn a_guard_that_is_killed_takes_the_command_along_and_it_is_started_anew() {
     let [member] = started_in_order(&setup, ["a"]);
     let first = diary.next_run(0);
 
-    kill(parent_of(first.pid), "KILL");
+    send_signal(parent_of(first.pid), "KILL");
     let second = diary.next_run(1);
     assert_eq!(first.token, second.token);
-    kill(parent_of(parent_of(second.pid)), "KILL");
+    send_signal(parent_of(parent_of(second.pid)), "KILL");
     diary.next_run(2);
     diary.shows_one_at_a_time();
     let errors = member.log().lines().filter(|line| line.contains("ERROR")).count();
@@ -139,7 +137,7 @@ fn a_guard_that_is_frozen_is_not_waited_for() {
     let [member] = started_in_order(&setup.option("--on-exit", "stay"), ["a"]);
     let first = diary.next_run(0);
 
-    kill(parent_of(first.pid), "STOP");
+    send_signal(parent_of(first.pid), "STOP");
     servers.first().pause();
     eventually("the command is dead", || if diary.is_held() { Err(member.log()) } else { Ok(()) });
 }
@@ -380,14 +378,4 @@ fn the_command_reads_and_writes_where_we_do_and_opens_as_many_files_as_it_could_
 fn said(diary: &Diary, all: &str) -> Result<(), String> {
     let said = diary.text("said");
     if said == all { Ok(()) } else { Err(said) }
-}
-
-pub(crate) fn parent_of(pid: i32) -> i32 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
-    parent.expect("it has a parent").parse().expect("a number")
-}
-
-pub(crate) fn kill(pid: i32, signal: &str) {
-    send_signal(pid, signal);
 }

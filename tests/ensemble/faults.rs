@@ -1,10 +1,10 @@
 //! Servers that go away and come back with what they knew, and quorums that are lost.
 
 use crate::{
+    first_join::{changes_of_the_line, joins, only_znode, stands_alone},
     group::{agreed, has_role, ready, settled, started_in_order},
     member::{Member, SHORT_SESSION, Setup},
     observer::Observer,
-    pipes::{changes_of_the_line, joins, only_znode, stands_alone},
     proxy::Mode,
     races::id,
     sampler::Sampler,

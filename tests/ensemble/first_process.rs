@@ -1,6 +1,8 @@
 //! The sidecar as the first process of a container: it inherits every orphan, and has to wait for them.
 
-use crate::{hooks::hooks_know_how_theirs_ended, member::Setup, servers::Servers, task::Diary};
+use crate::{
+    hook_notes::hooks_know_how_theirs_ended, member::Setup, servers::Servers, task::Diary,
+};
 
 /// Starts it as process 1 of a namespace of its own.
 const FIRST: [&str; 6] = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--"];

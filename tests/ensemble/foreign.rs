@@ -3,14 +3,14 @@
 use crate::{
     group::{has_role, settled, started_in_order},
     member::{Member, SessionFiles, Setup},
-    metrics::Scrape,
     observer::Observer,
+    scrape::Scrape,
     servers::Servers,
     wait::{eventually, within},
 };
 use serde_json::{Value, json};
 use std::{process::Command, time::Duration};
-use zookeeper::{Acl, Acls, AuthId, CreateMode, Permission};
+use zookeeper::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
 const LATCH: &str = "_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-";
 const SELECTOR: &str = "_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-lock-";
@@ -86,6 +86,9 @@ fn a_leader_that_nobody_asks_sees_other_clients_contenders_all_the_same() {
     settled([&leader, &follower], &observer);
     // Behind its look as it began to lead.
     observer.create("/election/n_", b"host", CreateMode::EphemeralSequential);
+    let set =
+        async |it: Client| it.set_acl("/election", &Acls::anyone_read(), None).await.map(drop);
+    observer.ask(set).expect("it may");
     let seen = within(LOOKS_WITHIN, || match &*foreign(&leader) {
         [problem] => Ok(problem.clone()),
         problems => Err(format!("{problems:?}")),
@@ -97,6 +100,8 @@ fn a_leader_that_nobody_asks_sees_other_clients_contenders_all_the_same() {
     );
     assert_eq!(foreign(&follower), Vec::<String>::new(), "one looks, and not all");
     assert_eq!(leader.status()["role"], "leader");
+    leader.post("/resign");
+    follower.wait_for_log("the lease ran out: ZooKeeper does not let us in at /election: ");
 }
 
 /// A mode, and the start of names that its client ranks in another way.

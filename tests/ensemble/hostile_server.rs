@@ -3,8 +3,7 @@
 use crate::{
     frames::read_frame,
     group::{has_role, started_in_order},
-    http::ok,
-    member::{Member, SHORT_SESSION, Setup},
+    member::{Member, SHORT_SESSION, Setup, ok},
     process::{cpu_time, peak_kib},
     servers::{Servers, Settings},
     wait::{eventually, throughout},

@@ -3,7 +3,7 @@
 use crate::{
     described::{questions, routes},
     group::{agreed, settled, started_in_order},
-    member::{Answer, LONG_SESSION, Member, SHORT_SESSION, Setup},
+    member::{LONG_SESSION, SHORT_SESSION, Setup, ok, problem},
     observer::Observer,
     servers::{Servers, Settings},
     wait::{eventually, throughout},
@@ -56,6 +56,7 @@ fn every_endpoint_on_the_leader() {
             "id",
             "index",
             "leader",
+            "path",
             "paused",
             "predecessor",
             "priority",
@@ -234,11 +235,13 @@ fn address_and_labels_of_the_leader_reach_every_member() {
     for member in [&first, &second, &third] {
         assert_eq!(ok(member, "/leader")["leader"], card);
     }
-    for znode in &queue {
+    for (ahead, znode) in queue.iter().enumerate() {
         let mut written = znode.json();
         // Only a standby says that it is ready.
         written.as_object_mut().unwrap().remove("standby_ready");
-        assert_eq!(keys(&written), ["address", "format", "id", "labels", "leader", "version"]);
+        let expected = ["address", "distance", "format", "id", "labels", "leader", "version"];
+        assert_eq!(keys(&written), expected);
+        assert_eq!(written["distance"], ahead);
         assert_eq!(znode.json()["leader"], card);
         assert!(znode.data.len() <= 1024, "{} bytes in {}", znode.data.len(), znode.name);
     }
@@ -548,23 +551,6 @@ fn however_many_wait_for_a_change_other_clients_are_answered() {
     for _ in 0..20 {
         assert_eq!(member.get("/is-leader").status, 200);
     }
-}
-
-#[track_caller]
-pub(crate) fn ok(member: &Member, path: &str) -> Value {
-    let answer = member.get(path);
-    assert_eq!(answer.status, 200, "{path} of {}: {answer:?}", member.id);
-    assert!(answer.header("content-type").starts_with("application/json"), "{answer:?}");
-    answer.json()
-}
-
-/// RFC 9457.
-#[track_caller]
-pub(crate) fn problem(answer: &Answer, status: u16) {
-    assert_eq!(answer.status, status, "{answer:?}");
-    assert_eq!(answer.header("content-type"), "application/problem+json", "{answer:?}");
-    assert_eq!(answer.json()["status"], status, "{answer:?}");
-    assert!(answer.json()["title"].is_string(), "{answer:?}");
 }
 
 fn keys(object: &Value) -> Vec<&str> {

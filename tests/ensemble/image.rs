@@ -1,13 +1,13 @@
 //! The binary of the container image: small, and able to run where there is nothing else.
 
 use crate::{
-    at_a_terminal::reads_from_the_terminal,
+    command::url,
     group::{ready, started_in_order},
-    lock_command::url,
     member::{Member, Setup},
     names::serve_names,
     network::Network,
     process::{cpu_time, tied_to_this_thread},
+    pseudoterminal::reads_from_the_terminal,
     servers::{Servers, Settings},
     wait::eventually,
 };
@@ -64,19 +64,27 @@ fn with_nothing_else_there_it_finds_zookeeper_by_name() {
 #[test]
 fn without_dev_it_says_how_to_come_by_it() {
     let binary = static_binary();
-    let said = |arguments: &[&str]| {
-        let output = Command::new(&binary).args(arguments).output().expect("it was built");
-        let both = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8(both).expect("it is text"))
-    };
-    let (code, told) = said(&["dev", "--members", "3"]);
-    assert_eq!((code, told.lines().count()), (Some(2), 1), "{told}");
+    let (code, printed) = ran(&binary, &["dev", "--members", "3"]);
+    assert_eq!((code, printed.lines().count()), (Some(2), 1), "{printed}");
     assert!(
-        told.contains("this build has no `dev`") && told.contains("`cargo run -- dev`"),
-        "{told}"
+        printed.contains("this build has no `dev`") && printed.contains("`cargo run -- dev`"),
+        "{printed}"
     );
-    let (code, help) = said(&["--help"]);
+    let (code, help) = ran(&binary, &["--help"]);
     assert!(code == Some(0) && !help.contains("in-memory"), "{help}");
+}
+
+#[test]
+fn without_kerberos_it_says_where_there_is_one() {
+    let binary = static_binary();
+    for command in ["run", "check-config", "inspect"] {
+        let (code, printed) = ran(&binary, &[command, "--auth", "kerberos"]);
+        assert_eq!((code, printed.lines().count()), (Some(2), 1), "{command}: {printed}");
+        let image = format!("the image {}-kerberos", env!("CARGO_PKG_VERSION"));
+        for words in ["this build has no Kerberos", "use the Debian package", &image] {
+            assert!(printed.contains(words), "{command}: {printed}");
+        }
+    }
 }
 
 /// Not part of the tests: what a member takes of a machine while nothing happens. See `scripts/footprint`.
@@ -122,6 +130,13 @@ fn static_binary() -> String {
     let said = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "{said}");
     String::from_utf8(built.stdout).expect("a path").trim().to_owned()
+}
+
+/// Runs the binary, and returns its exit code and what it printed.
+fn ran(binary: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(binary).args(arguments).output().expect("it was built");
+    let both = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(both).expect("it is text"))
 }
 
 /// Runs another process of the same image beside this member.

@@ -7,9 +7,12 @@ use crate::{
     member::{Member, Setup},
     ports::free_ports,
     process::{Process, tied_to_this_thread},
+    scrape::Scrape,
     servers::{Servers, Settings},
+    transfer::transfer,
     wait::{eventually, throughout, within},
 };
+use serde_json::json;
 use std::{
     fs,
     net::TcpStream,
@@ -142,6 +145,21 @@ impl Kdc {
         log.lines().filter(issued).count()
     }
 
+    /// How often it has refused a key: it counts these.
+    fn refused_keys(&self) -> usize {
+        let log = fs::read_to_string(self.file("kdc.log")).unwrap_or_default();
+        log.lines()
+            .filter(|line| line.contains("PREAUTH_FAILED") || line.contains("BAD_INTEGRITY"))
+            .count()
+    }
+
+    /// Fills the default credential cache, which lasts for so long.
+    fn log_in(&self, lifetime: Duration) {
+        let app = self.keytab("app");
+        let lifetime = format!("{}s", lifetime.as_secs());
+        self.does("kinit", &["-l", &lifetime, "-k", "-t", app.to_str().expect("text"), "app"]);
+    }
+
     /// A server that takes clients only with a ticket.
     fn server(&self, keytab: &Path) -> Servers {
         self.server_with(keytab, "")
@@ -226,6 +244,23 @@ fn the_server_restarts(servers: &mut Servers, members: &[&Member]) {
     for member in members {
         eventually("the member is back", || has_connection(member, true));
     }
+}
+
+#[track_caller]
+fn logs_within_a_lifetime(member: &Member, words: &str) {
+    let logged = within(LIFETIME, || {
+        let log = member.log();
+        if log.contains(words) { Ok(()) } else { Err(log) }
+    });
+    if let Err(log) = logged {
+        panic!("{words:?}: {log}");
+    }
+}
+
+fn kinds_of_problems(member: &Member) -> Vec<String> {
+    let status = member.status();
+    let problems = status["problems"].as_array().cloned().unwrap_or_default();
+    problems.iter().map(|problem| problem["kind"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
 fn problem(member: &Member) -> String {
@@ -330,11 +365,7 @@ fn a_kdc_that_is_away_costs_nothing_while_the_session_lives() {
     says(&third, &["Cannot contact any KDC", REALM]);
     kdc.resume();
     eventually("it joins", || ready(&third));
-    let again = within(LIFETIME, || {
-        let log = first.log();
-        if log.contains("are renewed again") { Ok(()) } else { Err(log) }
-    });
-    again.unwrap();
+    logs_within_a_lifetime(&first, "are renewed again");
     comes_back(&mut servers);
 }
 
@@ -379,11 +410,20 @@ fn each_wrong_ticket_is_named_in_one_line() {
     says(&service, &["keeper/localhost", "not found in Kerberos database"]);
     says(&no_cache, &["default credential cache", "kinit"]);
     says(&no_realm, &["NOWHERE.BELLWETHER", "zookeeper/localhost"]);
+    says(&service, &["zookeeper.kerberos.service"]);
     for member in [&old_key, &not_in_it, &by_address, &service, &no_cache, &no_realm] {
         has_role(member, "absent").unwrap();
         let log = member.log();
         assert!(!log.contains("panicked"), "{log}");
     }
+
+    // The keytab's file goes, comes back empty, and is at last the right one.
+    fs::remove_file(&old).unwrap();
+    says(&old_key, &["old.keytab", "cannot be read"]);
+    fs::write(&old, "").unwrap();
+    says(&old_key, &["old.keytab", "is empty"]);
+    fs::copy(app, &old).unwrap();
+    eventually("it joins", || ready(&old_key));
 
     // The servers' keytab is not the one that the KDC has: only they can tell.
     let lagging = kdc.server(&old_server);
@@ -391,6 +431,55 @@ fn each_wrong_ticket_is_named_in_one_line() {
     fs::copy(&old_server, kdc.keytab("zookeeper/localhost")).unwrap();
     let refused = member(kdc.setup(&lagging, "app"));
     says(&refused, &["refuse the login", who, "zookeeper/localhost", "keytab"]);
+
+    // By DNS, the server has another name than the one that is written.
+    let conf = fs::read_to_string(kdc.file("krb5.conf")).unwrap();
+    let by_dns = put(
+        kdc.home.path(),
+        "dns.conf",
+        &conf.replace("dns_canonicalize_hostname = false", "dns_canonicalize_hostname = true"),
+    );
+    let renamed = member(
+        kdc.setup_at(&lagging.connect_string())
+            .option("--kerberos-principal", who)
+            .option("--kerberos-keytab", app)
+            .environment("KRB5_CONFIG", &by_dns.display().to_string()),
+    );
+    says(
+        &renamed,
+        &[
+            "zookeeper/localhost (which Kerberos made of zookeeper/127.0.0.1",
+            "rdns = false",
+            "dns.conf",
+        ],
+    );
+
+    // No krb5.conf at all, and one that nobody can read.
+    for (file, content) in [("missing.conf", None), ("broken.conf", Some("[realms]\n} {\n"))] {
+        let path = kdc.file(file);
+        content.iter().for_each(|content| fs::write(&path, content).unwrap());
+        let lost =
+            member(kdc.setup(&servers, "app").environment("KRB5_CONFIG", path.to_str().unwrap()));
+        says(&lost, &[&format!("{} (KRB5_CONFIG)", path.display()), "[realms]"]);
+    }
+
+    // Other schemes at servers that take this one alone.
+    let login = put(kdc.home.path(), "login", "app:hush\n").display().to_string();
+    for scheme in ["digest", "sasl"] {
+        let other =
+            Setup::at(server.clone()).option("--auth", scheme).option("--credentials-file", &login);
+        says(&member(other), &[scheme, "\"kerberos\"", "Krb5LoginModule"]);
+    }
+
+    // The KDC gives this principal no tickets.
+    kdc.add("locked");
+    kdc.admin("modprinc -allow_tix locked");
+    let locked = member(kdc.setup(&servers, "locked"));
+    says(&locked, &["revoked", "modprinc -unlock", "modprinc +allow_tix"]);
+    kdc.add("expired");
+    kdc.admin("modprinc -expire 2020-01-01 expired");
+    let expired = member(kdc.setup(&servers, "expired"));
+    says(&expired, &["expired", "modprinc -expire never"]);
 
     // What is no keytab is refused before anything is begun.
     let no_keytab = put(kdc.home.path(), "no.keytab", "app:hush\n");
@@ -401,6 +490,170 @@ fn each_wrong_ticket_is_named_in_one_line() {
         assert!(told.contains("zookeeper.kerberos.keytab") && told.contains(line), "{told}");
         assert!(!told.contains("hush"), "{told}");
     }
+    let mut check = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+    check.args(["check-config", "--auth", "kerberos", "--kerberos-principal", "web@ELSEWHERE"]);
+    let told = all_of(check.args(["--kerberos-keytab", app]));
+    assert!(
+        told.contains(&format!("has no key of web@ELSEWHERE: it has those of {who}")),
+        "{told}"
+    );
+}
+
+/// The KDC counts refused logins, and locks the principal that all members share.
+#[test]
+fn an_outdated_keytab_does_not_lock_the_principal() {
+    let kdc = Kdc::start();
+    kdc.admin("addpol -maxfailure 5 -failurecountinterval 0s -lockoutduration 0s strict");
+    kdc.admin("modprinc -policy strict +requires_preauth app");
+    let servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
+    let [first, second] = started_in_order(&kdc.setup(&servers, "app"), ["a", "b"]);
+    let leader = agreed([&first, &second]);
+    assert!(Scrape::of(&first).of_us("kerberos_tickets_remaining_seconds", "") > 1.0);
+
+    // The principal gets another key, which reaches the members later.
+    let new = kdc.file("new.keytab");
+    kdc.admin(&format!("ktadd -k {} app", new.display()));
+    for member in [&first, &second] {
+        logs_within_a_lifetime(member, "is not the one that the KDC has");
+        eventually("it is a problem", || match &kinds_of_problems(member)[..] {
+            [kind] if kind == "kerberos-tickets" => Ok(()),
+            kinds => Err(format!("{kinds:?}")),
+        });
+        assert_eq!(member.get("/readyz").status, 200);
+    }
+    let starting = kdc.setup(&servers, "app").start("c");
+    says(
+        &starting,
+        &["app.keytab, is not the one that the KDC has", "as soon as the file has changed"],
+    );
+    throughout("each member has asked once", Duration::from_secs(25), || {
+        match kdc.refused_keys() {
+            3 => Ok(()),
+            other => Err(format!("{other}")),
+        }
+    });
+
+    fs::rename(&new, kdc.keytab("app")).unwrap();
+    eventually("it joins", || ready(&starting));
+    for member in [&first, &second] {
+        logs_within_a_lifetime(member, "are renewed again");
+        eventually("it is no problem", || match &kinds_of_problems(member)[..] {
+            [] => Ok(()),
+            kinds => Err(format!("{kinds:?}")),
+        });
+        // The session of locks is no other member, and says nothing of its own.
+        let log = member.log();
+        assert_eq!(log.matches("are not renewed").count(), 1, "{log}");
+    }
+    assert_eq!(kdc.refused_keys(), 3);
+    kdc.log_in(LIFETIME);
+    assert_eq!(agreed([&first, &second]), leader);
+}
+
+/// No session is closed on purpose while no other can be opened.
+#[test]
+fn without_tickets_a_member_keeps_the_session_that_it_has() {
+    let kdc = Kdc::start();
+    let servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
+    kdc.log_in(LIFETIME);
+    let mut first = kdc.setup(&servers, "app").start("a");
+    eventually("it leads", || ready(&first));
+    let [second, third] = started_in_order(&kdc.setup_at(&by_name(&servers)), ["b", "c"]);
+    let leader = agreed([&first, &second, &third]);
+    for member in [&second, &third] {
+        let ended = within(2 * LIFETIME, || {
+            let log = member.log();
+            let ended = log
+                .contains("no program has renewed those in the default credential cache")
+                && log.contains("have ended: the session goes on");
+            if ended { Ok(()) } else { Err(log) }
+        });
+        ended.unwrap();
+        eventually("it is a problem", || {
+            let status = member.status();
+            let problem = status["problems"][0]["problem"].as_str().unwrap_or_default();
+            let words =
+                [&format!("tickets of app@{REALM} have ended")[..], "default-cache have ended"];
+            match &kinds_of_problems(member)[..] {
+                [kind]
+                    if kind == "kerberos-tickets"
+                        && words.iter().all(|word| problem.contains(word)) =>
+                {
+                    Ok(())
+                }
+                _ => Err(status.to_string()),
+            }
+        });
+        assert_eq!(Scrape::of(member).of_us("kerberos_tickets_remaining_seconds", ""), 0.0);
+        assert_eq!(member.get("/readyz").status, 200);
+    }
+
+    // Not out of the way of the target, and not into the leadership.
+    for to in ["c", "b"] {
+        let answer = transfer(&first, &json!({"to": to, "within_ms": 4000}));
+        assert_eq!(answer.status, 409, "{}", answer.body);
+    }
+    assert_eq!(agreed([&first, &second, &third]), leader);
+    for member in [&second, &third] {
+        has_connection(member, true).unwrap();
+        assert!(!member.log().contains("close the session"), "{}", member.log());
+    }
+    // Of its own accord it does not go either.
+    first.kill();
+    assert_eq!(agreed_after(&leader, [&second, &third]).id, "b");
+    for answer in [second.post("/resign"), transfer(&second, &json!({"to": "c"}))] {
+        assert_eq!(answer.status, 503);
+        assert!(answer.body.contains("no-kerberos-tickets"), "{}", answer.body);
+    }
+
+    kdc.log_in(LIFETIME);
+    eventually("they are there again", || match &kinds_of_problems(&second)[..] {
+        [] => Ok(()),
+        kinds => Err(format!("{kinds:?}")),
+    });
+    eventually("it hands over", || match transfer(&second, &json!({"to": "c"})) {
+        answer if answer.status == 200 => Ok(()),
+        answer => Err(answer.body),
+    });
+}
+
+/// It would take each client for nobody, and its znodes for anybody's.
+#[test]
+fn a_server_without_sasl_is_not_taken_for_one_that_lets_us_in() {
+    let kdc = Kdc::start();
+    let plain = Servers::standalone();
+    let words = ["localhost takes clients without the login by Kerberos", "Krb5LoginModule"];
+    let setup = kdc.setup(&plain, "app").option("--acl", "open");
+    says(&setup.start("a"), &words);
+    let mut check = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+    check.args(["check-config", "--connect", "--zookeeper", &by_name(&plain)]);
+    check.args(["--auth", "kerberos", "--kerberos-principal", &format!("app@{REALM}")]);
+    let told = all_of(kdc.surround(check.arg("--kerberos-keytab").arg(kdc.keytab("app"))));
+    assert!(told.contains("cannot be used") && told.contains(words[0]), "{told}");
+
+    // Another server is tried then.
+    let servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
+    let app = kdc.keytab("app").display().to_string();
+    let both = kdc
+        .setup_at(&format!("{},{}", by_name(&plain), by_name(&servers)))
+        .option("--kerberos-principal", &format!("app@{REALM}"))
+        .option("--kerberos-keytab", &app);
+    for id in ["b", "c", "d", "e"] {
+        let member = both.start(id);
+        eventually("it joins", || ready(&member));
+    }
+}
+
+#[test]
+fn a_lock_without_a_sidecar_says_that_the_kdc_is_silent() {
+    let kdc = Kdc::start();
+    kdc.freeze();
+    let mut lock = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+    lock.args(["lock", "job", "--wait", "6s", "--zookeeper", "localhost:1"]);
+    lock.args(["--auth", "kerberos", "--kerberos-principal", &format!("app@{REALM}")]);
+    lock.arg("--kerberos-keytab").arg(kdc.keytab("app")).args(["--", "true"]);
+    let told = all_of(kdc.surround(&mut lock));
+    assert!(told.contains("lock job was not got") && told.contains("the KDC of"), "{told}");
 }
 
 #[test]

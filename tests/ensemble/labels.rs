@@ -520,7 +520,33 @@ fn an_endpoint_slice_has_the_address_of_the_leader_and_its_token() {
     assert_eq!(a.post("/resign").status, 202);
     let second = agreed_after(&first, [&a, &b]);
     slice_has(&api, "10.0.0.8", second.token);
+    eventually("the old leader leaves it alone", || {
+        let hook = a.status()["hooks"][0].clone();
+        if hook["last"]["change"] == "lost-leadership" { Ok(()) } else { Err(hook.to_string()) }
+    });
+    assert!(a.log().contains("became-leader: done"), "{}", a.log());
+    assert!(!a.log().contains("lost-leadership: done"), "nothing was written: {}", a.log());
     api.is_content(&[&a, &b]);
+}
+
+#[test]
+fn endpoints_that_others_have_changed_are_written_again() {
+    let servers = Servers::standalone();
+    let api = ApiServer::start(&[]);
+    let a = with_slice(&api, &servers, "app-0", "10.0.0.7");
+    let leader = agreed([&a]);
+    slice_has(&api, "10.0.0.7", leader.token);
+    api.state().slice.endpoints = json!([
+        { "addresses": ["10.0.0.7"], "conditions": { "ready": false } },
+        { "addresses": ["10.0.0.9"], "conditions": { "ready": true } },
+    ]);
+    let again = within(2 * LIMIT, || {
+        let endpoints = api.state().slice.endpoints.clone();
+        if endpoints[1].is_null() { Ok(()) } else { Err(endpoints.to_string()) }
+    });
+    assert_eq!(again, Ok(()));
+    slice_has(&api, "10.0.0.7", leader.token);
+    api.is_content(&[&a]);
 }
 
 #[test]

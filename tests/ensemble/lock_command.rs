@@ -2,28 +2,20 @@
 //! none beyond its lease.
 
 use crate::{
-    exec::STUBBORN,
+    command::{FAILED, NOT_IN_TIME, PROGRAM, Said, ran, url},
     group::started_in_order,
     member::{Member, Setup},
     observer::Observer,
     program::Program,
     servers::Servers,
-    task::Diary,
+    task::{Diary, STUBBORN},
     wait::eventually,
 };
 use ::zookeeper::CreateMode;
 use std::{
-    env,
-    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
-
-pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bellwether");
-
-// What a command exits with besides what its own command does.
-pub(crate) const NOT_IN_TIME: i32 = 124;
-pub(crate) const FAILED: i32 = 125;
 
 /// Of a session of two seconds with the tests' tick: no lease is longer.
 const SHORT_LEASE: Duration = Duration::from_millis(1398);
@@ -109,6 +101,19 @@ fn a_command_is_dead_before_the_lease_of_a_sidecar_ends_that_is_killed_or_frozen
 }
 
 #[test]
+fn a_silence_of_zookeepers_is_not_put_down_to_the_sidecar() {
+    let mut servers = Servers::standalone();
+    let diary = Diary::new();
+    let [member] = started_in_order(&Setup::of(&servers).short_sessions(), ["a"]);
+    let mut program = Way::of(&member).keeps(&diary, "0");
+    diary.next_run(0);
+    servers.first().pause();
+    assert_eq!(program.wait().code(), Some(FAILED));
+    servers.first().resume();
+    program.complains(|line| line.contains("lock job was lost") && line.contains("not renewed"));
+}
+
+#[test]
 fn a_lock_passes_on_when_the_command_is_dead_whose_sidecar_leaves() {
     let servers = Servers::standalone();
     let diary = Diary::new();
@@ -161,7 +166,7 @@ fn who_does_not_get_it_in_time_runs_nothing_and_leaves_no_znode() {
         for options in [&["--try"][..], &["--wait", "300ms"]] {
             let said = way.runs("busy", options, "echo it ran");
             assert_eq!((said.code, &*said.out), (NOT_IN_TIME, ""), "{options:?}: {said:?}");
-            assert!(said.err.contains("lock busy was not got in time"), "{said:?}");
+            assert!(said.err.contains("timed out waiting for lock busy"), "{said:?}");
         }
         let mut waits = way.starts("waits", "busy", &[], "echo it ran");
         waits.complains(|line| line.contains("waiting for lock busy"));
@@ -370,29 +375,4 @@ impl Way {
     fn runs(&self, name: &str, options: &[&str], script: &str) -> Said {
         ran(&self.words(name, options, script))
     }
-}
-
-/// How it ended, and what it said.
-#[derive(Debug)]
-pub(crate) struct Said {
-    pub(crate) code: i32,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-pub(crate) fn ran(words: &[&str]) -> Said {
-    let mut command = Command::new(PROGRAM);
-    for (name, _) in env::vars_os() {
-        if name.as_encoded_bytes().starts_with(b"BELLWETHER_") {
-            command.env_remove(name);
-        }
-    }
-    let output = command.args(words).stdin(Stdio::null()).output().expect("the program runs");
-    let text = |bytes| String::from_utf8(bytes).expect("it prints text");
-    let code = output.status.code().expect("it exits by itself");
-    Said { code, out: text(output.stdout), err: text(output.stderr) }
-}
-
-pub(crate) fn url(member: &Member) -> String {
-    format!("http://127.0.0.1:{}", member.port())
 }

@@ -2,8 +2,7 @@
 
 use crate::{
     group::ready,
-    http::{ok, problem},
-    member::{Answer, LONG_SESSION, Member, SHORT_SESSION, Setup},
+    member::{Answer, LONG_SESSION, Member, SHORT_SESSION, Setup, ok, problem},
     observer::Observer,
     proxy::{Mode, Proxy},
     servers::Servers,
@@ -409,6 +408,40 @@ fn a_create_that_was_not_answered_makes_one_znode_and_not_two() {
         names if names == both[1..] => Ok(()),
         names => Err(format!("{names:?}")),
     });
+}
+
+/// As where two servers do not agree which znode has a number.
+#[test]
+fn a_znode_that_takes_the_place_of_one_ahead_is_waited_for() {
+    let mut servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let proxy = Proxy::before(servers.first());
+    let [member] = started(&Setup::at(proxy.address()), ["a"]);
+    let ahead = "/locks/data/write-0000000000";
+    observer.make_path("/locks/data");
+    observer.create("/locks/data/write-", b"", CreateMode::EphemeralSequential);
+    let mut lock = Lock::of(&member, "data");
+    assert_eq!(lock.event("waiting")["position"], 1);
+    // The ends of its own two znodes, and of the one ahead.
+    let has_watches = |servers: &mut Servers, wanted: usize| {
+        let line = format!("zk_watch_count\t{wanted}");
+        eventually(&line, || {
+            let told = servers.first().ask("mntr").map_err(|error| error.to_string())?;
+            if told.lines().any(|other| other == line) { Ok(()) } else { Err(told) }
+        });
+    };
+    has_watches(&mut servers, 3);
+
+    proxy.set(Mode::Closed);
+    has_watches(&mut servers, 0);
+    observer.delete(ahead);
+    observer.create(ahead, b"", CreateMode::Ephemeral);
+    proxy.set(Mode::Open);
+    has_watches(&mut servers, 3);
+    let other = observer.znode(ahead).expect("it is there").token();
+    observer.delete(ahead);
+    let held = lock.event("held");
+    assert!(number(&held, "token") < other, "{held}");
 }
 
 #[test]

@@ -9,9 +9,10 @@ use crate::{
 use serde_json::Value;
 use std::{
     env,
-    io::{BufRead, BufReader, Lines},
+    fs::{File, OpenOptions},
+    io::{BufRead, BufReader, Lines, Write},
     ops::AddAssign,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex, OnceLock},
     thread,
@@ -41,6 +42,8 @@ pub(crate) struct Setup {
     /// What `exec` is to run; without it, `run` is what is started.
     task: Vec<String>,
     environment: Vec<(String, String)>,
+    /// The directory of the traces, one for each process.
+    traces: Option<PathBuf>,
 }
 
 pub(crate) struct Member {
@@ -74,6 +77,7 @@ impl Setup {
             arguments: Vec::new(),
             task: Vec::new(),
             environment: Vec::new(),
+            traces: None,
         }
     }
 
@@ -125,6 +129,17 @@ impl Setup {
         self
     }
 
+    /// Logs, in JSON, all that `scripts/check-log` reads.
+    pub(crate) fn traced(self) -> Self {
+        let level = "info,bellwether=debug,bellwether::protocol=trace";
+        self.option("--log-format", "json").environment("RUST_LOG", level)
+    }
+
+    /// The same, in files of their own.
+    pub(crate) fn traced_to(self, directory: &Path) -> Self {
+        Self { traces: Some(directory.to_owned()), ..self.traced() }
+    }
+
     /// Starts a member and does not wait for anything.
     pub(crate) fn start(&self, id: &str) -> Member {
         self.start_on(&Host::this(), id)
@@ -155,8 +170,20 @@ impl Setup {
         let log = Arc::<Mutex<String>>::default();
         let stderr = process.child().stderr.take().expect("stderr is piped");
         let lines = Arc::clone(&log);
+        let name = format!("trace-{id}-{}", process.id());
+        let trace = self.traces.as_ref().map(|directory| directory.join(name));
         thread::spawn(move || {
+            let mut trace_file: Option<File> = None;
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if let Some(path) = trace.as_ref().filter(|_| line.contains("bellwether::protocol"))
+                {
+                    let file = trace_file.get_or_insert_with(|| {
+                        let file = OpenOptions::new().append(true).create(true).open(path);
+                        file.expect("a file for a trace")
+                    });
+                    file.write_all(format!("{line}\n").as_bytes()).expect("room for a trace");
+                    continue;
+                }
                 let mut log = lines.lock().expect("no thread panics while holding the log");
                 log.push_str(&line);
                 log.push('\n');
@@ -455,4 +482,21 @@ pub(crate) fn agent() -> Agent {
 fn leading_number(text: &str) -> Option<u16> {
     let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
+}
+
+#[track_caller]
+pub(crate) fn ok(member: &Member, path: &str) -> Value {
+    let answer = member.get(path);
+    assert_eq!(answer.status, 200, "{path} of {}: {answer:?}", member.id);
+    assert!(answer.header("content-type").starts_with("application/json"), "{answer:?}");
+    answer.json()
+}
+
+/// RFC 9457.
+#[track_caller]
+pub(crate) fn problem(answer: &Answer, status: u16) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    assert_eq!(answer.header("content-type"), "application/problem+json", "{answer:?}");
+    assert_eq!(answer.json()["status"], status, "{answer:?}");
+    assert!(answer.json()["title"].is_string(), "{answer:?}");
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     group::{agreed, started_in_order},
-    hooks::Home,
+    hook_notes::Home,
     member::{Member, Setup},
     observer::Observer,
     servers::Servers,

@@ -2,9 +2,8 @@
 
 use crate::{
     group::ready,
-    http::{ok, problem},
     locks::{boottime_ns, number, received, started},
-    member::Setup,
+    member::{Setup, ok, problem},
     servers::Servers,
     wait::eventually,
 };

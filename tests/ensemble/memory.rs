@@ -4,8 +4,7 @@
 use crate::{
     configuration::put,
     group::started_in_order,
-    http::ok,
-    member::{Member, Setup},
+    member::{Member, Setup, ok},
     process::peak_kib,
     servers::Servers,
     wait::eventually,

@@ -2,9 +2,8 @@
 
 use crate::{
     catalogue::{Fault, suffer},
-    exec::STUBBORN,
     member::SessionFiles,
-    task::Diary,
+    task::{Diary, STUBBORN},
     testbed::Testbed,
     wait::eventually,
 };

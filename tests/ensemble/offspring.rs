@@ -1,10 +1,9 @@
 //! What a command starts ends with it, whichever of the processes that watch over it ends, or stops, first.
 
 use crate::{
-    exec::{kill, parent_of},
     group::started_in_order,
     member::{Member, Setup},
-    process::{Process, tied_to_this_thread},
+    process::{Process, parent_of, send_signal, tied_to_this_thread},
     servers::Servers,
     task::Diary,
     wait::eventually,
@@ -201,7 +200,7 @@ fn what_cannot_be_killed_is_complained_of_and_leadership_is_not_given_up_for_it(
         if said && log.contains(&escaped.to_string()) { Ok(()) } else { Err(log) }
     });
     servers.first().resume();
-    kill(escaped, "KILL");
+    send_signal(escaped, "KILL");
     eventually("all goes on", || {
         diary.runs().get(1).cloned().map(drop).ok_or_else(|| member.log())
     });

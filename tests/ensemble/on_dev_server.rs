@@ -1,5 +1,5 @@
-//! The tests of the ensemble layer that need but one server and nothing besides Rust: the real binary on an in-memory
-//! server. `main.rs` runs the same files, and all others, on real ones.
+//! The tests that need but one server and nothing besides Rust: the real binary on an in-memory server. Those that are about
+//! the sidecar itself run here alone, and those of the recipes on real servers as well (`main.rs`).
 
 #![allow(clippy::print_stderr, reason = "a failing test prints the logs of what it ran")]
 #![allow(dead_code, reason = "the tests on real servers use the rest")]
@@ -34,6 +34,7 @@ mod orders;
 mod pipes;
 mod places;
 mod priority;
+mod protocol;
 mod races;
 mod service;
 mod silence;
@@ -44,10 +45,16 @@ mod unknown_clients;
 mod wakeups;
 
 // What they are made of.
+mod asker;
 mod certificates;
+#[path = "../check_log/mod.rs"]
+mod check_log;
+mod command;
 mod described;
+mod first_join;
 mod frames;
 mod group;
+mod hook_notes;
 mod host;
 mod member;
 mod observer;
@@ -55,8 +62,10 @@ mod ports;
 mod process;
 mod program;
 mod proxy;
+mod pseudoterminal;
 mod rejecting_proxy;
 mod sampler;
+mod scrape;
 #[path = "dev_servers.rs"]
 mod servers;
 mod task;

@@ -2,9 +2,8 @@
 
 use crate::{
     group::started_in_order,
-    http::ok,
     locks::Lock,
-    member::{Member, Setup},
+    member::{Member, Setup, ok},
     process::{Process, tied_to_this_thread},
     servers::Servers,
     wait::within,

@@ -2,8 +2,7 @@
 
 use crate::{
     group::{agreed, agreed_after, started_in_order},
-    http::{ok, problem},
-    member::{Answer, Member, Setup},
+    member::{Answer, Member, Setup, ok, problem},
     observer::Observer,
     servers::Servers,
     wait::{LIMIT, eventually, throughout},

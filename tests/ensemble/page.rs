@@ -3,7 +3,7 @@
 use crate::{
     browser::Browser,
     group::{Named, agreed, agreed_after, started_in_order},
-    hooks::Home,
+    hook_notes::Home,
     member::{Member, Setup},
     observer::Observer,
     servers::Servers,

@@ -2,18 +2,16 @@
 //! lost at the worst moment.
 
 use crate::{
+    first_join::{changes_of_the_line, joins, only_znode, stands_alone},
     group::{agreed, agreed_after, settled, started_in_order},
-    member::{LONG_SESSION, Member, SHORT_SESSION, Setup},
-    observer::{Observer, Znode},
+    member::{LONG_SESSION, SHORT_SESSION, Setup},
+    observer::Observer,
     proxy::{Mode, Proxy},
-    sampler::Sampler,
+    sampler::{Sampler, claimed_for_no_longer_than_its_lease},
     servers::Servers,
     wait::{eventually, throughout},
 };
-use std::time::{Duration, Instant};
-
-/// The lease of a short session: two heartbeats, half a tick, 100 ms and a thousandth less than it lasts.
-const LEASE: Duration = Duration::from_millis(2000 - 2 * 200 - 100 - 100 - 2);
+use std::time::Instant;
 
 #[test]
 fn a_leader_whose_new_connections_are_greeted_and_then_ignored_does_not_go_on() {
@@ -107,49 +105,4 @@ fn a_create_that_was_lost_with_its_connection_comes_in_no_later_session() {
     let own = stands_alone(&member, &observer);
 
     assert_eq!((&*own.name, changes_of_the_line(&observer)), ("leader_0000000000", 2));
-}
-
-/// Checks that its claim ended within a lease of the last request that reached a server.
-#[track_caller]
-pub(crate) fn claimed_for_no_longer_than_its_lease(
-    sampler: &Sampler,
-    member: &Member,
-    lost: Instant,
-) {
-    let stints = sampler.stints();
-    let last = stints.iter().rfind(|stint| stint.who == member.id).expect("it led");
-    let claimed = last.until.saturating_duration_since(lost);
-    assert!(claimed <= LEASE, "it claimed to lead for {claimed:?}");
-}
-
-/// Starts a member that joins for the first time behind a proxy of this mode.
-pub(crate) fn joins(mode: Mode, session: Duration) -> (Servers, Observer, Proxy, Member) {
-    let mut servers = Servers::standalone();
-    let observer = Observer::of(&servers);
-    observer.make_path("/election");
-    let proxy = Proxy::before(servers.first());
-    proxy.set(mode);
-    let member = Setup::at(proxy.address()).sessions(session).start("a");
-    (servers, observer, proxy, member)
-}
-
-/// Waits until the member leads by the only znode there is, which belongs to its session.
-#[track_caller]
-pub(crate) fn stands_alone(member: &Member, observer: &Observer) -> Znode {
-    let (leader, queue) = settled([member], observer);
-    let session = member.status()["session"]["id"].clone();
-    let [own] = &queue[..] else { unreachable!("settled with one znode for each member") };
-    assert_eq!((own.token(), &own.name), (leader.token, &leader.znode));
-    assert_eq!(session, format!("{:#x}", own.stat.ephemeral_owner));
-    own.clone()
-}
-
-pub(crate) fn only_znode(observer: &Observer) -> Result<Znode, String> {
-    let queue = observer.queue("/election", "leader_");
-    if let [only] = &queue[..] { Ok(only.clone()) } else { Err(format!("{queue:?}")) }
-}
-
-/// How many znodes were created or deleted in the queue, ever.
-pub(crate) fn changes_of_the_line(observer: &Observer) -> i32 {
-    observer.znode("/election").expect("the parent exists").stat.cversion
 }

@@ -69,4 +69,5 @@ fn elects_below(chroot: &str, servers: &Servers, observer: &Observer) {
     let queue = observer.queue(&format!("{chroot}/election"), "leader_");
     assert_eq!((queue.len(), &*leader.id, leader.token), (2, "a", queue[0].token()));
     assert_eq!(members[0].status()["election"], "/election", "as it was configured");
+    assert_eq!(members[0].status()["path"], format!("{chroot}/election"));
 }

@@ -2,8 +2,7 @@
 
 use crate::{
     group::{agreed, agreed_after, has_role, started_in_order},
-    http::{ok, problem},
-    member::{Answer, Member, Setup},
+    member::{Answer, Member, Setup, ok, problem},
     sampler::Sampler,
     servers::Servers,
     wait::{eventually, throughout},

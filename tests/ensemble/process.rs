@@ -120,3 +120,9 @@ pub(crate) fn cpu_time(process: impl Display) -> Duration {
     let ticks: u64 = columns.map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
     Duration::from_millis(1000 * ticks / rustix::param::clock_ticks_per_second())
 }
+
+pub(crate) fn parent_of(pid: i32) -> i32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
+    parent.expect("it has a parent").parse().expect("a number")
+}

@@ -96,15 +96,14 @@ const EXISTS: i32 = 3;
 const GET_DATA: i32 = 4;
 const SET_DATA: i32 = 5;
 const GET_CHILDREN: i32 = 8;
-const SYNC: i32 = 9;
 const GET_CHILDREN_AND_STAT: i32 = 12;
 const MULTI: i32 = 14;
 
 const ASKED_BY_A_LEADER: [i32; 6] =
     [CREATE, CREATE_CONTAINER, EXISTS, GET_CHILDREN, GET_CHILDREN_AND_STAT, MULTI];
 
-const ASKED_BY_A_FOLLOWER: [i32; 6] =
-    [CREATE, GET_DATA, SET_DATA, SYNC, GET_CHILDREN, GET_CHILDREN_AND_STAT];
+const ASKED_BY_A_FOLLOWER: [i32; 5] =
+    [CREATE, GET_DATA, SET_DATA, GET_CHILDREN, GET_CHILDREN_AND_STAT];
 
 /// `KeeperException.Code`, but for those below and for `NONODE` (-101): that one proves something, so
 /// a server which says it of a znode that exists is broken beyond help.

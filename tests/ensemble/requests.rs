@@ -1,7 +1,7 @@
 //! Many requests to a leader that is frozen amid them: was each yes true when it was asked for?
 
 use crate::{
-    answers::{Asker, now},
+    asker::{Asker, now},
     member::Member,
     sampler::{Claim, Stint, boottime_ns, claim_of},
     wait::eventually,

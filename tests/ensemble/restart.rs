@@ -2,11 +2,10 @@
 
 use crate::{
     cgroup::MemoryGroup,
-    exec::parent_of,
     group::{agreed, agreed_after, has_role, started_in_order},
     member::{Member, SessionFiles, Setup},
     observer::Observer,
-    process::signal,
+    process::{parent_of, signal},
     servers::Servers,
     task::{Diary, Run},
     wait::{eventually, throughout},

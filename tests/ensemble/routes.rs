@@ -7,9 +7,8 @@ use crate::{
     names::serve_names,
     network::Network,
     observer::Observer,
-    pipes::claimed_for_no_longer_than_its_lease,
     process::cpu_time,
-    sampler::Sampler,
+    sampler::{Sampler, claimed_for_no_longer_than_its_lease},
     servers::{Servers, Settings},
     wait::{eventually, throughout},
 };

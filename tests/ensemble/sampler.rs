@@ -5,7 +5,7 @@
 //! same monotonic clock. An answer is true at some moment between its question and its arrival.
 
 use crate::{
-    answers::now,
+    asker::now,
     host::Host,
     member::{Member, agent},
     wait::eventually,
@@ -324,4 +324,20 @@ pub(crate) fn claim_of(path: &str, status: u16, told: &Value) -> Option<Claim> {
     };
     let deadline_ns = told["valid_until_boottime_ns"].as_u64().unwrap_or(0);
     Some(Claim { token: token.as_u64().filter(|_| claims)?, deadline_ns })
+}
+
+/// The lease of a short session: two heartbeats, half a tick, 100 ms and a thousandth less than it lasts.
+const LEASE: Duration = Duration::from_millis(2000 - 2 * 200 - 100 - 100 - 2);
+
+/// Checks that its claim ended within a lease of the last request that reached a server.
+#[track_caller]
+pub(crate) fn claimed_for_no_longer_than_its_lease(
+    sampler: &Sampler,
+    member: &Member,
+    lost: Instant,
+) {
+    let stints = sampler.stints();
+    let last = stints.iter().rfind(|stint| stint.who == member.id).expect("it led");
+    let claimed = last.until.saturating_duration_since(lost);
+    assert!(claimed <= LEASE, "it claimed to lead for {claimed:?}");
 }

@@ -1,6 +1,11 @@
 //! A member as a service: what it notifies the service manager of, and what SIGHUP makes it read again.
 
-use crate::{group::started_in_order, http::ok, member::Setup, servers::Servers, wait::eventually};
+use crate::{
+    group::started_in_order,
+    member::{Setup, ok},
+    servers::Servers,
+    wait::eventually,
+};
 use serde_json::json;
 use std::{
     collections::BTreeSet,

@@ -5,6 +5,7 @@ use crate::{
     group::{agreed, agreed_after, has_role, leader_of, settled, started_in_order},
     member::{Member, SHORT_SESSION, Setup},
     observer::Observer,
+    proxy::{Mode, Proxy},
     sampler::Sampler,
     servers::{Servers, Settings},
     wait::{eventually, throughout},
@@ -12,6 +13,7 @@ use crate::{
 use std::{
     io::{Read, Write},
     net::TcpStream,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -33,6 +35,56 @@ fn the_only_server_hangs_for_longer_than_a_session_and_goes_on() {
     let after = agreed(&members);
     assert!(after.token >= before.token, "{after:?} after {before:?}");
     sampler.saw_one_leader_at_a_time();
+}
+
+#[test]
+fn members_say_that_tokens_have_begun_again_after_zookeeper_has_lost_all_data() {
+    let mut servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/past");
+    for _ in 0..100 {
+        observer.set("/past", b"a transaction");
+    }
+    let members = started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let before = agreed(&members);
+    servers.first().kill();
+    servers.first().forget_all();
+    servers.start();
+    let after = agreed_after(&before, &members);
+    assert!(after.token < before.token, "{after:?} after {before:?}");
+    for member in &members {
+        let text = format!("and a leader had {}. Reset the tokens", before.token);
+        eventually("it says so", || {
+            let problems = member.status()["problems"].clone();
+            let problem = &problems[0];
+            match problem["kind"] == "lower-tokens" && problem.to_string().contains(&text) {
+                true => Ok(()),
+                false => Err(problems.to_string()),
+            }
+        });
+        member.wait_for_log("ZooKeeper has lost all data");
+    }
+}
+
+/// A heartbeat that waited for a connection says nothing of the servers.
+#[test]
+fn servers_are_not_called_slow_after_a_time_without_a_connection() {
+    let mut servers = Servers::standalone();
+    let proxy = Proxy::before(servers.first());
+    let member = Setup::at(proxy.address()).start("a");
+    let before = agreed([&member]);
+    proxy.set(Mode::Closed);
+    proxy.cut();
+    member.wait_for_log("lost connection to ZooKeeper");
+    // Longer than a heartbeat, and shorter than the lease.
+    thread::sleep(Duration::from_millis(2500));
+    proxy.set(Mode::Open);
+    eventually("it has renewed since", || {
+        let left = member.get("/leader").json()["valid_for_ms"].as_u64();
+        if left > Some(6000) { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+    assert_eq!(agreed([&member]), before);
+    assert!(!member.log().contains("the servers take longer"), "{}", member.log());
 }
 
 #[test]

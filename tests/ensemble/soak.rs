@@ -2,6 +2,7 @@
 
 use crate::{
     catalogue::{Fault, Outcome, PATIENCE, suffer, went_by_notification},
+    check_log,
     member::{Handovers, SHORT_SESSION, SessionFiles},
     sampler::{Handover, Overlap, Stint, fallen_tokens, handovers},
     testbed::Testbed,
@@ -14,10 +15,11 @@ use std::{
     fmt::Write as _,
     fs,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
+    path::{Path, PathBuf},
     str::FromStr,
     time::{Duration, Instant},
 };
+use tempfile::TempDir;
 
 const MEMBERS: u8 = 5;
 
@@ -40,12 +42,17 @@ fn soak() {
     // A command needs a lease, and so does a session file.
     let witness = if without_lease { None } else { Some(Witness::new()) };
     let files = SessionFiles::new();
+    // The core of the tests has its lease.
+    let traces = (!without_lease).then(|| tempfile::tempdir().expect("a temporary directory"));
     let mut testbed = Testbed::set(MEMBERS, |number, mut setup| {
         if let Some(program) = &program {
             setup = setup.program(program.clone());
         }
         if !without_lease {
             setup = files.kept_by(&setup, &number.to_string());
+        }
+        if let Some(traces) = &traces {
+            setup = setup.traced_to(traces.path());
         }
         match &witness {
             None => setup,
@@ -59,6 +66,7 @@ fn soak() {
         begun: Instant::now(),
         outcomes: Vec::new(),
         witness,
+        traces,
         beside: Vec::new(),
         broken: None,
     };
@@ -69,7 +77,7 @@ fn soak() {
     eprintln!("\n{report}");
     let saw_overlaps = soak.overlaps(false).next().is_some();
     if let Some(logs) = logs.filter(|_| !well || ended.is_err()) {
-        save(Path::new(&logs), &report, &mut testbed);
+        save(Path::new(&logs), &report, &soak, &mut testbed);
     }
     ended.expect("the soak came to its end");
     if without_lease {
@@ -85,6 +93,8 @@ struct Soak {
     outcomes: Vec<Outcome>,
     /// What commands do, if some members run one.
     witness: Option<Witness>,
+    /// What the members heard and made of it.
+    traces: Option<TempDir>,
     /// What of a command was found beside the next leader.
     beside: Vec<String>,
     /// What kept it from going on.
@@ -202,6 +212,10 @@ impl Soak {
             ),
         );
         say("znodes left over, or no agreement", left_over);
+        let (steps, disagreements) = self.check_traces();
+        say("steps traced", &steps.to_string());
+        say("  not those of the core", &disagreements.len().to_string());
+        disagreements.iter().for_each(|found| say("not the core's", found));
         for overlap in self.overlaps(false) {
             say("overlap", &self.describe(overlap));
         }
@@ -224,9 +238,24 @@ impl Soak {
             && late.is_empty()
             && too_soon.is_empty()
             && self.broken.is_none()
+            && disagreements.is_empty()
             && !too_slow
             && in_order.is_ok();
         (text, well)
+    }
+
+    /// Steps the core once more. Returns how many steps there were, and where the core disagrees.
+    fn check_traces(&self) -> (usize, Vec<String>) {
+        let mut steps = 0;
+        let mut disagreements = vec![];
+        for path in self.traces.iter().flat_map(|traces| files_in(traces.path())) {
+            let log = fs::read_to_string(&path).expect("a trace is text");
+            match check_log::check(&name_of(&path), &log) {
+                Ok(checked) => steps += checked.steps,
+                Err(why) => disagreements.push(why),
+            }
+        }
+        (steps, disagreements)
     }
 
     fn overlaps(&self, by_force: bool) -> impl Iterator<Item = &Overlap> {
@@ -305,7 +334,16 @@ fn draw(rng: &mut Rng, deck: &mut Vec<Fault>, with_lease: bool) -> Vec<Fault> {
     faults
 }
 
-fn save(directory: &Path, report: &str, testbed: &mut Testbed) {
+fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("the directory of the traces");
+    entries.map(|entry| entry.expect("an entry can be read").path()).collect()
+}
+
+fn name_of(file: &Path) -> String {
+    file.file_name().expect("a file has a name").to_string_lossy().into_owned()
+}
+
+fn save(directory: &Path, report: &str, soak: &Soak, testbed: &mut Testbed) {
     fs::create_dir_all(directory).expect("a directory for the logs");
     let write = |name: &str, text: &str| {
         fs::write(directory.join(name), text).expect("a file for a log");
@@ -314,6 +352,9 @@ fn save(directory: &Path, report: &str, testbed: &mut Testbed) {
     testbed.members.iter().for_each(|member| write(&member.id, &member.log()));
     for (n, server) in testbed.servers.each().enumerate() {
         write(&format!("server-{n}"), &server.log());
+    }
+    for trace in soak.traces.iter().flat_map(|traces| files_in(traces.path())) {
+        fs::copy(&trace, directory.join(name_of(&trace))).expect("a file for a trace");
     }
     eprintln!("the logs are in {}", directory.display());
 }

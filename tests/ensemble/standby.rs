@@ -2,8 +2,7 @@
 
 use crate::{
     group::{agreed, agreed_after, started_in_order},
-    http::ok,
-    member::{Handovers, Member, Setup},
+    member::{Handovers, Member, Setup, ok},
     observer::Observer,
     servers::Servers,
     wait::eventually,

@@ -11,6 +11,9 @@ use std::{
 };
 use tempfile::TempDir;
 
+/// A command that ignores SIGTERM.
+pub(crate) const STUBBORN: &str = "trap '' TERM";
+
 /// The directory in which the runs of the command leave their notes: the files `lives`, `overlaps` and `lock`.
 pub(crate) struct Diary {
     home: TempDir,

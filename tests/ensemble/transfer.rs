@@ -2,10 +2,9 @@
 
 use crate::{
     group::{Named, agreed, agreed_after, started_in_order},
-    http::{ok, problem},
-    member::{Answer, Handovers, Member, Setup},
-    metrics::Scrape,
+    member::{Answer, Handovers, Member, Setup, ok, problem},
     sampler::{Sampler, Stint, handovers},
+    scrape::Scrape,
     servers::Servers,
     wait::eventually,
 };

@@ -1,6 +1,7 @@
 //! What others put into the parent, or write into a member's znode, breaks nothing.
 
 use crate::{
+    command::ran,
     group::{agreed, agreed_after, settled, started_in_order},
     member::Setup,
     observer::Observer,
@@ -172,6 +173,33 @@ fn a_silent_unknown_client_at_the_head_is_named_until_it_is_gone() {
             }
         });
     }
+}
+
+#[test]
+fn an_unknown_clients_claim_is_named_by_the_member_that_it_keeps_from_leading() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/election");
+    let claim = "/election/claim-leader_";
+    observer.create(claim, b"x", CreateMode::Ephemeral);
+    let member = Setup::of(&servers).short_sessions().start("a");
+    let named = format!("the claim {claim} is not a member's");
+    eventually("it says so", || {
+        let problem = member.status()["problems"][0].clone();
+        match problem["kind"] == "unknown-znode" && problem.to_string().contains(&named) {
+            true => Ok(()),
+            false => Err(problem.to_string()),
+        }
+    });
+    for path in ["/readyz", "/members"] {
+        let body = member.get(path).body;
+        assert!(body.contains(&named), "{body}");
+    }
+    let inspected = ran(&["inspect", "--zookeeper", &servers.connect_string()]);
+    assert!(inspected.code == 1 && inspected.out.contains("an unknown client's"), "{inspected:?}");
+    observer.delete(claim);
+    agreed([&member]);
+    assert_eq!(member.status()["problems"], serde_json::Value::Null);
 }
 
 /// ZooKeeper's counter does not move while the name that it comes to is taken.

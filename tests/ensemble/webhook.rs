@@ -2,7 +2,7 @@
 
 use crate::{
     group::started_in_order,
-    hooks::{Application, Home, header},
+    hook_notes::{Application, Home, header},
     member::Setup,
     servers::Servers,
     wait::eventually,

@@ -60,7 +60,7 @@ pub const STEPS: [Step; 9] = [
         name: "a follower's predecessor has news",
         set: || (in_queue(&[1, 2, 3]), at(10), predecessor_read()),
         outcome: "relay «app-1 leads, token 1», follows «app-1 leads, token 1»",
-        instructions: 687,
+        instructions: 974,
         allocations: 1,
     },
     Step {
@@ -130,7 +130,7 @@ fn arrived(number: i32) -> Member {
 }
 
 fn predecessor_read() -> Event {
-    Event::PredecessorRead { predecessor: ticket(2), announcement: Some(leads(1)) }
+    Event::PredecessorRead { predecessor: ticket(2), announcement: Some(leads(1)), distance: None }
 }
 
 fn gone(number: i32) -> Event {

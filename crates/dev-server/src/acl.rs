@@ -17,7 +17,7 @@ pub(crate) const DELETE: i32 = 8;
 pub(crate) const ADMIN: i32 = 16;
 const ALL: i32 = 31;
 
-/// Beyond so many entries a list is refused: each "auth" of a short frame stands for all ids of its caller.
+/// The maximum number of entries in a list: each "auth" in a short frame expands to all ids of its caller.
 const MAX_ENTRIES: usize = 1 << 16;
 
 const WORLD: &str = "world";
@@ -26,14 +26,14 @@ const AUTH: &str = "auth";
 const DIGEST: &str = "digest";
 const IP: &str = "ip";
 
-/// An identity, by a scheme of authentication.
+/// An identity under a scheme of authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Id {
     pub(crate) scheme: String,
     pub(crate) id: String,
 }
 
-/// One entry of a list: what one id may do.
+/// An entry of a list: the permissions of one id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AclEntry {
     pub(crate) perms: i32,
@@ -45,12 +45,12 @@ impl Id {
         Self { scheme: scheme.to_owned(), id: id.to_owned() }
     }
 
-    /// The id that each connection has by its address, in Java's way of writing it.
+    /// Returns the id that a connection has because of its address, in Java's notation.
     pub(crate) fn of_address(address: IpAddr) -> Self {
         Self::new(IP, &host_address(address))
     }
 
-    /// The name that `whoAmI` shows.
+    /// Returns the name that `whoAmI` shows.
     pub(crate) fn user_name(&self) -> &str {
         match self.id.split_once(':') {
             Some((user, _)) if self.scheme == DIGEST => user,
@@ -63,17 +63,17 @@ impl Id {
     }
 }
 
-/// The list of a znode that all may do all with.
+/// Returns the list of a znode with all permissions for everyone.
 pub(crate) fn open() -> Arc<[AclEntry]> {
     Arc::new([AclEntry { perms: ALL, id: Id::new(WORLD, ANYONE) }])
 }
 
-/// The list of a znode that all may read.
+/// Returns the list of a znode that everyone may read.
 pub(crate) fn read_only() -> Arc<[AclEntry]> {
     Arc::new([AclEntry { perms: READ, id: Id::new(WORLD, ANYONE) }])
 }
 
-/// Adds what an `addauth` proves to the ids of a connection, unless it proves nothing.
+/// Adds the id from an `addauth` request to the ids of a connection, unless the request is refused.
 pub(crate) fn authenticate(
     scheme: Option<&str>,
     auth: Option<&[u8]>,
@@ -87,21 +87,21 @@ pub(crate) fn authenticate(
     };
     if !ids.contains(&id) {
         ids.push(id);
-        // The real server keeps them in a hash set, and expands "auth" in its order.
+        // The real server keeps the ids in a hash set, and expands "auth" in the order of that set.
         ids.sort_by_key(|id| bucket(id_hash(id), 16));
     }
     Ok(())
 }
 
-/// `user:password` as it stands in lists: `user:BASE64(SHA1(user:password))`.
+/// Returns the form of `user:password` in lists: `user:BASE64(SHA1(user:password))`.
 fn digest(credentials: &[u8]) -> String {
     let credentials = String::from_utf8_lossy(credentials);
     let user = credentials.split(':').next().unwrap_or_default();
     format!("{user}:{}", BASE64_STANDARD.encode(Sha1::digest(credentials.as_bytes())))
 }
 
-/// The list that a znode gets when a client asks for `raw`, by `PrepRequestProcessor.fixupACL`: each entry once, "auth"
-/// replaced by the ids of the caller.
+/// Returns the list for a znode when a client requests `raw`, as `PrepRequestProcessor.fixupACL` does: each entry once,
+/// and "auth" replaced by the ids of the caller.
 pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[AclEntry]>, ErrorCode> {
     let raw = raw.unwrap_or_default();
     let mut fixed = Vec::new();
@@ -145,7 +145,7 @@ pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[AclE
     if fixed.is_empty() { Err(ErrorCode::InvalidAcl) } else { Ok(fixed.into()) }
 }
 
-/// Refuses a caller that no entry of the list gives any of the permissions.
+/// Refuses a caller to whom no entry of the list grants any of the permissions.
 pub(crate) fn check(list: &[AclEntry], permissions: i32, caller: &[Id]) -> Result<(), ErrorCode> {
     let is_allowed = list.is_empty()
         || list.iter().any(|entry| {
@@ -155,7 +155,7 @@ pub(crate) fn check(list: &[AclEntry], permissions: i32, caller: &[Id]) -> Resul
     if is_allowed { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }
 
-/// The list as it is shown to callers that may not change it: without the digests.
+/// Returns the list as it is shown to callers that may not change it: without the digests.
 pub(crate) fn masked(list: &[AclEntry]) -> Vec<AclEntry> {
     list.iter()
         .map(|entry| match entry.id.id.split_once(':') {
@@ -178,14 +178,14 @@ fn matches(caller: &Id, listed: &Id) -> bool {
         }
 }
 
-/// Whether Java's `split(":")`, which drops empty strings at the end, gives two parts.
+/// Returns true if Java's `split(":")`, which drops empty strings at the end, returns two parts.
 fn is_digest(id: &str) -> bool {
     let parts: Vec<&str> = id.split(':').collect();
     let empty_at_end = parts.iter().rev().take_while(|part| part.is_empty()).count();
     parts.len() - empty_at_end == 2
 }
 
-/// An IPv4 network and its length in bits; 3.8 knows no other.
+/// Parses an IPv4 network into its address and its length in bits; 3.8 supports no other networks.
 fn network(text: &str) -> Option<(u32, u32)> {
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, bits.parse::<u32>().ok().filter(|bits| *bits <= 32)?),
@@ -211,7 +211,7 @@ fn masked_to(address: u32, bits: u32) -> u32 {
     address & u32::MAX.checked_shl(32_u32.saturating_sub(bits)).unwrap_or(0)
 }
 
-/// An address as `InetAddress.getHostAddress` writes it: nothing of an IPv6 address is left out.
+/// Returns an address as `InetAddress.getHostAddress` writes it: IPv6 addresses are not abbreviated.
 pub(crate) fn host_address(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),
@@ -219,7 +219,7 @@ pub(crate) fn host_address(address: IpAddr) -> String {
     }
 }
 
-/// The hash of jute's generated class `Id`.
+/// Returns the hash of jute's generated class `Id`.
 fn id_hash(id: &Id) -> i32 {
     let scheme = 37_i32.wrapping_mul(17).wrapping_add(string_hash(&id.scheme));
     scheme.wrapping_mul(37).wrapping_add(string_hash(&id.id))

@@ -1,4 +1,4 @@
-//! The four-letter words, each answered as by a standalone server that allows them all.
+//! The four-letter words, answered as by a standalone server with all of them on its whitelist.
 
 use crate::acl::host_address;
 use crate::shared::ServerHandle;
@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
-/// The version that is answered, which tools hold against what they need.
+/// The version in answers, which tools compare with the one that they need.
 const VERSION: &str = "3.8.0-bellwether-dev-server, built on an unknown day";
 
-/// The version that is answered in the manner of ClickHouse Keeper.
+/// The version in answers that imitate ClickHouse Keeper.
 const KEEPER_VERSION: &str = "v25.3.1.1-bellwether-dev-server";
 
 /// A four-letter word.
@@ -29,7 +29,7 @@ pub(crate) enum AdminCommand {
     Wchc,
     Wchp,
     Wchs,
-    /// A command of the real server that this one does not have.
+    /// A command of the real server that this server does not have.
     Other(&'static str),
 }
 
@@ -149,9 +149,9 @@ fn cons(text: &mut String, state: &ServerState, now: Now) -> std::fmt::Result {
     writeln!(text)
 }
 
-/// Writes the beginning of a connection's line, without the closing bracket.
+/// Writes the start of a connection's line, without the closing bracket.
 fn brief(text: &mut String, connection: &ClientConnection) -> std::fmt::Result {
-    // The operations that Java waits for: none, for a connection that has only sent a four-letter word.
+    // The operations that Java waits for: none for a connection that has only sent a four-letter word.
     let interest = i32::from(connection.session != 0);
     let traffic = connection.traffic;
     write!(text, " {}[{interest}](queued=0", socket_address(connection.address))?;
@@ -201,7 +201,7 @@ fn dump(text: &mut String, state: &ServerState, now: Now) -> std::fmt::Result {
         }
     }
     writeln!(text, "Connections dump:")?;
-    // Connections have no buckets here: all stand in one, with the next check.
+    // Connections have no buckets here, so list all of them in one that is due at the next check.
     let connections = state.connections.len();
     writeln!(text, "Connections Sets (1)/({connections}):")?;
     let next_ms = state.sessions.next_check_ms(now.elapsed_ms);
@@ -214,7 +214,7 @@ fn dump(text: &mut String, state: &ServerState, now: Now) -> std::fmt::Result {
     Ok(())
 }
 
-/// As in the real server, only the watches on data and existence.
+/// Counts only the watches on data and existence, as the real server does.
 fn wchs(text: &mut String, state: &ServerState) -> std::fmt::Result {
     let watches = &state.data_watches;
     let connections = watches.by_connection().len();
@@ -249,7 +249,7 @@ fn session(state: &ServerState, connection: ConnectionId) -> i64 {
     state.connections.get(&connection).map_or(0, |connection| connection.session)
 }
 
-/// An address as Java writes that of a socket.
+/// Returns a socket address in Java's notation.
 fn socket_address(address: SocketAddr) -> String {
     let host = host_address(address.ip());
     match address.ip().to_canonical() {
@@ -258,7 +258,7 @@ fn socket_address(address: SocketAddr) -> String {
     }
 }
 
-/// A moment, given in milliseconds since 1970, as Java's `Date` writes it.
+/// Returns a moment, given in milliseconds since 1970, as Java's `Date` writes it.
 fn date(wall_ms: i64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
@@ -266,7 +266,7 @@ fn date(wall_ms: i64) -> String {
     let seconds = wall_ms.div_euclid(1000);
     let days = seconds.div_euclid(86_400);
     let second = seconds.rem_euclid(86_400);
-    // The calendar's 400 years begin with a March 1st, so that the leap day is the last of its year.
+    // The calendar's 400-year eras begin on March 1, so that a leap day is the last day of its year.
     let from_march = days + 719_468;
     let era = from_march.div_euclid(146_097);
     let of_era = from_march.rem_euclid(146_097);

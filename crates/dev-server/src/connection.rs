@@ -11,11 +11,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{sleep, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-/// Limits the time until a client asks for a session (`zookeeper.nio.sessionlessCnxnTimeout`).
+/// The maximum time until a client requests a session (`zookeeper.nio.sessionlessCnxnTimeout`).
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limits the time in which a client reads the last frames before its connection is closed.
+/// The maximum time for a client to read the last frames before its connection is closed.
 const LAST_FRAMES_TIMEOUT: Duration = Duration::from_secs(5);
-/// Limits the wait for a client to close its side of a connection after the server has closed its own.
+/// The maximum wait for a client to close its side of a connection after the server has closed its own.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The next input from a client.
@@ -23,13 +23,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 enum Incoming {
     Frame(Vec<u8>),
     AdminCommand(AdminCommand),
-    /// The connection is at its end.
+    /// The connection has ended.
     End,
-    /// A length that no frame may have.
+    /// The announced length is not valid for a frame.
     TooLong(i32),
 }
 
-/// Serves a connection until it is closed. The stream may be any that is like TCP's.
+/// Serves a connection until it is closed. The stream may be any stream like TCP's.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
     stream: S,
     shared: Arc<ServerHandle>,
@@ -43,7 +43,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
         sent = send(&mut writer, &outbox) => sent.is_ok(),
     };
     shared.leave(id);
-    // Closed with something unread, the connection would be reset, and what was sent last might be lost with it.
+    // Read the rest: closing a connection with unread input resets it, and the last frames might be lost.
     if sent && writer.shutdown().await.is_ok() {
         let mut rest = [0; 1024];
         let drain = async { while matches!(reader.read(&mut rest).await, Ok(1..)) {} };
@@ -51,7 +51,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
     }
 }
 
-/// Handles frame after frame, each to its end before the next, until the connection is to be closed.
+/// Handles frames, each completely before the next, until the connection is to be closed.
 async fn receive(
     reader: &mut (impl AsyncRead + Unpin),
     shared: &ServerHandle,
@@ -94,7 +94,7 @@ async fn receive(
             }
         }
     }
-    // The rest is sent meanwhile.
+    // Meanwhile, `send` sends the remaining frames.
     sleep(LAST_FRAMES_TIMEOUT + shared.delay()).await;
 }
 
@@ -108,7 +108,7 @@ async fn send(writer: &mut (impl AsyncWrite + Unpin), outbox: &Outbox) -> io::Re
     Ok(())
 }
 
-/// The next that a client sends. Only the first may be a four-letter word.
+/// Reads the next input from a client. Only the first may be a four-letter word.
 async fn incoming(
     reader: &mut (impl AsyncRead + Unpin),
     max: usize,
@@ -134,7 +134,7 @@ async fn incoming(
 
 /// Reads `length` bytes, or fewer if the stream ends before.
 async fn at_most(reader: &mut (impl AsyncRead + Unpin), length: usize) -> io::Result<Vec<u8>> {
-    // Grown by what comes, not by what was announced.
+    // The buffer grows with the received bytes, not with the announced length.
     let mut bytes = Vec::new();
     reader.take(length as u64).read_to_end(&mut bytes).await?;
     Ok(bytes)

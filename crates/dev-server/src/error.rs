@@ -1,12 +1,12 @@
 //! The error codes of replies.
 
-/// Why a request is refused, with the number that `KeeperException.Code` gives it.
+/// The reason why a request is refused, numbered as in `KeeperException.Code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum ErrorCode {
-    /// Not tried, since an operation before it in the same multi was refused.
+    /// Not tried, because an earlier operation in the same multi was refused.
     RuntimeInconsistency = -2,
-    /// The body could not be decoded, or has null where the real server would fail on it.
+    /// The body could not be decoded, or contains null where the real server would fail on it.
     Marshalling = -5,
     Unimplemented = -6,
     BadArguments = -8,
@@ -23,7 +23,7 @@ pub(crate) enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub(crate) fn number(self) -> i32 {
         self as i32
     }

@@ -1,15 +1,15 @@
-//! Anything that a client may send, for the fuzz target and for a test.
+//! Feeds arbitrary client input to a server, for the fuzz target and for a test.
 
 use crate::state::{Now, Output, ServerLimits, ServerState};
 use crate::watches::ConnectionId;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Hands `bytes` to a server as frames over connections of one client after the other: two bytes of length, then the
-/// frame.
+/// Passes `bytes` to a server as frames, over one connection after the other. Each frame follows its length in two
+/// bytes.
 ///
 /// # Panics
 ///
-/// The server sends a frame whose length is not what it says.
+/// Panics if the server sends a frame whose length prefix is wrong.
 pub fn feed(bytes: &[u8]) {
     let limits = ServerLimits {
         tick_ms: 2000,
@@ -35,7 +35,7 @@ pub fn feed(bytes: &[u8]) {
                 let id = ConnectionId(count);
                 state.accept(id, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), now);
                 connection = Some(id);
-                // Without a good first frame most inputs would end here.
+                // Most inputs would end here without a valid first frame, so replace one that is too short.
                 let known = [&[0; 12][..], &[0, 0, 16, 0], &[0; 8], &[0, 0, 0, 0]].concat();
                 let first = if frame.len() < 28 { known.as_slice() } else { frame };
                 state.connect(now, id, first).is_ok()

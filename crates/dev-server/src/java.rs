@@ -1,23 +1,23 @@
-//! The order in which Java's hash sets give out their strings.
+//! The order in which Java's hash sets list their strings.
 //!
-//! A real server lists children, and deletes the znodes of a session, in that order. It is kept here so that a client
-//! that forgets to sort is found out here as it would be there. Not meta: the order within a bucket of nine names or more,
-//! of which Java makes a tree.
+//! A real server lists children, and deletes the znodes of a session, in that order. It is reproduced here, so that a
+//! client that forgets to sort fails as it would with a real server. Not reproduced: the order within a bucket of nine
+//! names or more, which Java turns into a tree.
 
 use std::collections::BTreeMap;
 
-/// A set of strings that is listed as a `java.util.HashSet` is.
+/// A set of strings that is listed in the order of a `java.util.HashSet`.
 #[derive(Clone, Debug)]
 pub(crate) struct JavaSet {
     /// Each name with the number of its insertion.
     names: BTreeMap<String, u64>,
-    /// A power of two.
+    /// The number of buckets, a power of two.
     buckets: usize,
     insertions: u64,
 }
 
 impl JavaSet {
-    /// An empty set, with as many buckets as the real one is made with: a power of two.
+    /// Creates an empty set with this many buckets, a power of two, as the real one begins with.
     pub(crate) fn with_buckets(buckets: usize) -> Self {
         Self { names: BTreeMap::new(), buckets, insertions: 0 }
     }
@@ -26,7 +26,7 @@ impl JavaSet {
         if self.names.contains_key(name) {
             return;
         }
-        // Before it makes a tree of the ninth name in a bucket, Java tries whether more buckets help.
+        // Before Java turns a bucket with a ninth name into a tree, it tries more buckets.
         if self.buckets < 64 && self.in_bucket_of(name) >= 8 {
             self.buckets *= 2;
         }
@@ -59,7 +59,7 @@ impl JavaSet {
         names.into_iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Lists what a clone of the set would list, which has only as many buckets as it needs.
+    /// Lists the names as a clone of the set would, which has only as many buckets as it needs.
     pub(crate) fn list_of_clone(&self) -> Vec<String> {
         let mut names = self.list();
         let buckets = (names.len() * 4 / 3 + 1).next_power_of_two();
@@ -73,12 +73,12 @@ impl JavaSet {
     }
 }
 
-/// Java's `String.hashCode`.
+/// Returns Java's `String.hashCode`.
 pub(crate) fn string_hash(text: &str) -> i32 {
     text.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(unit.into()))
 }
 
-/// The bucket into which Java's hash tables put a hash; `buckets` is a power of two.
+/// Returns the bucket into which Java's hash tables put a hash; `buckets` is a power of two.
 pub(crate) fn bucket(hash: i32, buckets: usize) -> usize {
     let hash = hash.cast_unsigned();
     ((hash ^ (hash >> 16)) as usize) & buckets.saturating_sub(1)

@@ -1,4 +1,4 @@
-//! The faults that tests may inject into a server.
+//! The faults that tests can inject into a server.
 
 use crate::shared::ServerHandle;
 use crate::watches::ConnectionId;
@@ -16,17 +16,17 @@ impl Knobs {
         Self { shared }
     }
 
-    /// Delays all that is sent from now on, pings' answers included; their order stays.
+    /// Delays everything that is sent from now on, including the answers to pings. The order stays the same.
     pub fn delay(&self, delay: Duration) {
         self.shared.set_delay(delay);
     }
 
-    /// Closes each new connection at once, or accepts them again. Those that are there stay.
+    /// Closes each new connection at once, or accepts them again. Existing connections stay open.
     pub fn refuse(&self, refuse: bool) {
         self.shared.set_refusing(refuse);
     }
 
-    /// Closes the connection of a session, which lives on until it expires; says whether there was one.
+    /// Closes the connection of a session, which lives on until it expires. Returns true if there was a connection.
     pub fn drop_connection(&self, session: i64) -> bool {
         self.shared.with_state(|state, _now| {
             let connection = state.sessions.connection(session);
@@ -47,12 +47,12 @@ impl Knobs {
         });
     }
 
-    /// Ends a session as if its time were up, and says whether there was one.
+    /// Ends a session as if its time were up. Returns true if it existed.
     pub fn expire(&self, session: i64) -> bool {
         self.shared.with_state(|state, _now| state.expire(session))
     }
 
-    /// Returns the sessions that live.
+    /// Returns the sessions that have not ended.
     pub fn sessions(&self) -> Vec<i64> {
         self.shared.with_state(|state, _now| state.sessions.ids().collect())
     }

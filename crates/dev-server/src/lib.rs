@@ -1,7 +1,7 @@
-//! An in-memory ZooKeeper server for trying, developing and testing; **never for production**.
+//! An in-memory ZooKeeper server for trying out, developing and testing; **never for production**.
 //!
-//! This is the client port of one standalone ZooKeeper 3.8, as clients use it: requests and their answers,
-//! results, stats, the order of errors and of events, is the real one's. Its state is in memory only.
+//! The server provides the client port of one standalone ZooKeeper 3.8: requests and their answers, results, stats, and
+//! the order of errors and of events are those of the real server. Its state is in memory only.
 //!
 //! ```
 //! use bellwether_dev_server::{DevServer, ServerSettings};
@@ -15,58 +15,64 @@
 //! # }
 //! ```
 //!
-//! # What is there
+//! # Features
 //!
 //! - Sessions: connect, resume with the password, ping, negotiated timeouts, expiry in buckets of a tick, close.
 //! - create, create2, createContainer, createTTL; delete, exists, getData, setData, getChildren and getChildren2, getACL,
 //!   setACL, sync, multi with check, multiRead, whoAmI, getEphemerals, getAllChildrenNumber.
 //! - Watches: one-shot, persistent and recursive; setWatches and setWatches2, addWatch, checkWatches, removeWatches. A
-//!   session is notified only of what it may read, as since CVE-2024-23944 was mended, in Debian's 3.8.0 too.
+//!   session is notified only about znodes that it may read, as in real servers since the fix of CVE-2024-23944, which
+//!   Debian's 3.8.0 includes.
 //! - ACLs with the schemes world, digest, auth and ip.
 //! - The four-letter words conf, cons, dump, envi, isro, mntr, ruok, srvr, stat, wchc, wchp and wchs.
-//! - [`Knobs`] with which tests inject faults.
+//! - [`Knobs`], with which tests inject faults.
 //!
-//! With [`ServerSettings::keeper`] it behaves like ClickHouse Keeper instead, in what matters to clients that hold leases.
-//! That mode follows Keeper's source, and was never compared with a running Keeper.
+//! With [`ServerSettings::keeper`], it behaves like ClickHouse Keeper instead, as far as this matters to clients that
+//! hold leases. That mode follows Keeper's source, and was never compared with a running Keeper.
 //!
-//! # How it differs from a real server
+//! # Differences from a real server
 //!
-//! - Nothing is stored on disk. After a restart it begins with zxid 1, and refuses clients that have seen later ones, as a
-//!   real server does whose disk was wiped.
-//! - There is one server: no ensemble, no read-only mode, no reconfig (refused as in a real one where it is not enabled).
-//! - No quotas; no SASL (a token is answered as by a real server without it); no super user; no other providers of
-//!   authentication.
-//! - TLS is rustls' and not Java's, and there is one port, with it or without ([`ServerSettings::tls`]): what Java's own takes of
-//!   protocols and certificates, and how it refuses others, has to be tried on a real server. A certificate of a client's is
-//!   checked as the given configuration says, and is not an identity for ACLs.
-//! - A frame whose body cannot be decoded is answered with MarshallingError, as by the real one, and then the connection
-//!   is closed.
-//! - A `check` outside of a multi is refused with Unimplemented. ZooKeeper 3.8.0 takes it, and destroys its log with it.
-//! - A createTTL whose flags say nothing of a TTL is refused with BadArguments; the real server ends. deleteContainer and
+//! - Nothing is stored on disk. After a restart, the server begins with zxid 1 and refuses clients that have seen later
+//!   zxids, like a real server whose disk was wiped.
+//! - There is only one server: no ensemble, no read-only mode, no reconfig (refused as by a real server where it is not
+//!   enabled).
+//! - No quotas; no SASL (a token gets the answer of a real server without SASL); no super user; no other authentication
+//!   providers.
+//! - TLS is implemented by rustls and not by Java, and there is a single port, with TLS or without
+//!   ([`ServerSettings::tls`]). The protocols and certificates that Java accepts, and how it refuses others, must be
+//!   tested with a real server. A client's certificate is checked as the given configuration says, but is not an
+//!   identity for ACLs.
+//! - A frame whose body cannot be decoded is answered with MarshallingError, as by a real server, and then the
+//!   connection is closed.
+//! - A `check` outside of a multi is refused with Unimplemented. ZooKeeper 3.8.0 accepts it, and destroys its log with
+//!   it.
+//! - A createTTL whose flags contain no TTL is refused with BadArguments; a real server terminates. deleteContainer and
 //!   createSession, which are not for clients, are unknown operations.
-//! - Znodes with a TTL are on by default: [`ServerSettings::extended_types`].
-//! - Requests are handled one after the other. A real server decides on a request while earlier ones are still on their
-//!   way. That shows at the end of a sequence counter, where pipelined creates are given numbers below zero, and behind a
-//!   pipelined setACL, where the old list may still count, or createContainer with the flags of an ephemeral znode, which
-//!   may still be one, or a multi with the flags of a TTL in another create, of which the first operations may still
-//!   count.
-//! - An addWatch on null is answered and watches nothing. The real server fails to forget it when its connection ends.
-//! - A client that does not read what it is sent is not read from either, and closed when 16 MiB wait for it. A multiRead
-//!   of more than 16 MiB is refused with MarshallingError, and an ACL of more than 65,536 entries with InvalidACL.
-//! - Latencies are 0 in the answers to words, and some lines of `mntr` and `dump` are missing.
+//! - Znodes with a TTL are enabled by default: [`ServerSettings::extended_types`].
+//! - Requests are handled one after the other. A real server decides on a request while earlier ones are still under
+//!   way, which shows with pipelined requests. At the end of a sequence counter, creates get negative numbers. Behind a
+//!   setACL, the old list may still apply. Behind a createContainer with the flags of an ephemeral znode, the znode may
+//!   still count as ephemeral. Behind a multi that fails because another of its creates has the flags of a TTL, its
+//!   first operations may still count.
+//! - An addWatch on null is answered but watches nothing. A real server fails to remove it when its connection ends.
+//! - The server stops reading from a client that does not read, and closes the connection when 16 MiB wait to be sent.
+//!   A multiRead of more than 16 MiB is refused with MarshallingError, and an ACL of more than 65,536 entries with
+//!   InvalidACL.
+//! - The answers to four-letter words report latencies of 0, and `mntr` and `dump` lack some lines.
 //!
-//! # What it is held against
+//! # How it is tested
 //!
-//! - A real server: random scripts of several sessions have the same transcript on both (`tests/differential`).
-//! - Other clients, with their own recipes: kazoo, Curator and ZooKeeper's shell (`tests/clients`).
-//! - kazoo's own tests: of the 312 of kazoo 2.11.0 that need neither eventlet, gevent nor PureSASL, 304 pass, and 305 on one
-//!   real 3.8.0. Of the other 8, three need reconfig, two several servers or a read-only one, one TLS, and two a server that
-//!   comes back with its data (`tests/clients/kazoo_suite.py`).
+//! - Against a real server: random scripts of several sessions have the same transcript on both (`tests/differential`).
+//! - With other clients and their own recipes: kazoo, Curator and ZooKeeper's shell (`tests/clients`).
+//! - With kazoo's own tests: of the 312 tests of kazoo 2.11.0 that need neither eventlet, gevent nor PureSASL, 304
+//!   pass, and 305 pass on a real 3.8.0. Of the other 8, three need reconfig, two need several servers or a read-only
+//!   one, one needs TLS, and two need a server that comes back with its data (`tests/clients/kazoo_suite.py`).
 //!
-//! # How it is made
+//! # Design
 //!
-//! `State` has all that the server knows, and is pure: frames in, frames out. One lock guards it, so each frame is handled
-//! to its end before the next. Each connection is a task that reads, hands over, and sends what waits in its `Outbox`.
+//! `ServerState` holds everything that the server knows, and is pure: frames in, frames out. One lock guards it, so
+//! each frame is handled completely before the next. Each connection is a task that reads frames, passes them to the
+//! state, and sends the frames that wait in its `Outbox`.
 
 #![forbid(unsafe_code)]
 
@@ -82,6 +88,7 @@ mod mode;
 mod outbox;
 mod path;
 mod prepare;
+mod replica;
 mod server;
 mod sessions;
 mod settings;
@@ -96,5 +103,6 @@ mod wire;
 #[doc(hidden)]
 pub use fuzz::feed;
 pub use knobs::Knobs;
+pub use replica::{Replica, ReplicaOutput, ReplicaTime, ReplicaZnode};
 pub use server::DevServer;
 pub use settings::{Keeper, ServerSettings};

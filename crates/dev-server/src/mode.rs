@@ -1,6 +1,6 @@
 //! The seven modes of `CreateMode`.
 
-/// How a znode is created, by the flags of the request.
+/// How a znode is created, according to the flags of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CreateMode {
     Persistent,

@@ -1,20 +1,20 @@
 //! The frames that wait to be sent over one connection.
 //!
-//! The handling of a frame never waits for a client to read: what is to be sent is put in here. Memory stays bounded all the
-//! same. A connection whose client does not read is not read from either, so it gets no further answers. It is closed
-//! when too many notifications for it wait.
+//! Handling a frame never waits for a client to read: frames to send are put in here. Memory is bounded nevertheless.
+//! The server stops reading from a client that does not read, so that client gets no further answers. Its connection is
+//! closed when too many notifications wait for it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// With so many bytes waiting, nothing more is taken from the client.
+/// With this many bytes waiting, the server stops reading from the client.
 const FULL: usize = 1 << 20;
-/// With so many bytes waiting, the connection is closed.
+/// With this many bytes waiting, the connection is closed.
 const OVERFULL: usize = 16 << 20;
 
-/// The frames that wait for one connection, and whether it is to be closed.
+/// The frames that wait to be sent over a connection, and whether it is to be closed.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     queue: Mutex<FrameQueue>,
@@ -25,7 +25,7 @@ pub(crate) struct Outbox {
 
 #[derive(Debug, Default)]
 struct FrameQueue {
-    /// Each with the moment before which it is not sent.
+    /// The waiting frames, each with the moment before which it is not sent.
     frames: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
     end: OutboxEnd,
@@ -35,14 +35,14 @@ struct FrameQueue {
 enum OutboxEnd {
     #[default]
     Open,
-    /// Nothing more comes.
+    /// Frames are not added any longer, but the waiting ones are still sent.
     Finished,
-    /// Nothing more goes.
+    /// Frames are neither added nor sent any longer.
     Dropped,
 }
 
 impl Outbox {
-    /// Adds a frame and returns true; or drops the connection and returns false, if too much waits already.
+    /// Adds a frame and returns true. If too many bytes are waiting already, drops the connection and returns false.
     #[must_use]
     pub(crate) fn push(&self, due: Instant, frame: Vec<u8>) -> bool {
         let mut queue = self.queue();
@@ -63,7 +63,7 @@ impl Outbox {
         fits
     }
 
-    /// Lets the connection be closed once all was sent.
+    /// Closes the connection once all frames have been sent.
     pub(crate) fn finish(&self) {
         let mut queue = self.queue();
         if queue.end == OutboxEnd::Open {
@@ -74,7 +74,7 @@ impl Outbox {
         self.emptied.notify_one();
     }
 
-    /// Lets the connection be closed now.
+    /// Closes the connection at once, and discards the waiting frames.
     pub(crate) fn drop_all(&self) {
         let mut queue = self.queue();
         queue.end = OutboxEnd::Dropped;
@@ -84,7 +84,7 @@ impl Outbox {
         self.dropped.notify_one();
     }
 
-    /// The next frame to be sent, or none once all was sent and nothing more comes. For one waiting task.
+    /// Waits for the next frame to send. Returns `None` once the outbox has ended and is empty. Only one task may wait.
     pub(crate) async fn next(&self) -> Option<(Instant, Vec<u8>)> {
         loop {
             let (frame, open) = {
@@ -104,7 +104,7 @@ impl Outbox {
         }
     }
 
-    /// Waits until more may be taken from the client, and says whether it may. For one waiting task.
+    /// Waits until more may be read from the client. Returns false once the outbox has ended. Only one task may wait.
     pub(crate) async fn has_room(&self) -> bool {
         loop {
             let (bytes, open) = {
@@ -121,7 +121,7 @@ impl Outbox {
         }
     }
 
-    /// Waits until the connection is to be closed at once. For one waiting task.
+    /// Waits until the connection is to be closed at once. Only one task may wait.
     pub(crate) async fn is_dropped(&self) {
         self.dropped.notified().await;
     }

@@ -1,20 +1,20 @@
-//! Which paths are valid, and what their parents are.
+//! Validates paths, and finds their parents.
 
 use crate::error::ErrorCode;
 
 /// The paths that no client may delete.
 const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
-/// Refuses what `PathUtils.validatePath` refuses.
+/// Refuses the paths that `PathUtils.validatePath` refuses.
 pub(crate) fn validate(path: &str) -> Result<(), ErrorCode> {
     let Some(names) = path.strip_prefix('/') else { return Err(ErrorCode::BadArguments) };
-    // The root is a path; any other name between slashes has at least one character.
+    // The root is valid. In any other path, each name between slashes has at least one character.
     let valid = names.is_empty()
         || names.split('/').all(|name| !matches!(name, "" | "." | "..") && name.chars().all(valid));
     if valid { Ok(()) } else { Err(ErrorCode::BadArguments) }
 }
 
-/// The parent of a znode to be created, with less refused than by [`validate`], which comes later.
+/// Returns the parent of a znode to create. Refuses less than [`validate`], which is called later.
 pub(crate) fn parent_of_new(path: &str) -> Result<&str, ErrorCode> {
     if path.contains('\0') {
         return Err(ErrorCode::BadArguments);
@@ -22,7 +22,7 @@ pub(crate) fn parent_of_new(path: &str) -> Result<&str, ErrorCode> {
     path.rsplit_once('/').map(|(parent, _)| parent).ok_or(ErrorCode::BadArguments)
 }
 
-/// The parent of a znode to be deleted, which may be none of the server's own.
+/// Returns the parent of a znode to delete. Refuses the server's own znodes.
 pub(crate) fn parent_of_old(path: &str) -> Result<&str, ErrorCode> {
     if SPECIAL.contains(&path) {
         return Err(ErrorCode::BadArguments);
@@ -30,7 +30,7 @@ pub(crate) fn parent_of_old(path: &str) -> Result<&str, ErrorCode> {
     parent_of_new(path)
 }
 
-/// The path itself, then its parent, and so on up to the root.
+/// Returns the path itself, then its parent, and so on up to the root.
 pub(crate) fn with_ancestors(path: &str) -> impl Iterator<Item = &str> {
     let first = if path.is_empty() { None } else { Some(path) };
     std::iter::successors(first, |path| {
@@ -41,7 +41,8 @@ pub(crate) fn with_ancestors(path: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a character may be in a name. Java looks at UTF-16, where all beyond 16 bits consists of surrogates.
+/// Returns true if a name may contain this character. Java checks UTF-16, where all characters beyond 16 bits consist
+/// of surrogates.
 fn valid(character: char) -> bool {
     !matches!(
         u32::from(character),

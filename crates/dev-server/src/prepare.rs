@@ -1,8 +1,7 @@
-//! Whether a write may be done, and what it will change.
+//! Checks whether a write is allowed, and determines what it will change.
 //!
-//! The checks and their order are those of `PrepRequestProcessor`. As there, they look at the tree together with what the
-//! operations before in the same transaction will have changed; so a multi is decided as a whole before it touches
-//! anything.
+//! The checks and their order are those of `PrepRequestProcessor`. As there, they see the tree together with the
+//! changes of earlier operations in the same transaction, so a multi is decided as a whole before it changes anything.
 
 use crate::acl::{self, AclEntry, Id};
 use crate::error::ErrorCode;
@@ -23,7 +22,7 @@ pub(crate) struct Requester {
     pub(crate) extended_types: bool,
 }
 
-/// One change of the tree that nothing speaks against.
+/// A change of the tree that has passed all checks.
 #[derive(Debug)]
 pub(crate) enum TreeChange {
     Create(CreateKind, NewNode),
@@ -38,22 +37,22 @@ pub(crate) enum TreeChange {
         acl: Arc<[AclEntry]>,
         version: i32,
     },
-    /// A check changes nothing.
+    /// A check, which changes nothing.
     Nothing,
 }
 
-/// One transaction on its way.
+/// A transaction in preparation.
 #[derive(Debug)]
 pub(crate) struct Preparation<'a> {
     tree: &'a Tree,
     caller: &'a Requester,
     zxid: i64,
     time_ms: i64,
-    /// The znodes that the transaction changes, as they will be; none where it deletes one.
+    /// The znodes that the transaction changes, with their state after it; `None` for a znode that it deletes.
     outstanding: HashMap<String, Option<Record>>,
 }
 
-/// The state of a znode that the checks look at.
+/// The state of a znode that the checks depend on.
 #[derive(Clone, Debug)]
 struct Record {
     meta: NodeMeta,
@@ -66,7 +65,7 @@ impl<'a> Preparation<'a> {
         Self { tree, caller, zxid, time_ms, outstanding: HashMap::new() }
     }
 
-    /// Decides on one operation.
+    /// Checks one operation, and returns the change that it will make.
     pub(crate) fn prepare(&mut self, write: WriteRequest) -> Result<TreeChange, ErrorCode> {
         match write {
             WriteRequest::Create(create) => self.create(create),
@@ -88,7 +87,7 @@ impl<'a> Preparation<'a> {
         } else if ttl_ms >= 0 {
             return Err(ErrorCode::BadArguments);
         }
-        // Null is where Java throws a NullPointerException.
+        // Java throws a NullPointerException for null.
         let mut path = path.ok_or(ErrorCode::Marshalling)?;
         let parent_path = path::parent_of_new(&path)?.to_owned();
         let acl = acl::fixed(acl, &self.caller.ids)?;
@@ -104,14 +103,14 @@ impl<'a> Preparation<'a> {
         if matches!(parent.meta.owner, Owner::Session(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
-        // The operation decides here, the flags have decided above: both as in the real server.
+        // As in the real server, the operation decides here, although the flags decided above.
         let owner = match kind {
             CreateKind::Create | CreateKind::Create2 if mode.is_ephemeral() => {
                 Owner::Session(self.caller.session)
             }
             CreateKind::Create | CreateKind::Create2 => Owner::Tree,
             CreateKind::Container => Owner::Container,
-            // Without a TTL the real server would end here.
+            // Without a TTL, the real server would terminate here.
             CreateKind::Ttl => Owner::with_ttl(ttl_ms).ok_or(ErrorCode::BadArguments)?,
         };
         let parent_creations = parent.meta.creations.wrapping_add(1);
@@ -200,14 +199,14 @@ impl<'a> Preparation<'a> {
     }
 }
 
-/// A path to be changed in place: unlike in creation and deletion, null is only a bad argument.
+/// Validates the path of a znode to change in place. Unlike for creations and deletions, null is only a bad argument.
 fn validated(path: Option<String>) -> Result<String, ErrorCode> {
     let path = path.ok_or(ErrorCode::BadArguments)?;
     path::validate(&path)?;
     Ok(path)
 }
 
-/// The version after this one, which is the expected one, or any where -1 is expected.
+/// Returns the next version, if the request expects the current one, or any (-1).
 fn next_version(version: i32, expected: i32) -> Result<i32, ErrorCode> {
     if expected != -1 && expected != version {
         return Err(ErrorCode::BadVersion);

@@ -16,15 +16,15 @@ use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
-/// Waits this long after a failed `accept`, which may be due to a lack of file descriptors.
+/// The wait after a failed `accept`, which may be due to a lack of file descriptors.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Limits the time of a TLS handshake.
+/// The maximum duration of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A server that runs until it is stopped or dropped, in the tokio runtime in which it was started.
+/// A server that runs in the tokio runtime in which it was started, until it is stopped or dropped.
 ///
 /// Its state is in memory only.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct DevServer {
 }
 
 impl DevServer {
-    /// Starts a server, which listens from then on.
+    /// Starts a server, which listens as soon as this returns.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl DevServer {
         Ok(Self { shared, tasks })
     }
 
-    /// Returns the address at which it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
@@ -97,7 +97,7 @@ async fn accept(listener: TcpListener, shared: Arc<ServerHandle>) {
     }
 }
 
-/// Serves a connection until it is closed, by TLS where that is set.
+/// Serves a connection until it is closed, over TLS if that is configured.
 async fn serve(
     stream: TcpStream,
     shared: Arc<ServerHandle>,
@@ -132,10 +132,10 @@ async fn expire_sessions(shared: Arc<ServerHandle>) {
 
 async fn delete_outlived(shared: Arc<ServerHandle>) {
     let every = shared.settings.container_check_interval;
-    // Bounds within which a timer can be set.
+    // Stay within the range of a timer.
     let mut interval = interval(every.clamp(Duration::from_millis(1), A_YEAR));
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick is now.
+    // The first tick completes at once.
     interval.tick().await;
     loop {
         interval.tick().await;

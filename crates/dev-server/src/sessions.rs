@@ -1,12 +1,12 @@
-//! Sessions: when they end, and over which connection they live.
+//! Sessions: when they expire, and which connection each uses.
 
 use crate::watches::ConnectionId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The sessions of a server, in buckets by the moment at which they expire.
+/// The sessions of a server, in buckets by the moment of their expiry.
 ///
-/// A moment is rounded up to the next multiple of the tick, and once more if it is one, as in `ExpiryQueue`. Times are in
-/// milliseconds since the server started.
+/// As in `ExpiryQueue`, a moment is rounded up to the next multiple of the tick, even if it is a multiple already.
+/// Times are in milliseconds since the server started.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     by_id: BTreeMap<i64, SessionEntry>,
@@ -22,7 +22,7 @@ struct SessionEntry {
 }
 
 impl Sessions {
-    /// No sessions; `wall_ms` is the time of day, of which the first session's id is made as the real one's.
+    /// Creates an empty set. The first session's id is derived from `wall_ms`, the time of day, as in the real server.
     pub(crate) fn new(tick_ms: u64, wall_ms: i64) -> Self {
         let server = 1_i64 << 56;
         let milliseconds = (wall_ms.cast_unsigned() << 24 >> 8).cast_signed();
@@ -43,7 +43,7 @@ impl Sessions {
         id
     }
 
-    /// Lets a session live for another timeout, and says whether there is such a session.
+    /// Restarts a session's timeout. Returns true if the session exists.
     pub(crate) fn touch(&mut self, id: i64, timeout_ms: u64, now_ms: u64) -> bool {
         let expires_ms = self.rounded_up(now_ms + timeout_ms);
         let Some(session) = self.by_id.get_mut(&id) else { return false };
@@ -55,12 +55,12 @@ impl Sessions {
         true
     }
 
-    /// The sessions whose time is up. They are still there until each is removed.
+    /// Returns the sessions whose time is up. They stay in the set until each is removed.
     pub(crate) fn expired(&self, now_ms: u64) -> Vec<i64> {
         self.buckets.range(..=now_ms).flat_map(|(_, ids)| ids).copied().collect()
     }
 
-    /// The next moment at which a bucket may be due.
+    /// Returns the next moment at which a bucket may be due.
     pub(crate) fn next_check_ms(&self, now_ms: u64) -> u64 {
         self.rounded_up(now_ms)
     }
@@ -77,7 +77,7 @@ impl Sessions {
         }
     }
 
-    /// Leaves a session without a connection, if this one is still its own.
+    /// Leaves a session without a connection, unless it has a newer one than this.
     pub(crate) fn detach(&mut self, id: i64, connection: ConnectionId) {
         if let Some(session) = self.by_id.get_mut(&id)
             && session.connection == Some(connection)

@@ -9,39 +9,39 @@ use tokio_rustls::rustls::ServerConfig;
 /// `min_session_timeout_ms` of Keeper.
 const KEEPER_MIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The settings of a server, by default those of ZooKeeper 3.8 on a free port of this machine.
+/// The settings of a server. The defaults are those of ZooKeeper 3.8, on a free port of this machine.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// The address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// `tickTime`: sessions expire at its multiples. Taken as at least 1 ms and at most a day.
+    /// `tickTime`: sessions expire at its multiples. Limited to at least 1 ms and at most a day.
     pub tick: Duration,
-    /// `minSessionTimeout`: two ticks unless said otherwise.
+    /// `minSessionTimeout`: two ticks by default, or 10 s with `keeper`.
     pub min_session_timeout: Option<Duration>,
-    /// `maxSessionTimeout`: twenty ticks unless said otherwise.
+    /// `maxSessionTimeout`: twenty ticks by default.
     pub max_session_timeout: Option<Duration>,
-    /// `jute.maxbuffer`: the longest frame that is taken from a client, in bytes.
+    /// `jute.maxbuffer`: the longest frame that is accepted from a client, in bytes.
     pub max_frame: usize,
-    /// `maxClientCnxns`: how many connections one address may have; 0 for any number.
+    /// `maxClientCnxns`: the maximum number of connections from one address; 0 for no limit.
     pub max_connections_per_address: usize,
-    /// `zookeeper.extendedTypesEnabled`: whether there may be znodes with a TTL. Unlike the real one's it is on by default.
+    /// `zookeeper.extendedTypesEnabled`: whether znodes may have a TTL. Enabled by default, unlike in the real server.
     pub extended_types: bool,
-    /// `znode.container.checkIntervalMs`: how often containers and znodes with a TTL are looked at.
+    /// `znode.container.checkIntervalMs`: how often to look for containers and znodes with a TTL that must be deleted.
     pub container_check_interval: Duration,
-    /// `secureClientPort`: with this, connections are TLS, and no others are taken.
+    /// `secureClientPort`: if set, every connection must use TLS.
     pub tls: Option<Arc<ServerConfig>>,
     /// Behave like ClickHouse Keeper instead of ZooKeeper, where that differs.
     pub keeper: Option<Keeper>,
 }
 
-/// How a server behaves like ClickHouse Keeper, by Keeper's source: a session that loses its connection is never restored (the
-/// client is given a new one and not told), operations that it does not know close the connection, and sessions last at
-/// least 10 s unless [`ServerSettings::min_session_timeout`] says otherwise.
+/// How a server imitates ClickHouse Keeper, according to Keeper's source: a session that loses its connection is never
+/// restored (the client gets a new session without being informed), operations that Keeper does not know close the
+/// connection, and sessions last at least 10 s unless [`ServerSettings::min_session_timeout`] is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keeper {
-    /// Close the connection at a createContainer, as older versions do. Newer ones answer BadArguments.
+    /// Close the connection at a createContainer, as older versions do. Newer versions answer BadArguments.
     pub closes_at_containers: bool,
-    /// Answer no four-letter word, as where none is on the whitelist.
+    /// Answer no four-letter words, as with an empty whitelist.
     pub refuses_words: bool,
 }
 

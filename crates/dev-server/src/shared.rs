@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 use tracing::warn;
 
-/// One server, as its tasks and the knobs see it.
+/// A server, as shared by its tasks and the knobs.
 #[derive(Debug)]
 pub(crate) struct ServerHandle {
     pub(crate) settings: ServerSettings,
@@ -26,12 +26,12 @@ pub(crate) struct ServerHandle {
     hosted: Mutex<Hosted>,
 }
 
-/// The data behind the lock: the state, and how its outputs reach their connections.
+/// The data behind the lock: the state, and the outboxes of the connections.
 #[derive(Debug)]
 struct Hosted {
     state: ServerState,
     outboxes: HashMap<ConnectionId, Outlet>,
-    /// How many connections were ever admitted: the id of the last one.
+    /// The number of connections ever admitted, which is the id of the last one.
     admitted: u64,
 }
 
@@ -55,7 +55,7 @@ impl ServerHandle {
         }
     }
 
-    /// Admits a connection, unless its address has too many.
+    /// Admits a connection, unless its address has too many already.
     pub(crate) fn admit(&self, address: SocketAddr) -> Option<(ConnectionId, Arc<Outbox>)> {
         let now = self.now();
         let max = self.settings.max_connections_per_address;
@@ -89,7 +89,7 @@ impl ServerHandle {
         self.with_state(|state, now| state.request(now, from, frame))
     }
 
-    /// Answers a four-letter word, after which the connection is to be closed.
+    /// Answers a four-letter word. The connection is closed after the answer.
     pub(crate) fn word(&self, from: ConnectionId, word: AdminCommand) {
         let mut hosted = self.hosted();
         hosted.state.traffic.received += 1;
@@ -103,10 +103,10 @@ impl ServerHandle {
         }
     }
 
-    /// Calls `with` on the state, and puts the frames and closings that follow into the outboxes of their connections.
+    /// Calls `with` on the state, and moves the resulting outputs into the outboxes of their connections.
     pub(crate) fn with_state<R>(&self, with: impl FnOnce(&mut ServerState, Now) -> R) -> R {
         let mut hosted = self.hosted();
-        // Read under the lock, so that no later transaction has an earlier time.
+        // Read the time under the lock, so that no later transaction has an earlier time.
         let result = with(&mut hosted.state, self.now());
         let due = Instant::now() + self.delay();
         for (id, output) in hosted.state.take_outputs() {
@@ -132,7 +132,7 @@ impl ServerHandle {
         Now { wall_ms: wall_ms(), elapsed_ms: u64::try_from(elapsed).unwrap_or(u64::MAX / 2) }
     }
 
-    /// The moment that is `elapsed_ms` after the start.
+    /// Returns the moment that is `elapsed_ms` after the start.
     pub(crate) fn until(&self, elapsed_ms: u64) -> Instant {
         self.started + Duration::from_millis(elapsed_ms)
     }
@@ -161,13 +161,13 @@ impl ServerHandle {
     }
 }
 
-/// The time of day, in milliseconds since 1970.
+/// Returns the time of day, in milliseconds since 1970.
 fn wall_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Something that no client can guess, well enough for development: the seeds of two of std's hash tables.
+/// Returns a secret that is hard enough to guess for development, from the random seeds of std's hash tables.
 fn secret() -> [u8; 16] {
     let mut secret = [0; 16];
     for half in secret.chunks_exact_mut(8) {

@@ -4,24 +4,24 @@ use crate::wire::Writer;
 
 /// The owner of a znode.
 ///
-/// The real server keeps it in the one number `ephemeralOwner`, with the containers' and the TTL as special values
-/// (`EphemeralType`), and shows clients 0 for those.
+/// The real server stores the owner in the single number `ephemeralOwner`, with special values for containers and TTLs
+/// (`EphemeralType`), for which clients see 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// A persistent znode belongs to the tree.
+    /// A persistent znode, which belongs to the tree.
     #[default]
     Tree,
     Session(i64),
     Container,
-    /// The znode is deleted after this many milliseconds unchanged and without children.
+    /// A znode that is deleted after this many milliseconds without changes and without children.
     Ttl(i64),
 }
 
 impl Owner {
-    /// The longest TTL: 40 bits of milliseconds, as `EphemeralType.TTL.maxValue` has it.
+    /// The longest TTL: 40 bits of milliseconds, as in `EphemeralType.TTL.maxValue`.
     const MAX_TTL_MS: i64 = 0xff_ffff_ffff;
 
-    /// The owner of a znode with a TTL, unless that is out of bounds.
+    /// Returns the owner of a znode with a TTL; `None` if the TTL is out of bounds.
     pub(crate) fn with_ttl(ttl_ms: i64) -> Option<Self> {
         (1..=Self::MAX_TTL_MS).contains(&ttl_ms).then_some(Self::Ttl(ttl_ms))
     }
@@ -36,7 +36,7 @@ pub(crate) struct NodeMeta {
     pub(crate) ctime_ms: i64,
     pub(crate) mtime_ms: i64,
     pub(crate) version: i32,
-    /// How many children were created under it: the next sequence number.
+    /// The number of children ever created under the znode, which is the next sequence number.
     pub(crate) creations: i32,
     pub(crate) aversion: i32,
     pub(crate) owner: Owner,
@@ -63,7 +63,7 @@ impl NodeMeta {
             ctime_ms: self.ctime_ms,
             mtime_ms: self.mtime_ms,
             version: self.version,
-            // Clients see the sum of creations and deletions: each child that no longer exists was deleted once.
+            // Clients see the number of creations plus deletions: each child that no longer exists was deleted once.
             cversion: self.creations.wrapping_mul(2).wrapping_sub(children),
             aversion: self.aversion,
             ephemeral_owner: match self.owner {

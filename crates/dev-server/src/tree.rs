@@ -1,6 +1,7 @@
 //! The znodes.
 //!
-//! Nothing is refused here: what may be done is decided before, by [`Preparation`](crate::prepare::Preparation).
+//! Nothing is refused here: [`Preparation`](crate::prepare::Preparation) has decided before whether a change is
+//! allowed.
 
 use crate::acl::{self, AclEntry};
 use crate::java::JavaSet;
@@ -8,15 +9,15 @@ use crate::stat::{NodeMeta, Owner, Stat};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The buckets that the real server's set of children begins with (`DataNode.addChild`).
+/// The initial number of buckets of the real server's set of children (`DataNode.addChild`).
 const CHILDREN_BUCKETS: usize = 8;
-/// The buckets that Java's hash sets begin with.
+/// The initial number of buckets of Java's hash sets.
 const DEFAULT_BUCKETS: usize = 16;
 
-/// One znode.
+/// A znode.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// Null is something else than empty, as in the real server.
+    /// Null and empty data differ, as in the real server.
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) acl: Arc<[AclEntry]>,
     pub(crate) meta: NodeMeta,
@@ -40,7 +41,7 @@ impl Node {
         self.meta.shown(self.data.as_ref().map_or(0, Vec::len), self.children.len())
     }
 
-    /// The names of the children, in the order of the real server.
+    /// Returns the names of the children, in the order of the real server.
     pub(crate) fn children(&self) -> Vec<String> {
         self.children.list()
     }
@@ -50,21 +51,22 @@ impl Node {
     }
 }
 
-/// A znode that is to be.
+/// A znode to create.
 #[derive(Debug)]
 pub(crate) struct NewNode {
     pub(crate) path: String,
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) acl: Arc<[AclEntry]>,
     pub(crate) owner: Owner,
-    /// How many children its parent will have had with it.
+    /// The number of children ever created under the parent, including this one.
     pub(crate) parent_creations: i32,
 }
 
 /// All znodes of a server.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// By path; that of the root is "", so that each other one's parent is what lies before its last slash.
+    /// Znodes by path. The root's path is "", so that the path of every other znode's parent ends before its last
+    /// slash.
     nodes: HashMap<String, Node>,
     /// Ephemeral znodes by session; a session stays listed until it ends.
     ephemerals: BTreeMap<i64, JavaSet>,
@@ -73,10 +75,10 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// The tree of a new server: the root and `/zookeeper` with its two children.
+    /// Returns the tree of a new server: the root, and `/zookeeper` with its two children.
     pub(crate) fn new() -> Self {
         let mut config = Node::with_children(acl::read_only(), &[]);
-        // The real server sets this list with version -1.
+        // In the real server, this list has version -1.
         config.meta.aversion = -1;
         let nodes = HashMap::from([
             (String::new(), Node::with_children(acl::open(), &["zookeeper"])),
@@ -96,13 +98,13 @@ impl Tree {
         self.nodes.get(key(path))
     }
 
-    /// Creates a znode, unless its parent is missing, and returns its stat.
+    /// Creates a znode and returns its stat; `None` if its parent is missing.
     pub(crate) fn create(&mut self, new: NewNode, zxid: i64, time_ms: i64) -> Option<Stat> {
         let NewNode { path, data, acl, owner, parent_creations } = new;
         let (parent, name) = path.rsplit_once('/')?;
         let parent = self.nodes.get_mut(key(parent))?;
         parent.children.insert(name);
-        // Never lowered: beyond its end the counter stays at 2147483647 (ZOOKEEPER-3249).
+        // The counter is never lowered: at its end, it stays at 2147483647 (ZOOKEEPER-3249).
         if parent_creations > parent.meta.creations {
             parent.meta.creations = parent_creations;
             parent.meta.pzxid = zxid;
@@ -127,7 +129,7 @@ impl Tree {
         Some(stat)
     }
 
-    /// Deletes a znode without children, and says whether there was one.
+    /// Deletes a znode without children. Returns true if it existed.
     pub(crate) fn delete(&mut self, path: &str, zxid: i64) -> bool {
         let Some((parent, name)) = path.rsplit_once('/') else { return false };
         let Some(node) = self.nodes.remove(path) else { return false };
@@ -150,6 +152,25 @@ impl Tree {
             }
         }
         true
+    }
+
+    /// Removes and returns a znode without children, as if it had never been created.
+    pub(crate) fn take_out(&mut self, path: &str) -> Option<Node> {
+        let (parent, name) = path.rsplit_once('/')?;
+        let node = self.nodes.remove(path)?;
+        if let Some(parent) = self.nodes.get_mut(key(parent)) {
+            parent.children.remove(name);
+        }
+        Some(node)
+    }
+
+    /// Adds a znode that was [removed](Self::take_out), unless its parent is gone.
+    pub(crate) fn put_in(&mut self, path: &str, node: Node) {
+        let Some((parent, name)) = path.rsplit_once('/') else { return };
+        if let Some(parent) = self.nodes.get_mut(key(parent)) {
+            parent.children.insert(name);
+            self.nodes.insert(path.to_owned(), node);
+        }
     }
 
     pub(crate) fn set_data(
@@ -180,18 +201,18 @@ impl Tree {
         Some(node.stat())
     }
 
-    /// The paths of a session's znodes, in the order in which the real server deletes and lists them.
+    /// Returns the paths of a session's znodes, in the order in which the real server deletes and lists them.
     pub(crate) fn ephemerals_of(&self, session: i64) -> Vec<String> {
         self.ephemerals.get(&session).map(JavaSet::list_of_clone).unwrap_or_default()
     }
 
-    /// Forgets a session, whose znodes were deleted.
+    /// Forgets a session whose znodes have been deleted.
     pub(crate) fn forget_session(&mut self, session: i64) {
         self.ephemerals.remove(&session);
     }
 
-    /// The znodes that the server itself deletes: containers that had children and have none, and those without children
-    /// that nothing has changed for longer than their TTL (`ContainerManager`).
+    /// Returns the znodes that the server itself must delete (`ContainerManager`): containers that had children and
+    /// have none left, and znodes without children that have not changed for longer than their TTL.
     pub(crate) fn outlived(&self, wall_ms: i64) -> Vec<String> {
         let candidates = self.containers.iter().chain(&self.with_ttl);
         candidates
@@ -207,12 +228,13 @@ impl Tree {
             .collect()
     }
 
-    /// The number of znodes as the real server counts them, which knows the root by two names.
+    /// Returns the number of znodes as the real server counts them, where the root counts twice because of its two
+    /// names.
     pub(crate) fn count(&self) -> usize {
         self.nodes.len() + 1
     }
 
-    /// The number of znodes below a path, as the real server counts them for `getAllChildrenNumber`.
+    /// Returns the number of znodes below a path, as the real server counts them for `getAllChildrenNumber`.
     pub(crate) fn count_below(&self, path: &str) -> usize {
         if path == "/" {
             return self.nodes.len() - 1;
@@ -223,14 +245,14 @@ impl Tree {
         self.nodes.keys().filter(|path| path.starts_with(&prefix)).count() + root
     }
 
-    /// The sessions that have, or had, ephemeral znodes, with these.
+    /// Returns the sessions that have or had ephemeral znodes, with the paths of these.
     pub(crate) fn ephemerals(&self) -> impl Iterator<Item = (i64, Vec<String>)> {
         self.ephemerals.iter().map(|(session, paths)| (*session, paths.list()))
     }
 
-    /// The lengths of all paths and data, in bytes.
+    /// Returns the total length of all paths and data, in bytes.
     pub(crate) fn approximate_size(&self) -> usize {
-        // With the root's other name.
+        // Include the root's other name.
         let mut size = 1;
         for (path, node) in &self.nodes {
             size += path.len() + node.data.as_ref().map_or(0, Vec::len);

@@ -1,14 +1,14 @@
-//! Watches: which connection is to be notified of which path.
+//! Watches: which connections to notify of changes, by path.
 
 use crate::error::ErrorCode;
 use crate::path::with_ancestors;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// One connection of a client, by the order in which it came.
+/// A client's connection, numbered in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnectionId(pub(crate) u64);
 
-/// A change of a path, with the number of `Watcher.Event.EventType`.
+/// A change of a path, numbered as in `Watcher.Event.EventType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum EventKind {
@@ -29,20 +29,20 @@ impl EventKind {
 pub(crate) enum WatchMode {
     OneShot,
     Persistent,
-    /// Notifies of events at the path and all below it, and never that children changed.
+    /// Reports events at the path and everywhere below it, but never that children changed.
     Recursive,
 }
 
 /// The watches of one kind: on data and existence, or on children.
 ///
-/// As in 3.8, a connection has one watch on a path: a later one takes the place of an earlier one, even a one-shot that
-/// of a persistent one.
+/// As in 3.8, a connection has one watch on a path: a later watch replaces an earlier one, even a one-shot watch a
+/// persistent one.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     by_path: BTreeMap<String, BTreeSet<ConnectionId>>,
-    /// A connection that had a watch once stays listed, as in the real server's counts.
+    /// A connection that ever had a watch stays listed, as in the real server's counts.
     by_connection: BTreeMap<ConnectionId, BTreeSet<String>>,
-    /// The modes of the watches that are not one-shots.
+    /// The modes of the watches that are not one-shot.
     modes: HashMap<ConnectionId, HashMap<String, WatchMode>>,
 }
 
@@ -58,7 +58,7 @@ impl Watches {
         }
     }
 
-    /// Returns the connections that an event notifies, and removes their one-shots.
+    /// Returns the connections to notify of an event, and removes their one-shot watches.
     pub(crate) fn trigger(&mut self, path: &str, kind: EventKind) -> BTreeSet<ConnectionId> {
         let mut notified = BTreeSet::new();
         for watched in with_ancestors(path) {
@@ -83,7 +83,7 @@ impl Watches {
         notified
     }
 
-    /// Removes the watch of a connection on a path, and says whether there was one.
+    /// Removes the watch of a connection on a path. Returns true if there was one.
     pub(crate) fn remove(&mut self, path: &str, connection: ConnectionId) -> bool {
         let there = self.by_path.get(path).is_some_and(|all| all.contains(&connection));
         self.forget(path, connection);
@@ -98,10 +98,11 @@ impl Watches {
         self.modes.remove(&connection);
     }
 
-    /// Whether any connection has a watch on the path: that is what the real server answers to `checkWatches`.
+    /// Returns true if any connection has a watch on the path, as the real server does for `checkWatches`.
     ///
-    /// Java throws an exception when it looks for the parent of a name without one. It looks that far if there are
-    /// recursive watches anywhere, and for the path's own parent in any case. On an empty path it looks for nothing.
+    /// Java throws an exception when it looks for the parent of a name without one. It always looks for the path's own
+    /// parent, and for all ancestors if the path has no watch but there are recursive watches anywhere. For an empty
+    /// path it looks for nothing.
     pub(crate) fn any_on(&self, path: &str) -> Result<bool, ErrorCode> {
         if path.is_empty() {
             return Ok(false);

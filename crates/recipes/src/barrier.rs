@@ -1,58 +1,44 @@
-//! Double barriers: all enter together once enough are there, and all have left before any learns that.
+//! Double barriers: all members enter together once enough are present, and a member learns that all have left only
+//! after they have.
 //!
-//! Each has a znode in the barrier's path. One that finds enough of them makes `ready`, if a quorum agrees that all of them
-//! stand: so there is one moment at which so many are there. It says who is inside: all with a number up to the largest of
-//! them. So one that comes later knows that it is not, and waits for the next round.
-//! One that leaves deletes its znode, and has left when the znodes of all others inside are gone, of the dead too. Then
-//! `ready` is deleted, and the next round can begin.
+//! Each member has a znode in the barrier's path. A member that finds enough of these creates `ready`, if a quorum
+//! confirms that all of them exist: so there is a moment at which that many members are present. `ready` has the
+//! largest number among them, and all members up to that number are inside. So a member that comes later knows that it
+//! is not inside, and waits for the next round.
+//! To leave, a member deletes its znode. It has left when the znodes of all others inside are gone, including those of
+//! dead members. Then `ready` is deleted, and the next round can begin.
 //!
-//! Rounds are distinguished by the last write to the barrier's path: `ready` is made only in the round that was read, and is
-//! deleted together with the step to the next, both or neither. So none that is late can open a barrier which others have
-//! left already, or take the `ready` of another round away.
+//! Rounds are distinguished by the last write to the barrier's path. `ready` is created only in the round that was
+//! read, and is deleted in one transaction with the step to the next round. So a late member can neither open a barrier
+//! that others have already left, nor delete the `ready` of another round.
 //!
-//! All that use a barrier are to name the same size: the first of those that stand there says which, or `ready` once it
-//! is made. One that names another is refused, and not counted.
+//! All members of a barrier must name the same size: that of the first existing znode that names one or, once `ready`
+//! exists, the size in `ready`. A member that names a different size is refused, and not counted.
 //!
-//! A member is inside only while its session's lease runs, so that its znode stands and keeps the others from being told
-//! that it has left. What a server shows that is gone keeps nobody waiting forever: a quorum is asked. But at a server that lost the
-//! transaction which made a znode, and where znodes are deleted by force, one may be told so while another is inside.
+//! A member is inside only while its session's lease runs. Until then its znode exists, so no other member is notified
+//! that it has left. A server that still shows a deleted znode does not keep a member waiting forever, because a quorum
+//! is asked. But if a server lost the transaction that created a member's znode, or if the znode was deleted by force,
+//! others may be notified that all have left while that member is still inside.
 
-use crate::holding::{Effect, End, HoldingSpec, HoldingState, Loss};
+use crate::holding::{End, HoldingSpec, HoldingState, Loss};
+use crate::place::{Action, Effect, Event, Recipe};
 use crate::session::LeasedSession;
 use crate::{Moment, Queue, Sequence, Ticket};
 use std::num::NonZeroU32;
 
-/// One use of a barrier: another each time that all have left.
+/// A use of a barrier. A new round begins each time that all members have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Round(pub i64);
-
-/// Events of one member of a barrier.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Event {
-    /// Its znode exists. A quorum committed that in answer to a request sent at this moment; `None` where the znode was
-    /// found after a request whose outcome was unknown.
-    Joined { ticket: Ticket, sent_at: Option<Moment> },
-    /// Its znode is gone, although the session lives: it was deleted by force.
-    TicketLost(Ticket),
-    /// The barrier, read at some moment not later than now.
-    Read(Reading),
-    /// The znode that was to be watched is gone.
-    Gone(Sequence),
-    /// `ready` was made or deleted, or a request to do so was answered, whatever the answer.
-    Changed,
-    /// Its own znode is deleted, as it wanted.
-    Left,
-}
 
 /// A reading of a barrier.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reading {
     pub round: Round,
-    /// The one that all are to name; `None` if none that is there says one.
+    /// The size that all members must name; `None` if neither `ready` nor a znode names one.
     pub size: Option<NonZeroU32>,
-    /// Members whose znode does not name another.
+    /// The members whose znodes name this size, or no size.
     pub members: Queue,
-    /// The largest number that is inside, where there is `ready`.
+    /// The largest number that is inside; `None` if `ready` does not exist.
     pub ready: Option<Sequence>,
 }
 
@@ -60,7 +46,7 @@ pub struct Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BarrierEntry {
     pub sequence: Sequence,
-    /// `None` for another ZooKeeper client.
+    /// The size in the znode's name; `None` for other ZooKeeper clients.
     pub size: Option<NonZeroU32>,
 }
 
@@ -73,13 +59,14 @@ pub struct Ready {
     pub size: Option<NonZeroU32>,
 }
 
-/// Returns what the names of the znodes of members begin with that name this size.
+/// Returns the prefix of the names of znodes with this size.
 pub fn prefix(size: NonZeroU32) -> String {
     format!("size-{size}-")
 }
 
 impl BarrierEntry {
-    /// Reads an entry from a znode's name, of which any will do that ends in `-` and a number. Returns `None` for others.
+    /// Parses the name of a znode, which may have any prefix that ends in `-`, then a number. Returns `None` for other
+    /// names.
     pub fn of_name(name: &str) -> Option<Self> {
         let (begins, _) = name.rsplit_once('-')?;
         let sequence = Sequence::of_name(name, &format!("{begins}-"))?;
@@ -89,7 +76,7 @@ impl BarrierEntry {
 }
 
 impl Reading {
-    /// Judges who is counted of those that stand there.
+    /// Determines the size, and the members that count, from the entries and `ready`.
     pub fn of(round: Round, mut entries: Vec<BarrierEntry>, ready: Option<Ready>) -> Self {
         entries.sort_unstable_by_key(|entry| entry.sequence);
         let of_ready = ready.and_then(|ready| ready.size);
@@ -103,30 +90,7 @@ impl Reading {
     }
 }
 
-/// Actions of one member of a barrier.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// Create the ephemeral sequential znode, which names this size, or find the one that was created for this holding
-    /// before.
-    Join(NonZeroU32),
-    /// Read the barrier, and leave a watch for `ready` to be made or deleted.
-    Read,
-    /// Leave a watch on this member's znode.
-    Watch(Sequence),
-    /// Have a quorum say whether the watched znode stands: the server at hand may be wrong.
-    Prove(Sequence),
-    /// Make `ready`, which says the size and that all up to the last of these are inside, unless the round is over or a
-    /// quorum says that one of them is gone.
-    MakeReady { round: Round, size: NonZeroU32, members: Queue },
-    /// Delete `ready` and begin the next round, both or neither, unless this round is over.
-    EndRound(Round),
-    /// Delete the own znode. It is asked again until it is gone, or the session is.
-    Leave(Ticket),
-}
-
-type Wants = Vec<Effect<Action>>;
-
-/// One member of a barrier, or on the way there.
+/// A member of a barrier, also before it has joined and after it has left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Barrier {
     size: NonZeroU32,
@@ -142,7 +106,7 @@ enum Stage {
         present: Option<usize>,
         watched: Option<Sequence>,
     },
-    /// The barrier is open, and the session has no lease to be inside by.
+    /// The barrier is open, but too little of the session's lease is left to enter.
     Open {
         ticket: Ticket,
         inside: Inside,
@@ -151,19 +115,19 @@ enum Stage {
         ticket: Ticket,
         inside: Inside,
     },
-    /// Its znode is being deleted, and it is to hear when all have left.
+    /// The own znode is being deleted. After that, the member waits until all others have left.
     Leaving {
         ticket: Ticket,
         inside: Inside,
     },
-    /// Its znode is gone. Others may be inside yet.
+    /// The own znode is gone, but others may still be inside.
     Outside {
         inside: Inside,
         watched: Option<Sequence>,
     },
-    /// The same, without a session to read by.
+    /// Like `Outside`, but without a session to read the barrier.
     OutsideNoSession(Inside),
-    /// Its end was told, and its znode is not deleted yet. `None` while it is being created.
+    /// The end was reported, but the znode is not deleted yet. `None` while the znode is being created.
     Withdrawing(Option<Ticket>),
     Over,
 }
@@ -176,7 +140,7 @@ struct Inside {
 }
 
 impl Inside {
-    /// Returns the last of them in this reading, unless all have left.
+    /// Returns the last of these members in this reading; `None` if all have left.
     fn nearest(self, reading: &Reading) -> Option<Sequence> {
         if reading.round != self.round {
             return None;
@@ -189,8 +153,10 @@ impl Barrier {
     pub(crate) fn new(size: NonZeroU32) -> Self {
         Self { size, stage: Stage::NoSession }
     }
+}
 
-    pub(crate) fn on_session_opened(&mut self) -> Wants {
+impl Recipe for Barrier {
+    fn on_session_opened(&mut self) -> Vec<Effect> {
         match self.stage {
             Stage::NoSession => self.join(),
             Stage::OutsideNoSession(inside) => self.look(inside),
@@ -198,8 +164,7 @@ impl Barrier {
         }
     }
 
-    /// A waiting member joins again in the next session.
-    pub(crate) fn on_session_lost(&mut self) -> Wants {
+    fn on_session_lost(&mut self) -> Vec<Effect> {
         match self.stage {
             Stage::NoSession | Stage::Joining | Stage::Waiting { .. } | Stage::Open { .. } => {
                 self.stage = Stage::NoSession;
@@ -222,8 +187,7 @@ impl Barrier {
         }
     }
 
-    /// Leaves the barrier, or gives up waiting for it.
-    pub(crate) fn release(&mut self) -> Wants {
+    fn release(&mut self) -> Vec<Effect> {
         match self.stage {
             Stage::NoSession => {
                 self.stage = Stage::Over;
@@ -244,8 +208,7 @@ impl Barrier {
         }
     }
 
-    /// Ends it where its lease ran out inside.
-    pub(crate) fn lapse(&mut self, session: &LeasedSession, now: Moment) -> Wants {
+    fn lapse(&mut self, session: &LeasedSession, now: Moment) -> Vec<Effect> {
         match self.stage {
             Stage::Inside { ticket, .. } if session.lease_left(now).is_none() => {
                 self.withdraw(ticket, End::Lost(Loss::LeaseRanOut))
@@ -254,20 +217,24 @@ impl Barrier {
         }
     }
 
-    /// A quorum committed a write of this session.
-    pub(crate) fn on_committed(&mut self, session: &LeasedSession, now: Moment) -> Wants {
+    fn on_committed(
+        &mut self,
+        session: &mut LeasedSession,
+        _sent_at: Moment,
+        now: Moment,
+    ) -> Vec<Effect> {
         if let Stage::Open { ticket, inside } = self.stage {
             self.enter(session, now, ticket, inside);
         }
         vec![]
     }
 
-    pub(crate) fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Wants {
+    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Vec<Effect> {
         match event {
             Event::Joined { ticket, .. } => self.on_joined(ticket),
             Event::TicketLost(ticket) => self.on_ticket_lost(ticket),
-            Event::Read(reading) => self.on_read(session, now, &reading),
-            Event::Gone(gone) => match &mut self.stage {
+            Event::BarrierRead(reading) => self.on_read(session, now, &reading),
+            Event::Gone { sequence: gone, .. } => match &mut self.stage {
                 Stage::Waiting { watched, .. } | Stage::Outside { watched, .. }
                     if *watched == Some(gone) =>
                 {
@@ -276,34 +243,31 @@ impl Barrier {
                 }
                 _ => vec![],
             },
-            Event::Changed => match self.stage {
+            Event::BarrierChanged => match self.stage {
                 Stage::Waiting { .. } | Stage::Outside { .. } => vec![Effect::Do(Action::Read)],
                 _ => vec![],
             },
             Event::Left => self.on_left(),
+            Event::QueueRead(_) | Event::Watched(_) => vec![],
         }
     }
 
-    /// Returns what a quorum is to be asked about the znode that it waits for.
-    pub(crate) fn prove(&self) -> Option<Action> {
+    fn waits_for(&self) -> Option<Sequence> {
         match self.stage {
-            Stage::Waiting { watched, .. } | Stage::Outside { watched, .. } => {
-                watched.map(Action::Prove)
-            }
+            Stage::Waiting { watched, .. } | Stage::Outside { watched, .. } => watched,
             _ => None,
         }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.stage == Stage::Over
     }
 
-    /// Whether it is inside, or would be if its session had a lease.
-    pub(crate) fn is_open(&self) -> bool {
+    fn needs_lease(&self) -> bool {
         matches!(self.stage, Stage::Open { .. } | Stage::Inside { .. })
     }
 
-    pub(crate) fn ticket(&self) -> Option<Ticket> {
+    fn ticket(&self) -> Option<Ticket> {
         match self.stage {
             Stage::Waiting { ticket, .. }
             | Stage::Open { ticket, .. }
@@ -314,35 +278,39 @@ impl Barrier {
         }
     }
 
-    pub(crate) fn status(&self, session: Option<&LeasedSession>, now: Moment) -> HoldingState {
-        match self.stage {
+    fn status(&self, session: Option<&LeasedSession>, now: Moment) -> Option<HoldingState> {
+        Some(match self.stage {
             Stage::NoSession | Stage::Joining => HoldingState::Gathering { present: None },
             Stage::Waiting { present, .. } => HoldingState::Gathering { present },
             Stage::Open { .. } => {
                 HoldingState::Gathering { present: Some(self.size.get() as usize) }
             }
             Stage::Inside { ticket: Ticket { token, .. }, .. } => {
-                let left = session.and_then(|session| session.lease_left(now));
-                left.map_or(HoldingState::Ended, |left| HoldingState::Held { token, left })
+                match session.and_then(|session| session.lease_left(now)) {
+                    Some(left) => HoldingState::Held { token, until: now.after(left) },
+                    None => HoldingState::Ended(End::Lost(Loss::LeaseRanOut)),
+                }
             }
             Stage::Leaving { .. } | Stage::Outside { .. } | Stage::OutsideNoSession(_) => {
                 HoldingState::Leaving
             }
-            Stage::Withdrawing(_) | Stage::Over => HoldingState::Ended,
-        }
+            Stage::Withdrawing(_) | Stage::Over => return None,
+        })
     }
+}
 
-    fn join(&mut self) -> Wants {
+impl Barrier {
+    fn join(&mut self) -> Vec<Effect> {
         self.stage = Stage::Joining;
-        vec![Effect::Do(Action::Join(self.size))]
+        vec![Effect::Do(Action::Join(HoldingSpec::Barrier(self.size)))]
     }
 
-    fn withdraw(&mut self, ticket: Ticket, end: End) -> Wants {
+    fn withdraw(&mut self, ticket: Ticket, end: End) -> Vec<Effect> {
         self.stage = Stage::Withdrawing(Some(ticket));
         vec![Effect::Ended(end), Effect::Do(Action::Leave(ticket))]
     }
 
-    /// Goes inside by the lease that there is, if there is enough of it.
+    /// Enters by the session's lease, if enough of it is left. Otherwise the member enters after the next heartbeat.
     fn enter(&mut self, session: &LeasedSession, now: Moment, ticket: Ticket, inside: Inside) {
         self.stage = match session.has_enough_lease(now) {
             true => Stage::Inside { ticket, inside },
@@ -350,19 +318,19 @@ impl Barrier {
         };
     }
 
-    /// Looks from outside whether all have left.
-    fn look(&mut self, inside: Inside) -> Wants {
+    /// Begins to watch from outside until all have left.
+    fn look(&mut self, inside: Inside) -> Vec<Effect> {
         self.stage = Stage::Outside { inside, watched: None };
         vec![Effect::Do(Action::Read)]
     }
 
-    fn on_joined(&mut self, ticket: Ticket) -> Wants {
+    fn on_joined(&mut self, ticket: Ticket) -> Vec<Effect> {
         match self.stage {
             Stage::Joining => {
                 self.stage = Stage::Waiting { ticket, present: None, watched: None };
                 vec![Effect::Do(Action::Read)]
             }
-            // The member gave up while it joined.
+            // The member stopped waiting during the join.
             Stage::Withdrawing(None) => {
                 self.stage = Stage::Withdrawing(Some(ticket));
                 vec![Effect::Do(Action::Leave(ticket))]
@@ -371,7 +339,7 @@ impl Barrier {
         }
     }
 
-    fn on_ticket_lost(&mut self, lost: Ticket) -> Wants {
+    fn on_ticket_lost(&mut self, lost: Ticket) -> Vec<Effect> {
         match self.stage {
             Stage::Waiting { ticket, .. } | Stage::Open { ticket, .. } if ticket == lost => {
                 self.join()
@@ -380,12 +348,12 @@ impl Barrier {
                 self.stage = Stage::Over;
                 vec![Effect::Ended(End::Lost(Loss::Deleted))]
             }
-            // A znode that should go is deleted, whatever ended the membership.
+            // In any other stage, the member does not need this znode.
             _ => vec![],
         }
     }
 
-    fn on_left(&mut self) -> Wants {
+    fn on_left(&mut self) -> Vec<Effect> {
         match self.stage {
             Stage::Leaving { inside, .. } => self.look(inside),
             Stage::Withdrawing(_) => {
@@ -396,7 +364,7 @@ impl Barrier {
         }
     }
 
-    fn on_read(&mut self, session: &LeasedSession, now: Moment, reading: &Reading) -> Wants {
+    fn on_read(&mut self, session: &LeasedSession, now: Moment, reading: &Reading) -> Vec<Effect> {
         match self.stage {
             Stage::Waiting { ticket, watched, .. } => {
                 self.on_read_in_front(session, now, reading, ticket, watched)
@@ -413,7 +381,7 @@ impl Barrier {
         reading: &Reading,
         ticket: Ticket,
         watched: Option<Sequence>,
-    ) -> Wants {
+    ) -> Vec<Effect> {
         let own = ticket.sequence;
         let round = reading.round;
         if let Some(found) = reading.size.filter(|size| *size != self.size) {
@@ -429,7 +397,8 @@ impl Barrier {
                 self.enter(session, now, ticket, Inside { round, last });
                 return vec![];
             }
-            // Others are inside, or have died there. The first of those that wait sees to the end of their round.
+            // Others are inside, or died there. The first waiting member watches them, and ends their round when all
+            // are gone.
             Some(last) => {
                 if (Inside { round, last }).nearest(reading).is_none() {
                     wants.push(Effect::Do(Action::EndRound(round)));
@@ -456,14 +425,14 @@ impl Barrier {
         reading: &Reading,
         inside: Inside,
         watched: Option<Sequence>,
-    ) -> Wants {
+    ) -> Vec<Effect> {
         match inside.nearest(reading) {
             Some(nearest) => {
                 self.stage = Stage::Outside { inside, watched: Some(nearest) };
                 let unwatched = Some(nearest).filter(|_| watched != Some(nearest));
                 unwatched.map(|sequence| Effect::Do(Action::Watch(sequence))).into_iter().collect()
             }
-            // So that the barrier can be used again at once by one that hears of it.
+            // End the round before reporting that all have left, so that the caller can use the barrier again at once.
             None if reading.round == inside.round && reading.ready.is_some() => {
                 vec![Effect::Do(Action::EndRound(inside.round))]
             }

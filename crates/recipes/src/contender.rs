@@ -1,51 +1,55 @@
-//! One place in a queue: which contenders are ahead, and when this member holds.
+//! A place in a queue: the contenders ahead, and whether this one holds.
 //!
-//! A contender holds while none is ahead of it and its session's lease runs. Every recipe with a queue is made of one;
-//! they differ in what holding means to a client: to lead, to own a lock.
+//! A contender holds while no other is ahead of it and its session's lease runs. Each recipe with a queue is built on
+//! one; the recipes differ in what holding means to a client: to lead, or to own a lock.
 
 use crate::queue::{Head, Predecessors, Queue, QueuePlace};
 use crate::session::{Duty, LeasedSession};
 use crate::{FencingToken, Moment, Sequence, Ticket};
 use std::time::Duration;
 
+/// A session's place in one queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
     ticket: Ticket,
     place: ContenderState,
 }
 
+/// Whether this contender is ahead of all others, as far as it knows, and whether it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ContenderState {
-    /// The queue is being read. What was known of it before still bounds what it can be now.
+    /// The queue is being read. The contenders that were ahead before still limit which can be ahead now.
     Locating(Option<Predecessors>),
     Behind(Predecessors),
-    /// First, but no quorum has lately said that the session lives: the claim was sent at this moment.
+    /// First, but no quorum has lately confirmed that the session lives. The claim was sent at this moment.
     Claiming {
         sent_at: Moment,
     },
-    /// First as far as was read, but a quorum refused the claim: another holds, and is not seen from here.
+    /// First in the last reading, but a quorum refused the claim: another contender holds, and the connected server
+    /// does not show it.
     Refused,
-    /// First, and the session's lease ran when it began.
+    /// First, and the session's lease was running when this contender began to hold.
     Holding(AcquiredBy),
 }
 
-/// By what a member began to hold.
+/// How a contender began to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AcquiredBy {
-    /// The standby held at the notification that the head was gone, by its session's lease.
+    /// The standby held as soon as it was notified that the head was gone, by its session's lease.
     Notification,
-    /// A quorum acknowledged its claim; or, of a lock, none was ahead when it joined, and its session had a lease.
+    /// A quorum acknowledged its claim; or, for a lock, no contender was ahead when it joined, and its session had a
+    /// lease.
     Claim,
 }
 
-/// The owner of the claim that kept another from being committed.
+/// The owner of the claim that caused a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimOwner {
     /// The contender with this ticket: its session lives, and it has not withdrawn its claim.
     Contender(Ticket),
     /// The claim was created by a client that is not a contender.
     Unknown,
-    /// No other claim: the claim znode of this contender's own acknowledged claim is gone.
+    /// No contender: the claim znode of this contender's own acknowledged claim is gone.
     Gone,
 }
 
@@ -56,7 +60,8 @@ pub(crate) enum AfterRefusal {
     Ignored,
     /// The holder is ahead: this contender keeps its place.
     Wait,
-    /// The holder is behind, or was: the own token may be smaller than one that has led, and must not lead any more.
+    /// The holder is, or may have been, behind, with a larger token. Tokens must grow from holder to holder, so this
+    /// contender must not hold any longer.
     Leave,
 }
 
@@ -67,47 +72,49 @@ pub(crate) enum Located {
     Ignored,
     First,
     Behind {
-        /// The predecessor, unless it is watched already.
+        /// The predecessor, unless it is already watched.
         watch: Option<Sequence>,
         head: Sequence,
     },
-    /// The own znode is not there.
+    /// The own znode is not in the queue.
     Missing,
 }
 
 /// The next step after the predecessor's disappearance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AfterPredecessor {
-    /// The znode was not the predecessor.
+    /// The znode was not the predecessor's.
     Ignored,
-    /// The predecessor was not the head: others may be ahead.
+    /// The predecessor was not the head, so other members may be ahead.
     ReadQueue,
-    /// The predecessor was the head: this member is first, but must prove that its session lives.
+    /// The predecessor was the head: this member is first, but a quorum must confirm that its session lives.
     Claim,
-    /// The predecessor was the head, and the session's lease has enough left.
+    /// The predecessor was the head, and enough of the session's lease is left to hold at once.
     Hold,
 }
 
 /// The next step after the head's disappearance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AfterHead {
+    /// The znode was not the known head.
     Ignored,
-    /// This one was next to it, so it is the head now: none can have come in between.
+    /// The member with this sequence was right behind the gone head, so it is the head now: no member can have joined
+    /// between them.
     Read(Sequence),
-    /// The queue is to be read with the next heartbeat.
+    /// The new head is not known: read the queue with the next heartbeat.
     Unknown,
 }
 
-/// The meaning of a committed write for the holding.
+/// The effect of a committed write on a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AfterCommit {
     Unchanged,
-    /// The lease had run out before the answer came: the servers may be at work on the session's end.
+    /// The lease had run out before the answer came: the servers may already be ending the session.
     RanOut,
 }
 
 impl Contender {
-    /// Enters the queue with this ticket.
+    /// Joins the queue with this ticket.
     pub(crate) fn joined(ticket: Ticket) -> Self {
         Self { ticket, place: ContenderState::Locating(None) }
     }
@@ -116,7 +123,7 @@ impl Contender {
         self.ticket
     }
 
-    /// Returns the members ahead, while they are known.
+    /// Returns the members ahead, if they are known.
     pub(crate) fn predecessors(&self) -> Option<&Predecessors> {
         match &self.place {
             ContenderState::Behind(predecessors) => Some(predecessors),
@@ -128,30 +135,30 @@ impl Contender {
         matches!(self.place, ContenderState::Claiming { .. } | ContenderState::Holding(_))
     }
 
-    /// How it began to hold, if it has.
-    pub(crate) fn way(&self) -> Option<AcquiredBy> {
+    /// Returns how this contender began to hold, if it has.
+    pub(crate) fn acquired_by(&self) -> Option<AcquiredBy> {
         match self.place {
             ContenderState::Holding(way) => Some(way),
             _ => None,
         }
     }
 
-    /// Whether its claim was refused, and it does not know yet which member is ahead.
+    /// Returns true if the claim was refused and it is not known yet which member is ahead.
     pub(crate) fn is_refused(&self) -> bool {
         self.place == ContenderState::Refused
     }
 
-    /// Returns for how long it holds yet, if it does.
+    /// Returns how much longer this contender holds, if it does.
     pub(crate) fn holds(&self, session: &LeasedSession, now: Moment) -> Option<Duration> {
-        self.way().and_then(|_| session.lease_left(now))
+        self.acquired_by().and_then(|_| session.lease_left(now))
     }
 
-    /// The standby is the one member right behind the head.
+    /// Returns true for the standby, the one member right behind the head.
     pub(crate) fn is_standby(&self) -> bool {
         self.predecessors().is_some_and(Predecessors::is_only_the_head)
     }
 
-    /// Returns the purpose of heartbeats; `None` while none are sent.
+    /// Returns the purpose of this contender's heartbeats; `None` while it sends none.
     pub(crate) fn duty(&self) -> Option<Duty> {
         match &self.place {
             ContenderState::Locating(_) => None,
@@ -163,14 +170,14 @@ impl Contender {
         }
     }
 
-    /// Whether a member with this ticket came before all that the queue showed: it has gone since it was announced, or
-    /// the server that showed the queue lacks it.
+    /// Returns true if a member with this ticket would be ahead of all members that the queue showed: it has left since
+    /// it was announced, or the server that listed the queue does not show it.
     pub(crate) fn is_ahead_of_queue(&self, ticket: Ticket) -> bool {
         ticket.token < self.ticket.token
             && self.predecessors().is_some_and(|ahead| ahead.is_before_head(ticket))
     }
 
-    /// Forgets the queue: the server that showed it did not show all of it. It is to be read again.
+    /// Forgets the queue, which must be read again: the server that listed it did not show all of it.
     pub(crate) fn forget_queue(&mut self) {
         self.place = ContenderState::Locating(None);
     }
@@ -184,7 +191,7 @@ impl Contender {
                 return Located::Ignored;
             }
         };
-        // A number smaller than the head's was not given by ZooKeeper after the head's: it was made by hand.
+        // ZooKeeper never assigns a sequence below the head's after the head's. Such a znode was created by hand.
         let queue = match known {
             Some(known) => {
                 queue.iter().filter(|sequence| known.head.may_be_followed_by(*sequence)).collect()
@@ -211,7 +218,7 @@ impl Contender {
         }
     }
 
-    /// Notes whose znode it is that is watched. Returns whether it is the predecessor's.
+    /// Notes the ticket of the watched znode. Returns true if it is the predecessor's.
     pub(crate) fn on_predecessor_read(&mut self, read: Ticket) -> bool {
         let ContenderState::Behind(ahead) = &mut self.place else { return false };
         if ahead.predecessor != read.sequence {
@@ -224,10 +231,12 @@ impl Contender {
         true
     }
 
-    /// The znode with this number is gone; the token is that of the znode which was watched there, if there was one.
+    /// Handles the disappearance of the znode with this sequence. The token is that of the znode that was watched
+    /// there, if any.
     ///
-    /// The queue never grows at its head. So with the head gone, the member right behind it is first, and holds at once
-    /// by a lease that its session has: until that lease ends, its own znode stands, and none behind it can be first.
+    /// The queue never grows at its head. So once the head is gone, the member right behind it is first, and holds at
+    /// once if its session has a lease: until that lease ends, its own znode exists, and no member behind it can be
+    /// first.
     pub(crate) fn on_predecessor_gone(
         &mut self,
         gone: Sequence,
@@ -243,8 +252,8 @@ impl Contender {
             self.place = ContenderState::Locating(Some(ahead.clone()));
             return AfterPredecessor::ReadQueue;
         }
-        // Compared by token, since a re-created path has the same numbers again. A larger token than our own belongs to
-        // a znode made by hand.
+        // Compare tokens, since a re-created path assigns the same sequences again. A token larger than the own one
+        // belongs to a znode created by hand.
         let is_known = token.is_some() && token == ahead.predecessor_token;
         let is_older = token.is_some_and(|token| token < self.ticket.token);
         if is_known && is_older && session.has_enough_lease(now) {
@@ -257,7 +266,7 @@ impl Contender {
         }
     }
 
-    /// Notes which znode the head's is. Returns whether that is the head as it is known here.
+    /// Notes the ticket of the head. Returns true if it is the head as it is known here.
     pub(crate) fn on_head_read(&mut self, head: Ticket) -> bool {
         let ContenderState::Behind(ahead) = &mut self.place else { return false };
         if ahead.head != Head::Stands(head.sequence) {
@@ -287,14 +296,14 @@ impl Contender {
         }
     }
 
-    /// Begins to claim: the quorum write that says so is sent at this moment.
+    /// Begins to claim, with a quorum write sent at this moment.
     pub(crate) fn claim(&mut self, session: &mut LeasedSession, now: Moment) {
         session.heartbeat_sent(now);
         self.place = ContenderState::Claiming { sent_at: now };
     }
 
-    /// Begins to hold by the lease that its session has, if there is enough of it: the queue showed none ahead, and never
-    /// grows at its head.
+    /// Begins to hold by the session's lease, if enough of it is left, and returns whether it does. The queue showed no
+    /// member ahead, and never grows at its head.
     pub(crate) fn hold_by_lease(&mut self, session: &LeasedSession, now: Moment) -> bool {
         let holds = session.has_enough_lease(now);
         if holds {
@@ -303,7 +312,7 @@ impl Contender {
         holds
     }
 
-    /// A quorum committed a write to the own znode that was sent at this moment.
+    /// Handles the commit of a write to the own znode, sent at this moment.
     pub(crate) fn on_committed(
         &mut self,
         session: &mut LeasedSession,
@@ -312,7 +321,7 @@ impl Contender {
     ) -> AfterCommit {
         match self.place {
             ContenderState::Holding(_) if session.lease_left(now).is_none() => AfterCommit::RanOut,
-            // Only the claim and later writes prove that the znode says what was claimed.
+            // Only the claim and later writes confirm that the znode contains the claim.
             ContenderState::Claiming { sent_at: claimed_at } if sent_at >= claimed_at => {
                 session.committed(sent_at, now);
                 if session.lease_left(now).is_none() {
@@ -332,10 +341,10 @@ impl Contender {
         }
     }
 
-    /// A quorum refused the claim that was sent at this moment, or a renewal of it: so the server that showed this
+    /// Handles the refusal, by a quorum, of the claim sent at this moment or of a renewal. The server that showed this
     /// contender as the first is wrong, or an unknown client used force.
     ///
-    /// That the servers answered is worth no lease: nothing was committed.
+    /// The answer earns no lease, since nothing was committed.
     pub(crate) fn on_claim_refused(
         &mut self,
         holder: ClaimOwner,
@@ -349,7 +358,7 @@ impl Contender {
             ContenderState::Holding(_) => {}
             _ => return AfterRefusal::Ignored,
         }
-        // Compared by token, since a re-created path has the same numbers again.
+        // Compare tokens, since a re-created path assigns the same sequences again.
         let is_ahead = match holder {
             ClaimOwner::Contender(holder) => holder.token < self.ticket.token,
             ClaimOwner::Unknown => true,

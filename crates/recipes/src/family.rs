@@ -1,22 +1,22 @@
-//! Other clients' elections: whose contender a znode is, by its name, and which of a path's znodes each client takes for
-//! the first.
+//! Elections of other clients: which client a znode belongs to, by its name, and which znode in a path each client
+//! considers the first.
 //!
-//! Each client names the znodes of its contenders in its own way, and orders all that stands in the path by its own rule. So
-//! two kinds of contenders in one path are two elections, each with a leader, or one that fails.
+//! Each client names the znodes of its contenders in its own way, and orders all znodes in the path by its own rule. So
+//! two kinds of contenders in one path form two elections: each has its own leader, or one of them fails.
 
 use crate::{Sequence, SessionId};
 use std::cmp::Ordering;
 use std::fmt;
 
-/// How much of a contender's id is shown, in characters.
+/// The maximum length of a contender's id as it is shown, in characters.
 const LONGEST_ID: usize = 253;
 
-/// A client that elects by ephemeral sequential znodes.
+/// A client that elects a leader with ephemeral sequential znodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ForeignClient {
     /// `_c_<uuid>-latch-<10 digits>`
     CuratorLatch,
-    /// `_c_<uuid>-lock-<10 digits>`, also of `InterProcessMutex` and of Spring Integration
+    /// `_c_<uuid>-lock-<10 digits>`, also used by `InterProcessMutex` and Spring Integration
     CuratorSelector,
     /// `<32 hexadecimal digits>__lock__<10 digits>`
     Kazoo,
@@ -26,18 +26,18 @@ pub enum ForeignClient {
     DocumentedRecipe,
     /// `_c_<32 hexadecimal digits>-lock-<10 digits>`
     GoZookeeper,
-    /// `leader_<10 digits>`, of members that elect by themselves: by the prefix that they have if none is chosen
+    /// `leader_<10 digits>`, of Bellwether's members outside other clients' elections, with the default prefix
     Bellwether,
 }
 
-/// The order that a client's rule gives to the znodes in a path.
+/// The first of the znodes in a path, by a client's rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First<'a> {
-    /// This one is first. If it is another client's, none of the client's own leads.
+    /// This znode is first. If it belongs to another client, none of this client's contenders leads.
     Znode(&'a str),
-    /// The client cannot read this name, and its call fails.
+    /// The client cannot parse this name, and its call fails.
     Fails(&'a str),
-    /// The client ignores all that stands there.
+    /// The client ignores all znodes in the path.
     None,
 }
 
@@ -52,7 +52,8 @@ impl ForeignClient {
         Self::Bellwether,
     ];
 
-    /// Returns whose contender a znode of this name is, and its number: negative once ZooKeeper's counter has overflowed.
+    /// Returns the client that a znode of this name belongs to, and its number, which is negative once ZooKeeper's
+    /// counter has overflowed.
     pub fn of_name(name: &str) -> Option<(Self, i32)> {
         let (start, number) = split_number(name)?;
         let family = if start == "n_" {
@@ -71,7 +72,7 @@ impl ForeignClient {
         Some((family?, number))
     }
 
-    /// Returns which of Curator's recipes names a znode so, behind `_c_` and before the number.
+    /// Returns the Curator recipe that uses this name, given without `_c_` and the number.
     fn of_curator(rest: &str) -> Option<Self> {
         match rest.split_at_checked(36).filter(|(guid, _)| is_uuid(guid))? {
             (_, "-latch-") => Some(Self::CuratorLatch),
@@ -80,12 +81,12 @@ impl ForeignClient {
         }
     }
 
-    /// Returns the place of a znode of this name in the client's queue, whoever made it: `None` if it has none, or if
-    /// ZooKeeper's counter has overflowed, beyond which the clients disagree.
+    /// Returns the place of a znode of this name in the client's queue, whichever client created it: `None` if it has
+    /// none, or if ZooKeeper's counter has overflowed, since clients then disagree about the order.
     pub fn place(self, name: &str) -> Option<Sequence> {
         let (family, number) = Self::of_name(name)?;
         let counts = match self {
-            // Both rank by the number behind `lock-`.
+            // Both rank by the number after `lock-`.
             Self::CuratorSelector | Self::GoZookeeper => {
                 matches!(family, Self::CuratorSelector | Self::GoZookeeper)
             }
@@ -98,7 +99,7 @@ impl ForeignClient {
         if counts { Sequence::new(number) } else { None }
     }
 
-    /// Returns how the names of a session's contenders begin, before their number.
+    /// Returns the start of the names of a session's contenders, up to the number.
     pub fn start(self, session: SessionId) -> String {
         let hex = hex_of(session);
         let uuid = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
@@ -113,15 +114,15 @@ impl ForeignClient {
         }
     }
 
-    /// Whether a member made a znode of this name, and not the client itself. Names of [`Self::ZookeeperRecipe`] do not
-    /// tell, and those of [`Self::Bellwether`] are not asked for.
+    /// Returns true if a member, and not the client itself, created the znode of this name. Always false for names of
+    /// [`Self::ZookeeperRecipe`] and [`Self::Bellwether`], which have no guid.
     pub fn is_members(name: &str) -> bool {
         let guid = name.strip_prefix("_c_").unwrap_or(name).bytes().filter(|b| *b != b'-');
         let guid: Vec<u8> = guid.take(32).collect();
         guid.len() == 32 && guid[12] == b'8' && guid.ends_with(MEMBERS.as_bytes())
     }
 
-    /// Returns which of these znodes, all that stand in a path, the client takes for the first.
+    /// Returns the znode that the client considers the first of all znodes in a path.
     pub fn first<'a>(self, names: impl IntoIterator<Item = &'a str>) -> First<'a> {
         let mut first: Option<&str> = None;
         for name in names {
@@ -142,7 +143,7 @@ impl ForeignClient {
             if ranks { NameMeaning::Ranks } else { otherwise }
         }
         match self {
-            // Names of other clients are ranked by the whole name.
+            // Curator ranks other clients' znodes too, by the whole name.
             Self::CuratorLatch | Self::CuratorSelector => NameMeaning::Ranks,
             Self::Kazoo => or(kazoos_number(name).is_some(), NameMeaning::Ignores),
             Self::ZookeeperRecipe => or(recipes_number(name).is_some(), NameMeaning::Fails),
@@ -152,7 +153,7 @@ impl ForeignClient {
         }
     }
 
-    /// Orders two names as the client does: by text, or by number.
+    /// Compares two names as the client does: by text or by number.
     fn order(self, one: &str, other: &str) -> Ordering {
         match self {
             Self::CuratorLatch => behind_last(one, "latch-").cmp(behind_last(other, "latch-")),
@@ -165,8 +166,8 @@ impl ForeignClient {
         }
     }
 
-    /// Returns how a contender of any of these clients names itself in its znode's data: as text. What cannot be shown
-    /// in a line is replaced, and what is too long is cut. `None` if it says nothing.
+    /// Returns the id in the data of a contender's znode, as text. Control characters are replaced, and an id that is
+    /// too long is cut. `None` if the data is blank.
     pub fn id(data: &[u8]) -> Option<String> {
         let text = String::from_utf8_lossy(data);
         let id: String = text
@@ -178,7 +179,7 @@ impl ForeignClient {
         (!id.is_empty()).then_some(id)
     }
 
-    /// Returns its name in settings, metrics and JSON.
+    /// Returns the client's name in settings, metrics and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::CuratorLatch => "curator-latch",
@@ -194,23 +195,25 @@ impl ForeignClient {
 
 const OWN_PREFIX: &str = "leader_";
 
-/// The end of the guids that members make: `bellwet`, in hexadecimal digits.
+/// The end of the guids that members create: `bellwet`, in hexadecimal digits.
 const MEMBERS: &str = "62656c6c776574";
 
-/// Returns the guid of a session's contenders, an UUID of version 8: by it the session finds them again.
+/// Returns the guid of a session's contenders, a UUID of version 8, by which the session finds its znodes again.
 fn hex_of(session: SessionId) -> String {
     let id = format!("{:016x}", session.0);
     format!("{}8{}8{}{MEMBERS}", &id[..12], &id[12..15], &id[15..])
 }
 
-/// The meaning of a name for a client.
+/// How a client treats a znode, given its name.
 enum NameMeaning {
+    /// The client includes the znode in its order.
     Ranks,
     Ignores,
+    /// The client cannot parse the name, and its call fails.
     Fails,
 }
 
-/// Names the client to operators.
+/// Formats the client's name for operators.
 impl fmt::Display for ForeignClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -225,20 +228,20 @@ impl fmt::Display for ForeignClient {
     }
 }
 
-/// Returns a name without the number that ZooKeeper appended, and the number: ten digits, behind a sign once the counter
-/// has overflowed.
+/// Splits a name before the number that ZooKeeper appended: ten digits, with a minus sign once the counter has
+/// overflowed.
 fn split_number(name: &str) -> Option<(&str, i32)> {
     let at = name.len().checked_sub(10)?;
     let is_number = name.is_char_boundary(at) && name[at..].bytes().all(|b| b.is_ascii_digit());
     let start = is_number.then(|| &name[..at])?;
     match start.strip_suffix('-') {
-        // After a name that ends in a hyphen, the hyphen before ZooKeeper's number is not a minus sign.
+        // If the client's names have a hyphen before the number, it is not a minus sign.
         Some(unsigned) if !is_start(start) => Some((unsigned, name[at - 1..].parse().ok()?)),
         Some(_) | None => Some((start, name[at..].parse().ok()?)),
     }
 }
 
-/// Whether a client's names begin so, before their number, with a hyphen.
+/// Returns true if this is the start of a client's names that end in a hyphen before the number.
 fn is_start(start: &str) -> bool {
     start.ends_with("-latch-") || start.ends_with("-lock-")
 }
@@ -255,19 +258,19 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// Returns by what Curator sorts: the text behind the last of these, else the whole name.
+/// Returns the text that Curator sorts by: everything after the last `kind`, or else the whole name.
 fn behind_last<'a>(name: &'a str, kind: &str) -> &'a str {
     name.rsplit_once(kind).map_or(name, |(_, behind)| behind)
 }
 
-/// Returns by what kazoo sorts, as text: `__lock__(-?\d{10})$`.
+/// Returns the text that kazoo sorts by: `__lock__(-?\d{10})$`.
 fn kazoos_number(name: &str) -> Option<&str> {
     let (_, number) = name.rsplit_once("__lock__")?;
     let digits = number.strip_prefix('-').unwrap_or(number);
     (digits.len() == 10 && digits.bytes().all(|b| b.is_ascii_digit())).then_some(number)
 }
 
-/// Returns what `Integer.valueOf(name.substring(2))` does.
+/// Returns the result of `Integer.valueOf(name.substring(2))`.
 fn recipes_number(name: &str) -> Option<i32> {
     name.get(2..).and_then(|number| number.parse().ok())
 }
@@ -282,7 +285,7 @@ fn own_number(name: &str) -> Option<i32> {
         .map(|(_, number)| number)
 }
 
-/// Returns what go-zookeeper reads: the number behind `lock-`, else behind `__`.
+/// Returns the number that go-zookeeper parses, after `lock-` or else after `__`.
 fn gos_number(name: &str) -> Option<i64> {
     let (_, number) = name.rsplit_once("lock-").or_else(|| name.rsplit_once("__"))?;
     number.parse().ok()

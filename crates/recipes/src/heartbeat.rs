@@ -1,4 +1,4 @@
-//! Whether a session's heartbeats came as regularly as the [`Margins`] assume.
+//! Checks whether a session's heartbeats came as regularly as the [`Margins`] assume.
 
 use crate::lease::HeartbeatInterval;
 use crate::{Margins, Moment};
@@ -6,42 +6,48 @@ use std::time::Duration;
 
 /// How regular a session's heartbeats have been.
 ///
-/// When a session is opened or resumed, the servers' leader learns of it at once. A later heartbeat reaches it only
-/// with the next report, which may be lost. So after a gap (the member stalled, or the servers did) it is not known
-/// from when the session's timeout runs until heartbeats have been regular for as long as the margins' window, and
-/// until then no lease may be granted.
+/// When a session is opened or resumed, the servers' leader learns of it at once. Later heartbeats reach it only with
+/// the next report of a follower, which may be lost. So after a gap, caused by a stall of the member or of the servers,
+/// it is not known from when the session's timeout runs until heartbeats have been regular for as long as the margins'
+/// window. Until then, no lease may be granted.
 ///
-/// A heartbeat reached the servers at some moment between its sending and its answer. So two of them reached the
-/// servers no further apart than an interval if the answer to the second came within an interval of the sending of the
-/// first.
+/// A heartbeat reached the servers at some moment between its sending and its answer. So two heartbeats reached the
+/// servers at most an interval apart if the answer to the second came within an interval of the sending of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HeartbeatHistory {
-    /// When the last one was sent.
+    /// When the last heartbeat was sent.
     last: Moment,
+    /// When the last heartbeat that surely reached the servers' leader was sent. A server that is cut off from the
+    /// leader still answers reads.
+    proven: Moment,
+    /// Regularity at [`HeartbeatInterval::Normal`].
     normal: Regular,
+    /// Regularity at [`HeartbeatInterval::Double`].
     double: Regular,
 }
 
+/// The regularity of heartbeats at one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Regular {
-    /// No two heartbeats reached the servers further apart than the interval since this moment.
+    /// Since this moment, no two heartbeats reached the servers further apart than the interval.
     since: Moment,
     /// Whether the servers' leader learned at that moment that the session lives.
     known: bool,
 }
 
 impl HeartbeatHistory {
-    /// Begins when the session is opened, or resumed in time, by a request sent at this moment.
+    /// Begins with a request sent at this moment, which opened the session or resumed it in time.
     pub(crate) fn begun(at: Moment) -> Self {
         Self::from(Regular { since: at, known: true }, at)
     }
 
     fn from(regular: Regular, last: Moment) -> Self {
-        Self { last, normal: regular, double: regular }
+        Self { last, proven: last, normal: regular, double: regular }
     }
 
-    /// Goes on after the session, of this timeout, was resumed by a request sent and answered at these moments. If
-    /// that was so late that the servers may have been at work on its end, they learned nothing from it.
+    /// Continues after the session, of this timeout, was resumed by a request sent and answered at these moments. If
+    /// the answer came so late that the servers may already have been ending the session, regularity begins with the
+    /// answer.
     pub(crate) fn resumed(
         self,
         sent_at: Moment,
@@ -52,8 +58,8 @@ impl HeartbeatHistory {
         Self::taken_over(self.known_until(timeout, margins), sent_at, answered_at)
     }
 
-    /// Begins when the session is resumed, by a request sent and answered at these moments, by a member that knew the
-    /// session to live until then.
+    /// Begins with a request, sent and answered at these moments, that resumed a session known to live until
+    /// `known_until`.
     pub(crate) fn taken_over(
         known_until: Option<Moment>,
         sent_at: Moment,
@@ -66,16 +72,16 @@ impl HeartbeatHistory {
         }
     }
 
-    /// Returns until when the session, of this timeout, surely lives, as far as heartbeats have been regular.
+    /// Returns until when the session, of this timeout, is known to live, given how regular its heartbeats have been.
     pub(crate) fn known_until(&self, timeout: Duration, margins: &Margins) -> Option<Moment> {
         let regular = HeartbeatInterval::ALL
             .into_iter()
             .filter(|interval| self.is_regular(*interval, margins));
         let durations = regular.filter_map(|interval| margins.at(interval).lease_duration(timeout));
-        durations.map(|duration| self.last.after(duration.0)).max()
+        durations.map(|duration| self.proven.after(duration.0)).max()
     }
 
-    /// Adds a heartbeat that was sent and answered at these moments.
+    /// Adds a heartbeat sent and answered at these moments.
     pub(crate) fn answered(self, sent_at: Moment, answered_at: Moment, margins: &Margins) -> Self {
         if sent_at <= self.last {
             return self;
@@ -88,15 +94,20 @@ impl HeartbeatHistory {
         };
         let normal = unless_late(self.normal, HeartbeatInterval::Normal);
         let double = unless_late(self.double, HeartbeatInterval::Double);
-        Self { last: sent_at, normal, double }
+        Self { last: sent_at, normal, double, ..self }
     }
 
-    /// Whether a heartbeat sent now comes within an interval of the one before, if it is answered at once.
+    /// Notes that a quorum committed a heartbeat that was sent at this moment.
+    pub(crate) fn committed(self, sent_at: Moment) -> Self {
+        Self { proven: self.proven.max(sent_at), ..self }
+    }
+
+    /// Returns true if a heartbeat sent now, and answered at once, would come within an interval of the previous one.
     pub(crate) fn is_unbroken(&self, now: Moment, margins: &Margins) -> bool {
         now.since(self.last) < margins.heartbeat / 2
     }
 
-    /// Returns the shortest interval by which the heartbeats have been regular, if any.
+    /// Returns the shortest interval at which heartbeats have been regular, if any.
     pub(crate) fn interval(&self, margins: &Margins) -> Option<HeartbeatInterval> {
         HeartbeatInterval::ALL.into_iter().find(|interval| self.is_regular(*interval, margins))
     }
@@ -147,10 +158,16 @@ mod tests {
     #[test]
     fn a_session_resumed_in_time_by_the_double_interval_is_as_good_as_new() {
         // The leases are 6.89 s and 4.89 s.
-        let double = HeartbeatHistory::begun(at(0)).answered(at(1500), at(1500), &MARGINS);
-        let resumed = |at_ms| double.resumed(at(at_ms), at(at_ms), ms(10_000), &MARGINS);
-        assert_eq!(resumed(6_389).interval(&MARGINS), Some(HeartbeatInterval::Normal));
-        assert_eq!(resumed(6_390).interval(&MARGINS), None);
+        let read = HeartbeatHistory::begun(at(0)).answered(at(1500), at(1500), &MARGINS);
+        let resumed = |history: HeartbeatHistory, at_ms| {
+            let resumed = history.resumed(at(at_ms), at(at_ms), ms(10_000), &MARGINS);
+            resumed.interval(&MARGINS)
+        };
+        let written = read.committed(at(1500));
+        assert_eq!(resumed(written, 6_389), Some(HeartbeatInterval::Normal));
+        assert_eq!(resumed(written, 6_390), None);
+        assert_eq!(resumed(read, 4_889), Some(HeartbeatInterval::Normal));
+        assert_eq!(resumed(read, 4_890), None, "the read may have reached no other server");
     }
 
     #[test]

@@ -7,19 +7,19 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemberId(Arc<str>);
 
-/// The number ZooKeeper appended to a znode's name. Its order is the order of the queue.
+/// The number that ZooKeeper appended to a znode's name. It orders the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sequence(i32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub i64);
 
-/// The zxid that created a member's znode (its czxid). It always grows from one holder to the next, also when the
-/// path is re-created and the sequence starts again.
+/// The zxid that created a member's znode (its czxid). It grows from one holder to the next, even if the path is
+/// re-created and sequences start again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FencingToken(pub u64);
 
-/// A member's own znode: its place in the queue, and the fencing token under which the member holds.
+/// A member's own znode: its place in the queue, and the fencing token under which it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     pub sequence: Sequence,
@@ -27,8 +27,8 @@ pub struct Ticket {
 }
 
 impl MemberId {
-    /// Returns `None` unless the name is 1 to 253 visible ASCII characters: it is read in logs and compared with
-    /// host names.
+    /// Returns `None` unless the name is 1 to 253 visible ASCII characters, because it appears in logs and is compared
+    /// with host names.
     pub fn new(name: &str) -> Option<Self> {
         let visible = name.chars().all(|c| c.is_ascii_graphic());
         (visible && (1..=253).contains(&name.len())).then(|| Self(name.into()))
@@ -40,10 +40,10 @@ impl MemberId {
 }
 
 impl Sequence {
-    /// ZooKeeper's counter sticks here: beyond it paths repeat and numbers turn negative.
+    /// ZooKeeper's counter sticks here: beyond it, paths repeat and numbers turn negative.
     pub const LAST: i32 = i32::MAX;
 
-    /// Returns `None` for a negative number: the counter has overflowed, and its order means nothing any more.
+    /// Returns `None` for a negative number: the counter has overflowed, and its order has lost its meaning.
     pub fn new(number: i32) -> Option<Self> {
         (number >= 0).then_some(Self(number))
     }
@@ -52,7 +52,7 @@ impl Sequence {
         self.0
     }
 
-    /// Reads the sequence from a znode's name; `None` unless the name is the prefix and ten digits.
+    /// Parses the sequence from a znode's name; `None` unless the name is the prefix followed by ten digits.
     pub fn of_name(name: &str, prefix: &str) -> Option<Self> {
         let digits = name.strip_prefix(prefix)?;
         let ten = digits.len() == 10 && digits.bytes().all(|b| b.is_ascii_digit());
@@ -84,8 +84,8 @@ impl fmt::Display for SessionId {
 }
 
 impl Ticket {
-    /// Whether these two were created in the order of their numbers, as ZooKeeper creates them: number and token
-    /// grow together along a queue, unless a znode was made by hand under a number of its maker's choice.
+    /// Returns true if the sequences and the tokens of these two are in the same order, as when ZooKeeper assigns both.
+    /// They differ only if a znode was created by hand, with a sequence of its creator's choice.
     pub fn is_in_order_with(self, other: Self) -> bool {
         self.sequence.cmp(&other.sequence) == self.token.cmp(&other.token)
     }

@@ -1,18 +1,18 @@
-//! How long an acknowledged quorum write proves that a session lives.
+//! How long an acknowledged quorum write guarantees that a session lives.
 
 use crate::{Moment, Sequence, SessionId};
 use std::time::Duration;
 
-/// The time for which an acknowledged quorum write lets a member hold. Strictly less than the session timeout.
+/// How long an acknowledged quorum write lets a member hold. Always less than the session timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseDuration(pub Duration);
 
 /// The margin between a session's timeout and the lease that may be built on it.
 ///
-/// The servers' followers report which sessions are alive only when the servers' leader asks, every `half_tick`;
-/// a member's heartbeats are at most `heartbeat` apart; so the timeout of a session whose write was committed runs, at
-/// worst, from `heartbeat + half_tick` before that write was sent. Another `heartbeat` covers one lost report, or one
-/// stall of the servers' leader.
+/// The servers' followers report which sessions are alive only when the servers' leader asks, every `half_tick`, and a
+/// member's heartbeats are at most `heartbeat` apart. So the timeout of a session whose write was committed starts, at
+/// worst, `heartbeat + half_tick` before that write was sent. Another `heartbeat` covers one lost report, or one stall
+/// of the servers' leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Margins {
     /// The longest time between two heartbeats.
@@ -21,10 +21,10 @@ pub struct Margins {
     pub half_tick: Duration,
 }
 
-/// How far apart the heartbeats are that a lease is built on.
+/// How far apart the heartbeats may be on which a lease is based.
 ///
-/// A holder's heartbeats come close enough for the longest lease. A member that only waits sends half as many, and a
-/// holder's servers may be slow for a while: heartbeats twice as far apart are worth a shorter lease.
+/// A holder's heartbeats come often enough for the longest lease. A member that only waits sends half as many, and a
+/// holder's servers may be slow for a while: heartbeats twice as far apart earn a shorter lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum HeartbeatInterval {
     /// At most `Margins::heartbeat`.
@@ -37,12 +37,12 @@ impl HeartbeatInterval {
     pub(crate) const ALL: [Self; 2] = [Self::Normal, Self::Double];
 }
 
-/// By what sessions are judged: the margins, and what a lease must be good for.
+/// The rules for leases: the margins, and the work that a lease must leave time for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeasePolicy {
     pub(crate) margins: Margins,
-    /// The part of a lease that must be left, besides a heartbeat, for it to be of use: the time that it takes to end the work that is
-    /// done under it.
+    /// The time that it takes to end the work done under a lease. A lease is useful only while this and a heartbeat are
+    /// left.
     pub(crate) reserve: Duration,
 }
 
@@ -57,10 +57,10 @@ pub(crate) struct Lease {
 impl Margins {
     /// How late the servers' own timers may fire. Measured: 15 ms.
     const JITTER: Duration = Duration::from_millis(100);
-    /// Clock drift allowance: two machines' clocks may differ in rate by one part in this many.
+    /// Allowance for clock drift: the rates of two machines' clocks may differ by one part in this many.
     const DRIFT: u32 = 1000;
 
-    /// The margins where heartbeats are this far apart.
+    /// Returns the margins for heartbeats that are this far apart.
     pub(crate) fn at(&self, interval: HeartbeatInterval) -> Self {
         match interval {
             HeartbeatInterval::Normal => *self,
@@ -81,19 +81,20 @@ impl Margins {
             .map(LeaseDuration)
     }
 
-    /// How long before the sending of a committed write the session's timeout may have begun to run.
+    /// Returns how long before the sending of a committed write the session's timeout may have started.
     pub(crate) fn window(&self) -> Duration {
         2 * self.heartbeat + self.half_tick
     }
 
-    /// Returns the smallest session timeout with a useful lease.
+    /// Returns the smallest session timeout that allows a useful lease.
     pub fn least_session_timeout(&self) -> Duration {
         let without_drift = 3 * self.heartbeat + self.half_tick + Self::JITTER;
         without_drift * (Self::DRIFT + 1) / (Self::DRIFT - 1) + Duration::from_millis(1)
     }
 
-    /// How long after a heartbeat the next is sent: early enough that its answer, even from far away, arrives within
-    /// the interval; and at a pace of each ticket's own, so that members woken at once do not go on in step.
+    /// Returns how long after a heartbeat the next one is sent: early enough that its answer, even from far away,
+    /// arrives within the interval. The delay differs between tickets, so that members woken at once do not stay in
+    /// step.
     pub(crate) fn heartbeat_delay(
         &self,
         ticket: Sequence,
@@ -102,7 +103,7 @@ impl Margins {
         if cfg!(bellwether_without_lease) {
             return WITHOUT_LEASE;
         }
-        // Half of a heartbeat is left for the answer; to renew sooner would cost more and give no longer lease.
+        // Half of a heartbeat is left for the answer. Renewing sooner would cost more and not make the lease longer.
         let parts = match interval {
             HeartbeatInterval::Normal => 16,
             HeartbeatInterval::Double => 8,
@@ -110,34 +111,42 @@ impl Margins {
         self.heartbeat * (7 * 256 + jitter(ticket.number().unsigned_abs())) / (parts * 256)
     }
 
-    /// Returns which of its turns to ask a quorum a waiting member is in: one in about so many heartbeats, at a time of
-    /// each ticket's own, so that members that wait do not ask all at once.
+    /// Returns the number of the turn that a waiting member is in. It asks a quorum once in each turn of about `every`
+    /// heartbeats. Turns start at different times for different tickets, so that waiting members do not ask all at
+    /// once.
     pub(crate) fn proof_turn(&self, ticket: Sequence, every: u32, moment: Moment) -> u128 {
         let period = every * self.heartbeat;
         let offset = period * jitter(ticket.number().unsigned_abs()) / 256;
         (moment.0 + offset).as_nanos() / period.as_nanos().max(1)
     }
 
-    /// Returns how long a member that is kept out waits before it reads the queue again: different for each session, so
-    /// that members do not read and join all at once.
+    /// Returns how long a member that is kept out waits before it reads the queue again. The delay differs between
+    /// sessions, so that members do not read and join all at once.
     pub(crate) fn recheck_delay(&self, session: SessionId) -> Duration {
-        // The lower half: the servers count there.
+        // ZooKeeper increments the low half of session ids, so that half spreads the delays.
         let count = (session.0 & 0xFFFF_FFFF).try_into().unwrap_or(0);
         self.heartbeat * (1024 + 4 * jitter(count)) / 1024
     }
 }
 
-/// Returns 0 to 255, far from that of the next number.
+/// Returns how long after a heartbeat the next one is sent when heartbeats need not be regular: just before the client
+/// library would ping, which it does after 0.225 of the session timeout.
+pub(crate) fn idle_delay(ticket: Sequence, session_timeout: Duration) -> Duration {
+    let longest = session_timeout * 22 / 100;
+    longest * (63 * 256 + jitter(ticket.number().unsigned_abs())) / (64 * 256)
+}
+
+/// Returns a number from 0 to 255, far from that of the next ticket or session.
 fn jitter(number: u32) -> u32 {
     number.wrapping_mul(0x9E37_79B9) >> 24
 }
 
 /// For the counter-experiment, which needs `--cfg bellwether_without_lease` and is never shipped: a member then leads,
-/// as elsewhere, while it is connected and first in the queue. `scripts/soak --without-lease` shows the outcome.
+/// as in other clients, while it is connected and first in the queue. `scripts/soak --without-lease` shows the outcome.
 const WITHOUT_LEASE: Duration = Duration::from_secs(365 * 86_400);
 
 impl LeasePolicy {
-    /// Returns the lease of an acknowledged quorum write with this heartbeat interval, if it is of use.
+    /// Returns the lease that an acknowledged quorum write earns at this heartbeat interval, if it is useful.
     pub(crate) fn lease_duration(
         &self,
         session_timeout: Duration,
@@ -147,14 +156,15 @@ impl LeasePolicy {
         duration.filter(|duration| duration.0 > self.enough())
     }
 
-    /// No work begins under a lease with less than this left: it could end before it is renewed.
+    /// Returns the part of a lease that must be left to begin work under it: a shorter remainder could end before it is
+    /// renewed.
     pub(crate) fn enough(&self) -> Duration {
         self.margins.heartbeat + self.reserve
     }
 }
 
 impl Lease {
-    /// Counted from the sending of the write, never from its answer.
+    /// Starts the lease when the write was sent, not when its answer came.
     pub(crate) fn granted(
         sent_at: Moment,
         duration: LeaseDuration,
@@ -172,7 +182,7 @@ impl Lease {
         self.interval
     }
 
-    /// Returns the lease as it would be if its duration had always been this one, or none at all.
+    /// Returns the lease as it would be if its duration had always been this one; with `None`, it ends at its start.
     pub(crate) fn cut_to(self, duration: Option<LeaseDuration>) -> Self {
         let duration = duration.map_or(Duration::ZERO, |duration| duration.0);
         Self { until: self.until.min(self.since.after(duration)), ..self }
@@ -233,6 +243,14 @@ mod tests {
             assert!(delays.iter().all(|delay| bounds.contains(delay)), "{delays:?}");
             assert!(delays.len() > 50, "neighbours do not keep in step: {delays:?}");
         }
+    }
+
+    #[test]
+    fn an_idle_member_heartbeats_before_the_client_library_pings() {
+        let delay = |n| idle_delay(Sequence::new(n).unwrap(), ms(10_000));
+        let delays: std::collections::BTreeSet<_> = (0..100).map(delay).collect();
+        assert!(delays.iter().all(|delay| (ms(2165)..=ms(2200)).contains(delay)), "{delays:?}");
+        assert!(delays.len() > 50, "neighbours do not keep in step: {delays:?}");
     }
 
     fn granted(since_ms: u64, duration_ms: u64) -> Lease {

@@ -1,48 +1,52 @@
 //! Coordination recipes on ZooKeeper, as pure functions: events in, actions out.
 //!
-//! No IO, no clock, no randomness, no log, no dependency. The [`election`] has a session of its own; locks ([`lock`]) and
-//! barriers ([`barrier`]) share another, as [`holding`] says. One runner owns a [`Member`](election::Member), calls it in
-//! this order, and does what it says:
+//! No IO, no clock, no randomness, no logging, no dependencies. The [`election`] has a session of its own; locks
+//! ([`lock`]) and barriers ([`barrier`]) share another one, see [`holding`]. A runner owns a
+//! [`Member`](election::Member), calls it in this order, and carries out its actions:
 //!
 //! 1. [`Member::start`](election::Member::start) once, for the first actions.
-//! 2. [`Member::step`](election::Member::step) for each event, with the moment at which it is handled. Each action that
-//!    is returned is carried out, in order, and answered by an event, or it ends with its session.
+//! 2. [`Member::step`](election::Member::step) for each event, with the moment at which it is handled. The runner
+//!    carries out the returned actions in order. Each action is answered by an event, unless its session ends first.
 //! 3. [`Member::wake_at`](election::Member::wake_at) after each step: at that moment, step with
-//!    [`Event::Woke`](election::Event::Woke). Being late costs leadership, never safety.
-//! 4. [`Member::standing`](election::Member::standing) after each step: what may be published. It is judged at the
-//!    moment of publishing, by [`Standing::at`](election::Standing::at), since a lease ends without an event.
+//!    [`Event::Woke`](election::Event::Woke). Waking late may cost leadership, never safety.
+//! 4. [`Member::standing`](election::Member::standing) after each step: the state that may be published. Evaluate it at
+//!    the moment of publishing, with [`Standing::at`](election::Standing::at), since a lease ends without an event.
 //!
 //! A runner promises:
 //!
-//! - moments come from a clock that never goes back and runs through suspension;
-//! - `sent_at` is read before the request leaves;
-//! - writes to the own znode are carried out in the order in which they were wanted;
-//! - no event of an earlier session is delivered in a later one;
-//! - of several readings of the queue under way, only the last is delivered;
-//! - a claim is committed together with the claim znode, of which there is one in a queue, or its refusal is delivered;
-//! - that the own znode is gone, or is not in the queue, is delivered only where a quorum agrees;
-//! - the disappearance of a znode on which a quorum agrees is delivered, also where the server at hand still shows it;
-//! - a session of a process before is delivered to one process at a time, after the one before has ended, and not if that one
-//!   had begun to close it;
-//! - the loss of the own znode is delivered before the disappearance of the predecessor, if it was committed before it.
+//! - moments come from a clock that never goes back and keeps running during suspension;
+//! - `sent_at` is read before the request is sent;
+//! - writes to the own znode are carried out in the order of their actions;
+//! - events of an earlier session are never delivered in a later one;
+//! - if several readings of the queue are under way, only the last is delivered;
+//! - a claim either is committed together with the claim znode, of which a queue has at most one, or its refusal is
+//!   delivered;
+//! - the loss of the own znode, or its absence from the queue, is delivered only if a quorum agrees;
+//! - once a quorum agrees that a znode is gone, its disappearance is delivered, even if the connected server still
+//!   shows it;
+//! - the session of a previous process is delivered to one process at a time, after the previous one has ended, and
+//!   never if that process had begun to close the session;
+//! - if the own znode was lost before the predecessor disappeared, its loss is delivered first.
 //!
 //! # Invariants
 //!
-//! 1. **A lease is the session's** ([`lease`], [`session`]): while it runs, the servers have not ended the session, so
-//!    its znodes stand unless they were deleted by the session itself or by force.
-//! 2. A lease is counted from the sending of a write that a quorum acknowledged, never from the answer; and it is
-//!    granted only while heartbeats are regular ([`heartbeat`]).
+//! 1. **A lease belongs to the session** ([`lease`], [`session`]): while it runs, the servers have not ended the
+//!    session, so its znodes exist unless the session itself or an unknown client deleted them.
+//! 2. A lease starts when a write that a quorum acknowledged was sent, never when its answer came; and it is granted
+//!    only while heartbeats are regular ([`heartbeat`]).
 //! 3. A lease that ran out is never renewed: its holder leaves the queue and joins again.
-//! 4. **A contender holds only while none is ahead of it and its session's lease runs** ([`contender`]). So no two hold
-//!    at one instant: one behind cannot be first before the znode ahead is gone, and that is not before the lease ended.
-//! 5. The queue never grows at its head ([`queue`]): a member right behind a head that is gone is first.
-//! 6. Tokens grow from holder to holder. Numbers and tokens grow together along a queue, unless a znode was made by hand.
-//! 7. At most one heartbeat is waited for at a time.
-//! 8. Each member watches its predecessor only: a death wakes one member.
+//! 4. **A contender holds only while no other is ahead of it and its session's lease runs** ([`contender`]). So two
+//!    never hold at the same instant: a contender cannot be first before the znode ahead is gone, and that is not
+//!    before the lease has ended.
+//! 5. The queue never grows at its head ([`queue`]): once the head is gone, the member right behind it is first.
+//! 6. Tokens grow from holder to holder. Along a queue, sequences and tokens grow together, unless a znode was created
+//!    by hand.
+//! 7. A session waits for at most one heartbeat at a time.
+//! 8. Each member watches only its predecessor: a death wakes one member.
 //! 9. Nothing stored says "this member leads".
-//! 10. **An acknowledged claim excludes every other**, whatever single servers show: the claim znode stands until the
-//!     session of its maker ends. So a member at a server that lost a transaction leads beside another for no longer than
-//!     it takes its claim to be refused, and only by the notification.
+//! 10. **An acknowledged claim excludes every other**, whatever single servers show: the claim znode exists until the
+//!     session of its creator ends. So a member whose server lost a transaction can lead beside another only until its
+//!     claim is refused, and only if it began to lead when it was notified that its predecessor was gone.
 
 #![allow(rustdoc::private_intra_doc_links, reason = "the map names private modules")]
 
@@ -55,6 +59,7 @@ pub mod holding;
 mod ids;
 mod lease;
 pub mod lock;
+pub mod place;
 mod queue;
 mod session;
 mod time;

@@ -1,12 +1,13 @@
-//! The order of the queue: which members are ahead, and which is the first.
+//! The order of the queue: the head, and the members ahead of a contender.
 
 use crate::{FencingToken, Sequence, Ticket};
 use std::sync::Arc;
 
-/// The members of a queue in order, as it was read at one moment.
+/// The members of a queue in order, as read at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Queue(Arc<[Sequence]>);
 
+/// The place of a contender in a reading of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum QueuePlace {
     First,
@@ -14,24 +15,25 @@ pub(crate) enum QueuePlace {
     Missing,
 }
 
-/// The members ahead.
+/// The members ahead of a contender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Predecessors {
-    /// The nearest of them, whose znode is watched, and the token of the znode that was found there.
+    /// The nearest member ahead, whose znode is watched.
     pub(crate) predecessor: Sequence,
+    /// The token of the predecessor's znode, once it was read.
     pub(crate) predecessor_token: Option<FencingToken>,
-    /// As it was last read. Members that joined since are behind.
+    /// The queue as it was last read. Members that joined since are behind.
     pub(crate) queue: Queue,
     pub(crate) head: Head,
     /// The token of the head's znode, once it was read.
     pub(crate) head_token: Option<FencingToken>,
 }
 
-/// The first of the queue, as far as this member knows.
+/// The first member of the queue, as far as this member knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Head {
     Stands(Sequence),
-    /// This one was the first and is gone: the queue is to be read again.
+    /// The head that is gone: the queue must be read again.
     Gone(Sequence),
 }
 
@@ -52,7 +54,7 @@ impl Queue {
         self.0.is_empty()
     }
 
-    /// Returns the next member behind this one.
+    /// Returns the member right behind this one.
     pub(crate) fn behind(&self, one: Sequence) -> Option<Sequence> {
         let at = self.0.binary_search(&one).ok()?;
         self.0.get(at + 1).copied()
@@ -68,22 +70,23 @@ impl Queue {
 }
 
 impl Predecessors {
-    /// Whether the predecessor is the head: then the member is the next to hold.
+    /// Returns true if the predecessor is the head, so that the contender is the next to hold.
     pub(crate) fn is_only_the_head(&self) -> bool {
         self.head == Head::Stands(self.predecessor)
     }
 
-    /// Whether the predecessor's znode, as it was last read, has this token.
+    /// Returns true if the predecessor's znode had this token when it was last read.
     pub(crate) fn is_right_behind(&self, token: FencingToken) -> bool {
         self.predecessor_token == Some(token)
     }
 
-    /// Whether a member with this ticket may be the first of the queue, as far as the head is known.
+    /// Returns true if a member with this ticket may be the first in the queue, as far as the head is known.
     pub(crate) fn may_be_first(&self, ticket: Ticket) -> bool {
         self.is_in_order_with_head(ticket) && self.head.may_be_followed_by(ticket.sequence)
     }
 
-    /// Whether a member with this ticket came before the head as it is known, and so before all that the queue showed.
+    /// Returns true if a member with this ticket is ahead of the known head, and so of all members that the queue
+    /// showed.
     pub(crate) fn is_before_head(&self, ticket: Ticket) -> bool {
         self.is_in_order_with_head(ticket) && ticket.sequence < self.head.sequence()
     }
@@ -93,8 +96,8 @@ impl Predecessors {
         self.head_token.is_none_or(|token| ticket.is_in_order_with(Ticket { sequence, token }))
     }
 
-    /// Returns two members that were not created in the order of their numbers, if any are known: one of them was made
-    /// by hand.
+    /// Returns two members whose sequences and tokens are in different orders, if any are known: one of the znodes was
+    /// created by hand.
     pub(crate) fn out_of_order(&self, own: Ticket) -> Option<(Sequence, Sequence)> {
         fn ticket(sequence: Sequence, token: Option<FencingToken>) -> Option<Ticket> {
             token.map(|token| Ticket { sequence, token })
@@ -107,10 +110,11 @@ impl Predecessors {
         found.next().map(|(first, second)| (first.sequence, second.sequence))
     }
 
-    /// How many members are ahead, at most.
+    /// Returns an upper bound of the number of members ahead.
     pub(crate) fn count(&self, own: Sequence) -> usize {
-        let ahead = self.queue.iter().filter(|one| *one < own);
-        ahead.filter(|one| self.head.may_be_followed_by(*one)).count()
+        let queue = &self.queue.0;
+        let gone = queue.partition_point(|one| !self.head.may_be_followed_by(*one));
+        queue.partition_point(|one| *one < own).saturating_sub(gone)
     }
 }
 
@@ -120,7 +124,7 @@ impl Head {
         head
     }
 
-    /// Whether this member may be the first now or later: the queue never grows at its head.
+    /// Returns true if this member may be the first now or later: the queue never grows at its head.
     pub(crate) fn may_be_followed_by(self, member: Sequence) -> bool {
         match self {
             Self::Stands(head) => member >= head,

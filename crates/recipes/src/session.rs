@@ -1,19 +1,19 @@
-//! One session: its timeout, its heartbeats, and the lease that its acknowledged quorum writes are worth.
+//! A session: its timeout, its heartbeats, and the lease that its acknowledged quorum writes have earned.
 
 use crate::heartbeat::HeartbeatHistory;
-use crate::lease::{HeartbeatInterval, Lease, LeasePolicy};
+use crate::lease::{HeartbeatInterval, Lease, LeasePolicy, idle_delay};
 use crate::{Moment, Sequence, SessionId};
 use std::time::Duration;
 
-/// The known life of one ZooKeeper session.
+/// The known state of one ZooKeeper session.
 ///
-/// Invariant: while [`LeasedSession::lease_left`] says so, the servers have not ended the session, so none of its ephemeral
-/// znodes is gone, unless the session itself or an unknown client's force deleted it. It does not matter which znode was
-/// written, nor for what.
+/// Invariant: while [`LeasedSession::lease_left`] returns a duration, the servers have not ended the session. So all
+/// its ephemeral znodes exist, unless the session itself or an unknown client deleted them. It does not matter which
+/// znode was written, or why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeasedSession {
     id: SessionId,
-    /// The smallest that it ever had.
+    /// The smallest timeout that the session ever had.
     timeout: Duration,
     policy: LeasePolicy,
     history: HeartbeatHistory,
@@ -25,15 +25,16 @@ pub(crate) struct LeasedSession {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionRecord {
     pub session: SessionId,
-    /// The smallest that it ever had.
+    /// The smallest timeout that the session ever had.
     pub timeout: Duration,
-    /// Until when the servers surely do not end it, if that is known: a resumption that is answered before is in time.
+    /// The moment until which the servers surely do not end the session, if known: a resumption answered before is in
+    /// time.
     pub known_until: Option<Moment>,
     /// The last index of the member.
     pub index: Option<u64>,
 }
 
-/// The one heartbeat that may be under way.
+/// The last heartbeat and when it was sent. At most one heartbeat is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Heartbeat {
     Sent(Moment),
@@ -43,16 +44,18 @@ enum Heartbeat {
 /// The purpose of a member's heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Duty {
-    /// Others are ahead, and more than one of them.
+    /// Three or more members are ahead: heartbeats need not be regular.
+    Idle,
+    /// More than one member is ahead.
     Wait,
-    /// Only the head is ahead: the lease must have enough left at any moment.
+    /// Only the head is ahead: enough of the lease must be left at any moment.
     StandBy,
-    /// None is ahead.
+    /// No member is ahead.
     Hold,
 }
 
 impl LeasedSession {
-    /// Begins with a session granted to a request sent at this moment. Returns `None` if its timeout leaves no useful
+    /// Begins with a session granted to a request sent at this moment. Returns `None` if its timeout allows no useful
     /// lease.
     pub(crate) fn opened(
         policy: LeasePolicy,
@@ -66,9 +69,9 @@ impl LeasedSession {
         Some(Self { id, timeout, policy, history, heartbeat, lease: None })
     }
 
-    /// Goes on over another connection, asked for and had at these moments. Returns `None` if the timeout granted now
-    /// leaves no useful lease. The session counts for at most the smallest timeout it ever had: a new leader of the
-    /// servers may go by any of them.
+    /// Continues the session over a new connection, which was requested and granted at these moments. Returns `None` if
+    /// the timeout granted now allows no useful lease. The smallest timeout that the session ever had counts, because a
+    /// new leader of the servers may use any of them.
     pub(crate) fn resumed(
         mut self,
         timeout: Duration,
@@ -84,9 +87,9 @@ impl LeasedSession {
         Some(self)
     }
 
-    /// Goes on with the session of a process before, asked for and had at these moments with this timeout. Returns `None`
-    /// if that leaves no useful lease. Nothing is taken over but until when the session was known to live, and that only
-    /// where the servers grant as much as before.
+    /// Continues the session of the previous process, which was requested and granted at these moments with this
+    /// timeout. Returns `None` if that allows no useful lease. The only knowledge kept from the previous process is
+    /// until when the session was known to live, and only if the servers grant at least the same timeout as before.
     pub(crate) fn taken_over(
         policy: LeasePolicy,
         record: SessionRecord,
@@ -99,7 +102,7 @@ impl LeasedSession {
         Some(Self { history: HeartbeatHistory::taken_over(known_until, sent_at, now), ..opened })
     }
 
-    /// Returns what a next process has to know.
+    /// Returns the record that the next process needs.
     pub(crate) fn record(&self, index: Option<u64>) -> SessionRecord {
         let known_until = self.history.known_until(self.timeout, &self.policy.margins);
         SessionRecord { session: self.id, timeout: self.timeout, known_until, index }
@@ -113,18 +116,18 @@ impl LeasedSession {
         self.timeout
     }
 
-    /// Begins a heartbeat: the request that is sent at this moment.
+    /// Notes that a heartbeat is sent at this moment.
     pub(crate) fn heartbeat_sent(&mut self, now: Moment) {
         self.heartbeat = Heartbeat::Sent(now);
     }
 
-    /// Waits no longer for the heartbeat under way: the request concerned a znode that is lost.
+    /// Stops waiting for the heartbeat under way: the request concerned a znode that is lost.
     pub(crate) fn forget_heartbeat(&mut self) {
         let (Heartbeat::Sent(at) | Heartbeat::Answered(at)) = self.heartbeat;
         self.heartbeat = Heartbeat::Answered(at);
     }
 
-    /// Counts a pause as an answered heartbeat, as far as the next one's time is concerned.
+    /// Schedules the next heartbeat as if one had been sent now and answered.
     pub(crate) fn skip_heartbeat(&mut self, now: Moment) {
         self.heartbeat = Heartbeat::Answered(now);
     }
@@ -141,10 +144,11 @@ impl LeasedSession {
         }
     }
 
-    /// Notes that a quorum committed a write sent at this moment. As far as heartbeats have been regular, that is worth
-    /// a lease, counted from the sending.
+    /// Notes that a quorum committed a write sent at this moment. If heartbeats have been regular, it earns a lease,
+    /// counted from the sending.
     pub(crate) fn committed(&mut self, sent_at: Moment, now: Moment) {
         self.answered(sent_at, now);
+        self.history = self.history.committed(sent_at);
         let granted = self.history.interval(&self.policy.margins).and_then(|interval| {
             let duration = self.policy.lease_duration(self.timeout, interval)?;
             Some(Lease::granted(sent_at, duration, interval))
@@ -163,49 +167,54 @@ impl LeasedSession {
         self.lease.and_then(|lease| lease.left(now))
     }
 
-    /// When the lease ends, or ended; `None` if there was none.
+    /// Returns when the lease ends, or ended; `None` if there was none.
     pub(crate) fn lease_ends_at(&self) -> Option<Moment> {
         self.lease.map(|lease| lease.until())
     }
 
-    /// Whether enough of the lease is left to begin to act on it.
+    /// Returns true if enough of the lease is left to begin to act on it.
     pub(crate) fn has_enough_lease(&self, now: Moment) -> bool {
         self.lease_left(now).is_some_and(|left| left > self.policy.enough())
     }
 
-    /// Whether a member that has long done without heartbeats could be granted a lease at once.
+    /// Returns true if a heartbeat sent now would leave no gap, so that the session could get a lease at once.
     pub(crate) fn is_unbroken(&self, now: Moment) -> bool {
         self.history.is_unbroken(now, &self.policy.margins)
     }
 
-    /// Whether a quorum has to answer the heartbeat that is sent now: of a member that waits, about one heartbeat in
-    /// `every`.
+    /// Returns true if a quorum has to answer the heartbeat sent now. A waiting member asks a quorum with about one
+    /// heartbeat in `every`.
     pub(crate) fn is_proof_due(&self, ticket: Sequence, every: u32, now: Moment) -> bool {
         let (Heartbeat::Sent(last) | Heartbeat::Answered(last)) = self.heartbeat;
         let margins = &self.policy.margins;
         margins.proof_turn(ticket, every, now) != margins.proof_turn(ticket, every, last)
     }
 
-    /// When the next heartbeat is due, unless one is under way.
+    /// Returns when the next heartbeat is due; `None` while one is under way.
     pub(crate) fn heartbeat_due(&self, ticket: Sequence, duty: Duty) -> Option<Moment> {
         let Heartbeat::Answered(last) = self.heartbeat else { return None };
-        Some(last.after(self.policy.margins.heartbeat_delay(ticket, self.interval(duty))))
+        let margins = &self.policy.margins;
+        let delay = match duty {
+            Duty::Idle => idle_delay(ticket, self.timeout),
+            duty => margins.heartbeat_delay(ticket, self.interval(duty)),
+        };
+        Some(last.after(delay))
     }
 
     fn interval(&self, duty: Duty) -> HeartbeatInterval {
         let double = self.policy.lease_duration(self.timeout, HeartbeatInterval::Double);
         let heartbeat = self.policy.margins.heartbeat;
-        // The next answer comes within two heartbeats of the last sending. Until then enough must be left.
+        // The next answer comes within two heartbeats of the last sending, and enough must be left until then.
         let always_enough = 2 * heartbeat + self.policy.enough();
         let serves = match duty {
-            Duty::Wait => double.is_some(),
+            Duty::Idle | Duty::Wait => double.is_some(),
             Duty::StandBy => double.is_some_and(|double| double.0 > always_enough),
             Duty::Hold => false,
         };
         if serves { HeartbeatInterval::Double } else { HeartbeatInterval::Normal }
     }
 
-    /// Returns the session without what each heartbeat changes.
+    /// Returns the session without the parts that change with each heartbeat.
     pub(crate) fn without_heartbeats(self) -> Self {
         let never = Moment(Duration::ZERO);
         let history = HeartbeatHistory::begun(never);

@@ -1,8 +1,8 @@
-//! The moments that a recipe is given: it reads no clock.
+//! The moments that a recipe is given. Recipes never read a clock.
 
 use std::time::Duration;
 
-/// Time since a fixed moment of this process's life. It has no `now()`.
+/// Time since a fixed moment in this process's life. It has no `now()`, so that only the runner reads the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Moment(pub Duration);
 

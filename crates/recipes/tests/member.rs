@@ -76,13 +76,23 @@ fn leader() -> Member {
 fn follower(numbers: &[i32]) -> Member {
     let mut member = in_queue(numbers);
     let predecessor = ticket(numbers[numbers.len() - 2]);
-    member.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(numbers[0]) });
+    member.step(
+        at(0),
+        Event::PredecessorRead { predecessor, announcement: leads(numbers[0]), distance: None },
+    );
     assert!(names(&member, numbers[0]));
     member
 }
 
 fn leads(number: i32) -> Option<Announcement> {
     Some(Announcement { leader: profile("first"), ticket: ticket(number) })
+}
+
+/// The own znode says who leads, and how many are ahead.
+fn shows(leader: i32, ahead: usize) -> Action {
+    let distance = Some(Distance::new(ahead));
+    let data = ZnodeData::of(profile("me"));
+    Action::Update(ZnodeData { announcement: leads(leader), distance, ..data })
 }
 
 fn names(member: &Member, number: i32) -> bool {
@@ -240,7 +250,10 @@ fn a_disconnected_leader_holds_to_the_end_of_its_lease() {
 fn a_leader_that_left_the_queue_is_announced_no_more() {
     let mut last = in_queue(&[1, 2, 3]);
     let predecessor = ticket(2);
-    last.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(2) });
+    last.step(
+        at(0),
+        Event::PredecessorRead { predecessor, announcement: leads(2), distance: None },
+    );
     assert!(names(&last, 2));
     last.step(at(0), gone(2));
     assert!(names_none(&last), "its predecessor is gone");
@@ -399,7 +412,7 @@ fn a_member_behind_or_of_the_own_name_is_never_named_as_leader() {
         let predecessor = ticket(2);
         let ticket = Ticket { token: FencingToken(token), ..ticket(number) };
         let announcement = Some(Announcement { leader: profile(leader), ticket });
-        third.step(at(0), Event::PredecessorRead { predecessor, announcement });
+        third.step(at(0), Event::PredecessorRead { predecessor, announcement, distance: None });
         third
     };
     assert!(names(&after_announcement("first", 1, 1), 1));
@@ -413,7 +426,10 @@ fn a_leader_of_the_own_id_is_known_as_a_duplicate_id_until_none_is_ahead() {
     let after_announcement = |leader: &str| {
         let mut second = in_queue(&[1, 2]);
         let announcement = Some(Announcement { leader: profile(leader), ticket: ticket(1) });
-        second.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement });
+        second.step(
+            at(0),
+            Event::PredecessorRead { predecessor: ticket(1), announcement, distance: None },
+        );
         second
     };
     let duplicate_id = |member: &Member| member.standing().duplicate_id().map(|it| it.ticket);
@@ -431,7 +447,10 @@ fn a_token_larger_than_the_own_is_not_the_leaders() {
         let mut third = in_queue(&[1, 2, 3]);
         let ticket = Ticket { token: FencingToken(token), ..ticket(1) };
         let announcement = Some(Announcement { leader: profile("first"), ticket });
-        third.step(at(0), Event::PredecessorRead { predecessor: self::ticket(2), announcement });
+        third.step(
+            at(0),
+            Event::PredecessorRead { predecessor: self::ticket(2), announcement, distance: None },
+        );
         !names_none(&third)
     };
     assert!(is_believed(2));
@@ -447,7 +466,7 @@ fn only_a_larger_token_than_that_of_the_leader_that_left_names_a_leader() {
         let predecessor = ticket(2);
         let ticket = Ticket { token: FencingToken(token), ..ticket(2) };
         let announcement = Some(Announcement { leader: profile("first"), ticket });
-        third.step(at(0), Event::PredecessorRead { predecessor, announcement });
+        third.step(at(0), Event::PredecessorRead { predecessor, announcement, distance: None });
         third
     };
     assert!(names_none(&after_announcement(1)));
@@ -474,7 +493,10 @@ fn a_member_that_is_unhealthy_at_first_opens_no_session() {
 fn an_older_answer_of_the_head_contradicts_nothing() {
     let mut third = in_queue(&[1, 2, 3]);
     let predecessor = ticket(2);
-    third.step(at(100), Event::PredecessorRead { predecessor, announcement: leads(1) });
+    third.step(
+        at(100),
+        Event::PredecessorRead { predecessor, announcement: leads(1), distance: None },
+    );
     head_announces(&mut third, at(0), None);
     assert!(names(&third, 1));
     head_announces(&mut third, at(101), None);
@@ -486,7 +508,10 @@ fn an_older_answer_of_the_head_contradicts_nothing() {
 fn a_token_larger_than_the_heads_does_not_outlive_its_bearer() {
     let mut fourth = in_queue(&[1, 2, 3]);
     let predecessor = ticket(2);
-    fourth.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(2) });
+    fourth.step(
+        at(0),
+        Event::PredecessorRead { predecessor, announcement: leads(2), distance: None },
+    );
     fourth.step(at(0), gone(2));
     fourth.step(at(0), queue(&[1, 3]));
     assert!(names_none(&fourth));
@@ -502,7 +527,10 @@ fn numbers_and_tokens_grow_together_along_the_queue() {
         let predecessor = ticket(3);
         let ticket = Ticket { token: FencingToken(token), ..ticket(number) };
         let leads = Announcement { leader: profile("first"), ticket };
-        fourth.step(at(0), Event::PredecessorRead { predecessor, announcement: Some(leads) });
+        fourth.step(
+            at(0),
+            Event::PredecessorRead { predecessor, announcement: Some(leads), distance: None },
+        );
         !names_none(&fourth)
     };
     assert!(is_believed(1, 1));
@@ -535,14 +563,17 @@ fn a_smaller_number_than_the_heads_is_passed_over() {
     assert_eq!(fourth.standing().place(), Some(3), "behind the third and the fourth");
     assert_eq!(fourth.step(at(0), gone(4)), [Action::ReadQueue]);
     let ahead = fourth.step(at(0), queue(&[1, 3, 6]));
-    assert_eq!(ahead, [Action::WatchPredecessor(ticket(3).sequence)]);
+    assert_eq!(ahead, [Action::WatchPredecessor(ticket(3).sequence), shows(3, 1)]);
 }
 
 #[test]
 fn after_a_lie_only_the_head_is_believed_until_it_is_another() {
     let mut fifth = in_queue(&[1, 2, 3, 4, 5]);
-    let lie =
-        |from: i32| Event::PredecessorRead { predecessor: ticket(from), announcement: leads(2) };
+    let lie = |from: i32| Event::PredecessorRead {
+        predecessor: ticket(from),
+        announcement: leads(2),
+        distance: None,
+    };
     fifth.step(at(0), lie(4));
     assert!(names(&fifth, 2));
     head_announces(&mut fifth, at(1), leads(1));
@@ -561,7 +592,8 @@ fn a_member_whose_predecessor_leads_asks_whether_the_head_is_gone() {
     let asks_for_the_head = |numbers: &[i32], from, leader| {
         let predecessor = ticket(from);
         let mut last = in_queue(numbers);
-        let read = Event::PredecessorRead { predecessor, announcement: leads(leader) };
+        let read =
+            Event::PredecessorRead { predecessor, announcement: leads(leader), distance: None };
         head_announces(&mut last, at(0), None);
         let actions = last.step(at(10), read);
         actions.contains(&read_head(1, false, at(10)))
@@ -684,7 +716,10 @@ fn a_standby_needs_time_to_end_what_is_done_under_its_lease() {
     second.step(at(0), opened(seconds(10)));
     second.step(at(0), Event::Joined(ticket(2)));
     second.step(at(0), queue(&[1, 2]));
-    second.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: leads(1) });
+    second.step(
+        at(0),
+        Event::PredecessorRead { predecessor: ticket(1), announcement: leads(1), distance: None },
+    );
     second.step(at(0), Event::Committed { sent_at: at(0) });
     assert!(leads_at(second.clone(), at(3_889), gone(1)));
     assert!(!leads_at(second, at(3_890), gone(1)));
@@ -706,7 +741,7 @@ fn a_predecessor_is_known_by_its_token() {
 fn a_predecessor_made_by_hand_is_followed_by_a_claim() {
     let predecessor = Ticket { token: FencingToken(3), ..ticket(1) };
     let mut second = in_queue(&[1, 2]);
-    second.step(at(0), Event::PredecessorRead { predecessor, announcement: None });
+    second.step(at(0), Event::PredecessorRead { predecessor, announcement: None, distance: None });
     second.step(at(0), Event::Committed { sent_at: at(0) });
     let Ticket { sequence, token } = predecessor;
     let gone = Event::PredecessorGone { predecessor: sequence, token: Some(token) };
@@ -718,8 +753,14 @@ fn an_answer_about_a_former_predecessor_says_nothing_of_the_present_one() {
     let mut third = in_queue(&[1, 2, 3]);
     third.step(at(0), gone(2));
     third.step(at(0), queue(&[1, 3]));
-    third.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: leads(1) });
-    third.step(at(0), Event::PredecessorRead { predecessor: ticket(2), announcement: None });
+    third.step(
+        at(0),
+        Event::PredecessorRead { predecessor: ticket(1), announcement: leads(1), distance: None },
+    );
+    third.step(
+        at(0),
+        Event::PredecessorRead { predecessor: ticket(2), announcement: None, distance: None },
+    );
     third.step(at(0), Event::Committed { sent_at: at(0) });
     assert!(leads_at(third, at(100), gone(1)));
 }
@@ -732,19 +773,22 @@ fn a_lease_ends_with_its_session() {
     second.step(at(100), opened(seconds(10)));
     second.step(at(100), Event::Joined(ticket(3)));
     second.step(at(100), queue(&[1, 3]));
-    second.step(at(100), Event::PredecessorRead { predecessor: ticket(1), announcement: leads(1) });
+    second.step(
+        at(100),
+        Event::PredecessorRead { predecessor: ticket(1), announcement: leads(1), distance: None },
+    );
     assert!(!leads_at(second, at(100), gone(1)));
 }
 
 #[test]
 fn a_leader_tells_by_which_way_it_began_to_lead() {
-    assert_eq!(leader().standing().way(), Some(AcquiredBy::Claim));
+    assert_eq!(leader().standing().acquired_by(), Some(AcquiredBy::Claim));
     let mut second = standby();
-    assert_eq!(second.standing().way(), None);
+    assert_eq!(second.standing().acquired_by(), None);
     second.step(at(100), gone(1));
-    assert_eq!(second.standing().way(), Some(AcquiredBy::Notification));
+    assert_eq!(second.standing().acquired_by(), Some(AcquiredBy::Notification));
     second.step(at(200), Event::Committed { sent_at: at(100) });
-    assert_eq!(second.standing().way(), Some(AcquiredBy::Notification));
+    assert_eq!(second.standing().acquired_by(), Some(AcquiredBy::Notification));
 }
 
 /// With a timeout of 4.7 s the lease lasts 1.595 s: more than the heartbeat that must be left, but not for long.
@@ -992,7 +1036,10 @@ fn a_head_that_belies_what_was_heard_is_proven_once() {
 fn behind_an_unlisted_leader() -> Member {
     let mut last = in_queue(&[2, 3, 4]);
     let predecessor = ticket(3);
-    last.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(1) });
+    last.step(
+        at(0),
+        Event::PredecessorRead { predecessor, announcement: leads(1), distance: None },
+    );
     last.step(at(0), Event::HeadRead { head: ticket(2), announcement: leads(1), sent_at: at(0) });
     assert!(names_none(&last));
     last
@@ -1018,11 +1065,14 @@ fn a_leader_that_the_queue_does_not_show_is_proven_also_if_it_was_believed_befor
     let mut last = follower(&[1, 3, 4]);
     head_announces(&mut last, at(0), leads(1));
     let predecessor = ticket(3);
-    last.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(2) });
+    last.step(
+        at(0),
+        Event::PredecessorRead { predecessor, announcement: leads(2), distance: None },
+    );
     assert!(names(&last, 2));
     let sent_at = at(1_000);
     let head_gone = Event::HeadGone { head: ticket(1).sequence, sent_at };
-    assert_eq!(last.step(sent_at, head_gone), [read_head(3, false, sent_at)]);
+    assert_eq!(last.step(sent_at, head_gone), [read_head(3, false, sent_at), shows(2, 1)]);
     last.step(sent_at, Event::HeadRead { head: predecessor, announcement: leads(2), sent_at });
     assert!(names_none(&last));
     last.step(sent_at, Event::Committed { sent_at });
@@ -1046,7 +1096,10 @@ fn a_leader_that_is_gone_is_asked_for_once() {
         assert_eq!(last.step(at(3_000), answer), []);
         assert!(names_none(&last));
         let predecessor = ticket(3);
-        last.step(at(3_000), Event::PredecessorRead { predecessor, announcement: leads(1) });
+        last.step(
+            at(3_000),
+            Event::PredecessorRead { predecessor, announcement: leads(1), distance: None },
+        );
         // Its turn to ask a quorum in any case comes later.
         let next = last.wake_at().expect("a heartbeat is to come");
         assert_eq!(last.step(next, Event::Woke), [read_head(2, false, next)]);
@@ -1221,7 +1274,7 @@ fn a_leader_among_others_makes_no_offer() {
     member.step(at(0), Event::Joined(ticket(1)));
     member.step(at(0), queue(&[1, 2]));
     member.step(at(0), Event::Committed { sent_at: at(0) });
-    assert!(member.standing().way().is_some());
+    assert!(member.standing().acquired_by().is_some());
     let transfer = Command::Transfer { target: ticket(2).sequence, until: at(9_000) };
     assert_eq!(member.step(at(0), Event::Command(transfer)), []);
     assert_eq!(member.standing().target(), None);

@@ -74,6 +74,7 @@ const SMALL: Rules = Rules {
     faults: Faults::NONE,
     flaw: None,
     settled: false,
+    aged: Duration::ZERO,
     at_wrong: &[],
     only_wrong: false,
     priorities: &[],
@@ -244,13 +245,6 @@ fn a_standby_whose_session_is_resumed() {
 fn a_standby_whose_session_is_resumed_and_three_misfortunes() {
     let faults = Faults { cuts: true, resignations: true, lost_reports: true, ..Faults::NONE };
     check(Rules { faults, misfortunes_max: 3, ..STANDBY }).assert_properties();
-}
-
-/// A read is a heartbeat, and proves nothing: the server that answers it may lag behind.
-#[test]
-fn a_standby_whose_reads_reach_no_other_server() {
-    let faults = Faults { resignations: true, lagging_reads: true, ..Faults::NONE };
-    check(Rules { faults, horizon: Duration::from_secs(5), ..STANDBY }).assert_properties();
 }
 
 /// Unknown clients make znodes by hand. They delete none but these, so nothing is excused.
@@ -489,6 +483,73 @@ fn a_higher_priority_past_one_between() {
     let horizon = Duration::from_secs(4);
     let rules = Rules { members: 3, policy, priorities: &[40, 40, 60], horizon, ..STANDBY };
     check(Rules { faults, misfortunes_max: 1, ..rules }).assert_properties();
+}
+
+/// Some time has passed with all members in the queue: the heartbeats of those behind the third are irregular.
+const IDLE: Rules = Rules {
+    members: 4,
+    policy: Policy::new(Margins {
+        heartbeat: Duration::from_millis(400),
+        half_tick: Duration::ZERO,
+    }),
+    tick: Duration::from_millis(400),
+    settled: true,
+    aged: Duration::from_millis(2_800),
+    horizon: Duration::from_millis(3_600),
+    ..SMALL
+};
+
+/// In any order, so that the last becomes the third and the standby.
+#[test]
+fn two_at_the_head_leave_at_once() {
+    let faults = Faults { departures: true, lost_reports: true, ..Faults::NONE };
+    check(Rules { faults, ..IDLE }).assert_properties();
+}
+
+/// No time passes: each lease is compared with the earliest end of its session.
+#[test]
+fn three_at_the_head_leave_at_once() {
+    let faults = Faults { departures: true, lost_reports: true, ..Faults::NONE };
+    let rules = Rules { members: 5, faults, horizon: IDLE.aged, ..IDLE };
+    check(Rules { misfortunes_max: 3, ..rules }).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn four_at_the_head_leave_at_once() {
+    let faults = Faults { departures: true, ..Faults::NONE };
+    let rules = Rules { members: 5, faults, horizon: IDLE.aged, ..IDLE };
+    check(Rules { misfortunes_max: 4, ..rules }).assert_properties();
+}
+
+#[test]
+fn an_idle_member_and_wrong_distances() {
+    let faults = Faults { departures: true, wrong_distances: true, ..Faults::NONE };
+    let horizon = IDLE.aged + IDLE.tick;
+    check(Rules { faults, horizon, ..IDLE }).assert_properties();
+}
+
+/// It crashes, and its session has not ended: it relays nothing.
+#[test]
+fn idle_members_behind_one_that_is_frozen() {
+    let faults = Faults { departures: true, crashes: true, ..Faults::NONE };
+    check(Rules { faults, ..IDLE }).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn a_transfer_to_an_idle_member() {
+    let faults = Faults { transfers: true, ..Faults::NONE };
+    let rules = Rules { horizon: Duration::from_millis(4_400), sessions_max: 8, ..IDLE };
+    check(Rules { faults, ..rules }).assert_properties();
+}
+
+/// What the third reads reaches no other server than one that lags behind, until that has caught up.
+#[test]
+fn a_third_whose_reads_reach_no_other_server() {
+    let faults =
+        Faults { departures: true, lagging_reads: true, lost_reports: true, ..Faults::NONE };
+    check(Rules { members: 3, faults, ..IDLE }).assert_properties();
 }
 
 /// In another client's queue contenders join and leave at every step, and hold no leases; members are to keep out, and are

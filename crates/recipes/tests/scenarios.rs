@@ -40,6 +40,7 @@ const RULES: Rules = Rules {
     },
     flaw: None,
     settled: false,
+    aged: Duration::ZERO,
     at_wrong: &[],
     only_wrong: false,
     priorities: &[],
@@ -72,7 +73,7 @@ fn scenarios() {
 }
 
 /// `play members=2 timeout=6s heartbeat=1s half_tick=1s prompt wrong=01 only_wrong preempt=9s
-/// priorities=50-90 among`: another world than [`RULES`]'.
+/// priorities=50-90 among aged=2s tick=1s`: another world than [`RULES`]'.
 fn rules_of(case: &mut TestCase) -> Rules {
     let mut span = |key| {
         let written: String = case.take_arg(key).expect("a span");
@@ -87,6 +88,11 @@ fn rules_of(case: &mut TestCase) -> Rules {
     let priorities: Vec<u8> = priorities
         .map_or(vec![], |all| all.split('-').map(|it| it.parse().expect("a priority")).collect());
     let wrong = case.try_take_arg::<String>("wrong").expect("numbers of members");
+    let aged = case.try_take_arg::<String>("aged").expect("a span");
+    let tick = case.try_take_arg::<String>("tick").expect("a span");
+    let optional = |written: Option<String>| {
+        written.map(|it| humantime::parse_duration(&it).expect("a span such as 6s or 500ms"))
+    };
     let number = |digit: char| digit.to_digit(10).expect("digits") as usize;
     let wrong: Vec<usize> = wrong.map_or(vec![], |digits| digits.chars().map(number).collect());
     let rules = Rules {
@@ -100,6 +106,8 @@ fn rules_of(case: &mut TestCase) -> Rules {
         settled: case.take_flag("settled").expect("a flag"),
         moments_differ: case.take_flag("moments_differ").expect("a flag"),
         among: case.take_flag("among").expect("a flag"),
+        aged: optional(aged).unwrap_or_default(),
+        tick: optional(tick).unwrap_or(RULES.tick),
         ..RULES
     };
     case.expect_empty().expect("no other arguments");

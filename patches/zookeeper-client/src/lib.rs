@@ -61,7 +61,7 @@ pub use crate::client::*;
 pub use crate::sasl::DigestMd5SaslOptions;
 #[cfg(feature = "sasl-gssapi")]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "sasl", feature = "sasl-gssapi"))))]
-pub use crate::sasl::{GssapiCredentials, GssapiError, GssapiSaslOptions};
+pub use crate::sasl::{GssapiCredentials, GssapiError, GssapiFailure, GssapiSaslOptions};
 #[cfg(any(feature = "sasl-digest-md5", feature = "sasl-gssapi"))]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "sasl", feature = "sasl-gssapi", feature = "sasl-digest-md5"))))]
 pub use crate::sasl::SaslOptions;

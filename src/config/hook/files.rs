@@ -1,4 +1,4 @@
-//! The files that hooks name: a secret to sign with, and files that are kept.
+//! Checks the files that hooks name: a secret to sign with, and files that hooks write.
 
 use super::{HookAction, HookConfig, Webhook};
 use crate::config::SyncedFileConfig;
@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Checks that the files can be used which hooks name, and where values of the shared configuration are kept: a secret is
-/// one, and what is to be kept replaces no more than a file, which is its own.
+/// Checks the files of hooks and of values of the shared configuration: a secret must be readable and valid, and a file to
+/// write must not replace anything but a regular file or a link, nor be written by two hooks or values.
 ///
 /// # Errors
-/// One sentence that names the hook or the value and the file, and says how to mend it.
+/// A sentence that names the hook or the value, the file and the remedy.
 pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Result<(), ConfigError> {
     let mut kept = BTreeSet::new();
     let mut keep = |key: String, file: &Path| {
@@ -46,7 +46,7 @@ pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Resul
 /// Checks that a file may be replaced: a directory cannot be replaced by a file, and a device must not be.
 ///
 /// # Errors
-/// What is there.
+/// A sentence about the directory that is missing, or about what is in the way.
 pub fn replaceable(file: &Path) -> Result<(), String> {
     if let Some(directory) = file.parent().filter(|directory| !directory.is_dir()) {
         return Err(without_directory(file, directory));
@@ -54,34 +54,36 @@ pub fn replaceable(file: &Path) -> Result<(), String> {
     check_replaceable(file).map_err(|flaw| format!("{} {flaw}", file.display()))
 }
 
-/// Warns of a file whose directory is not there yet.
+/// Returns a warning if the file's directory does not exist yet.
 pub fn no_directory(key: &str, file: &Path) -> Option<String> {
-    // A name alone is of the working directory.
+    // A bare file name belongs to the working directory, which exists.
     let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty())?;
     (!directory.is_dir()).then(|| format!("{key}: {}", without_directory(file, directory)))
 }
 
+/// Describes a file whose directory is missing.
 fn without_directory(file: &Path, directory: &Path) -> String {
     let file = file.display();
     let directory = directory.display();
     format!("{file} cannot be written: directory {directory} does not exist; create it")
 }
 
-/// Reads the secret that a message is signed with.
+/// Reads the secret for signing messages.
 ///
 /// # Errors
-/// What is wrong with it. It tells nothing of what is in the file.
+/// The problem. It does not reveal the file's content.
 pub fn secret(file: &Path) -> Result<Vec<u8>, String> {
     read_secret(file).map_err(|flaw| format!("{} {flaw}", file.display()))
 }
 
+/// Checks that there is either no file, a regular file or a link.
 fn check_replaceable(file: &Path) -> Result<(), ValueError> {
     match fs::symlink_metadata(file) {
         Ok(found) if !found.is_file() && !found.is_symlink() => {
             Err(ValueError::new("is there and no regular file")
                 .remedy("name one that may be replaced"))
         }
-        // Whether it can be written is seen when it is.
+        // Permissions are not checked here: a failed write reports them.
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -92,6 +94,7 @@ fn read_secret(file: &Path) -> Result<Vec<u8>, ValueError> {
         .and_then(|text| secret_in(&text))
 }
 
+/// Parses a secret: Base64 after `whsec_`, or visible ASCII characters.
 fn secret_in(text: &[u8]) -> Result<Vec<u8>, ValueError> {
     let Some(written) = token_in(text) else {
         return Err(ValueError::new("holds no secret")

@@ -1,4 +1,4 @@
-//! A hook as it is written in the file, and what is made of it.
+//! A hook as written in the file, and how it is parsed.
 
 use super::{HookAction, HookConfig, Signal, Webhook, WhenUnknown};
 use crate::config::error::{ConfigError, ValueError, numbered};
@@ -9,12 +9,14 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The default time limit of an action.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// The default number of retries of a message.
 const RETRIES: u32 = 3;
 const MOST_RETRIES: u32 = 100;
 const CHANGES: &str = "name the changes, such as on = [\"became-leader\", \"lost-leadership\"]";
 
-/// A hook as it is written in the file.
+/// A hook as written in the file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HookKeys {
@@ -51,7 +53,7 @@ impl HookConfig {
             {
                 return Err(ConfigError::new("on", "is missing").remedy(CHANGES));
             }
-            // An object that is written at some changes only would be wrong after the others.
+            // An object that is written only at some changes would be wrong after the other changes.
             HookAction::Kubernetes(_) if on.is_some() => {
                 let problem = format!("is not for {}, which is kept up to date", action.key());
                 return Err(ConfigError::new("on", problem).remedy("leave it out"));
@@ -63,7 +65,7 @@ impl HookConfig {
 }
 
 impl HookKeys {
-    /// Returns what is to be done where this is written in another table than a hook's.
+    /// Returns the action if these keys are written in another table, which allows fewer kinds of action than a hook.
     pub(in crate::config) fn then(
         &self,
         pod: &pod::PodEnvironment,
@@ -86,6 +88,7 @@ impl HookKeys {
         Err(ConfigError::new("", problem).remedy("write one, or leave then out"))
     }
 
+    /// Returns the action. The keys must describe exactly one kind of action.
     fn action(&self, pod: &pod::PodEnvironment) -> Result<HookAction, ConfigError> {
         let kinds = [
             self.command.is_some(),
@@ -137,7 +140,7 @@ impl HookKeys {
         }
     }
 
-    /// Checks that no key is written that is for another kind of hook.
+    /// Checks that each key is allowed for this kind of hook.
     fn check_kind(&self, kind: &str) -> Result<(), ConfigError> {
         let written: [(&str, bool, &[&str]); 7] = [
             ("timeout", self.timeout.is_some(), &["command", "url", "pod_label", "endpoint_slice"]),
@@ -167,7 +170,7 @@ impl HookKeys {
         }
         let secret_file = self.secret_file.as_deref();
         let secret_file = secret_file.map(|file| {
-            // The text may be the secret itself.
+            // The text may be the secret itself, so do not show it.
             absolute_path(file).map_err(|flaw| flaw.of("secret_file"))
         });
         let timeout = self.timeout()?;
@@ -223,9 +226,9 @@ fn check_command(written: &[String]) -> Result<(), ValueError> {
     Ok(())
 }
 
-/// Takes an URL apart: host, port and path.
+/// Splits a URL into host, port and path.
 pub(in crate::config) fn place(text: &str) -> Result<(String, u16, String), ValueError> {
-    // Neither a user's name nor a password is shown, no query and no arguments.
+    // Do not show a text that may contain a user name, a password, a query or arguments.
     let may_be_secret = text.contains(|c: char| matches!(c, '@' | '?') || c.is_whitespace());
     url_parts(text).map_err(|problem| {
         let flaw = ValueError::new(problem)

@@ -1,45 +1,44 @@
-//! Double barriers: the requests to enter and to leave one, and who is there.
+//! Double barriers: the requests to enter and to leave, and the participants.
 
 use super::super::AppState;
 use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
 use super::super::problem::{ProblemResponse, QueryRefusal};
-use super::super::query::{NoQuery, WAIT, named, path, span, values};
-use super::holding::{WaitLimit, refusal};
-use super::stream;
-use super::{BEGIN_TIMEOUT, Gone, NotAcquired, RecipesOff, process_name};
+use super::super::query::{NoQuery, named, path, values};
+use super::{Gone, NotAcquired, RecipesOff};
 use crate::api::{self, BarrierMember, BarrierNames, BarrierState};
-use crate::holdings::{BarrierOccupant, HoldingName, HoldingView, LookRequest};
+use crate::holdings::{BarrierOccupant, HoldingName, LookRequest};
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use recipes::holding::HoldingSpec;
+use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
 use std::num::NonZeroU32;
 use utoipa::IntoParams;
 
-/// A query as it should be.
+/// An example of a valid query, for error messages.
 const ENTER: &str = "?size=3 or ?size=3&wait=30s";
 
+const KIND: HoldingKind = HoldingKind::Barrier;
 const SIZE_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
-/// For how many a barrier is, and for how long to wait in front of it.
+/// The size of a barrier, and how long to wait in front of it.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it is the schema")]
 struct BarrierQuery {
-    /// So many enter together. All that use a barrier have to name the same.
+    /// The number of participants that enter together. All participants of a barrier must use the same size.
     #[param(minimum = 1, maximum = 1000)]
     size: u32,
     /// How long to wait, such as `30s`, at most `10m`; by default as long as the connection is open.
     #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     wait: Option<String>,
-    /// The process that comes, for people who look who is there: 1 to 128 visible ASCII characters.
+    /// The name of the process, for people who look at the barrier: 1 to 128 visible ASCII characters.
     #[param(example = "web-3:4711", pattern = "^[!-~]{1,128}$")]
     process: Option<String>,
 }
 
-/// The names of all barriers where some are, or lately were; read from ZooKeeper at most once a second.
+/// The names of all barriers that have participants, or lately had some; read from ZooKeeper at most once a second.
 #[utoipa::path(get, path = api::BARRIERS.path, operation_id = "barrier_names", responses(
     (status = 200, description = "In order", body = BarrierNames),
     RecipesOff,
@@ -49,7 +48,7 @@ pub(in crate::http) async fn names(
     State(app): State<AppState>,
     _: NoQuery,
 ) -> Result<Json<BarrierNames>, ProblemResponse> {
-    let names = app.look_at_barriers(LookRequest::BarrierNames).await?;
+    let names = app.look(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
     Ok(Json(BarrierNames { barriers: names.to_vec() }))
 }
 
@@ -67,18 +66,18 @@ pub(in crate::http) async fn state(
     _: NoQuery,
 ) -> Result<Json<BarrierState>, ProblemResponse> {
     let name = barrier_name(&path(name)?)?;
-    let read = app.look_at_barriers(|answer| LookRequest::Barrier(name, answer)).await?;
+    let read = app.look(KIND, |answer| LookRequest::Barrier(name, answer)).await?;
     let size = read.size.map(NonZeroU32::get);
     let members = read.members.iter().map(member).collect();
     Ok(Json(BarrierState { size, open: read.is_open, members }))
 }
 
-/// Enters a barrier together with others, once so many are there, as server-sent events.
+/// Enters a barrier together with others, once enough are there, as server-sent events.
 ///
-/// `waiting` comes with how many were there when this one came, `entered` with the token and the lease, `renewed` with each
-/// renewal; each has the id by which to leave. `left` comes when all that were inside have left. `left`, `lost`, `timeout`
-/// and `refused` are the last. Closing the connection leaves; a client that takes nothing for as long as the lease runs is
-/// no longer inside. A comment is sent every 15 s.
+/// `waiting` has the number of participants at the last reading, `entered` the token and the lease, `renewed` each renewal;
+/// each event has the id by which to leave. `left` is sent when all participants have left. `left`, `lost`, `timeout` and
+/// `refused` are last events. Closing the connection leaves the barrier; a client that reads nothing for as long as the
+/// lease runs is no longer inside. A comment is sent every 15 s.
 #[utoipa::path(post, path = api::BARRIER_PATH, params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
@@ -99,18 +98,10 @@ pub(in crate::http) async fn enter(
     let name = barrier_name(&path(name)?)?;
     let [size, wait, process] = values(&uri, ["size", "wait", "process"], ENTER)?;
     let size = barrier_size(size.as_deref())?;
-    let process = process_name(process)?;
-    let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
-    let patience = WaitLimit::of(wait, app.clock.now());
-    let permit = app.place()?;
-    let mut holding = app.ask_for(&name, HoldingSpec::Barrier(size), process).await?;
-    if let HoldingView::Ended(ended) = holding.known(BEGIN_TIMEOUT).await {
-        return Err(refusal(&name, HoldingSpec::Barrier(size), ended));
-    }
-    Ok(stream::stream(app, permit, name, HoldingSpec::Barrier(size), holding, patience))
+    app.hold(name, HoldingSpec::Barrier(size), wait, process).await
 }
 
-/// Has one leave a barrier that is inside: its stream says `left` when all have.
+/// Makes a participant that is inside leave the barrier. Its stream gets `left` when all participants have left.
 #[utoipa::path(post, path = api::LEAVE_BARRIER_PATH, operation_id = "leave_barrier", params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
@@ -132,14 +123,14 @@ pub(in crate::http) async fn leave(
     let (name, id) = path(names)?;
     let name = barrier_name(&name)?;
     match app.asked.leave(&name, &id, app.clock) {
-        HoldingView::Held { .. } | HoldingView::Leaving => Ok(StatusCode::NO_CONTENT),
-        HoldingView::Waiting { .. } | HoldingView::Gathering { .. } => {
+        HoldingState::Held { .. } | HoldingState::Leaving => Ok(StatusCode::NO_CONTENT),
+        HoldingState::Waiting { .. } | HoldingState::Gathering { .. } => {
             let detail = format!(
                 "too few are at {name} yet: to give up waiting, close the connection of the stream"
             );
             Err(ProblemResponse::conflict("not-inside", "it has not entered", detail))
         }
-        HoldingView::Ended(_) => {
+        HoldingState::Ended(_) => {
             let detail = format!(
                 "no participant with that id is inside {name} through this member: its stream was closed, it was lost, or it never \
                  was"

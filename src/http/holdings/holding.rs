@@ -1,24 +1,24 @@
-//! One lock or barrier that a client asked for: how it stands, and how it is given back.
+//! One lock or barrier that a client requested: its state and its release.
 
 use super::super::AppState;
 use super::super::claims::Claim;
 use super::super::problem::ProblemResponse;
 use super::registry::{HoldingRegistration, RegisteredHolding};
 use crate::clock::Clock;
-use crate::holdings::{Ask, Ended, HoldingName, HoldingView, ProcessName, Published};
+use crate::holdings::{Ask, HoldingName, ProcessName, Published};
 use crate::status::CommandError;
 use recipes::Moment;
-use recipes::holding::HoldingSpec;
+use recipes::holding::{End, HoldingSpec, HoldingState};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
 
-/// How long a client that does not wait is kept, until it is known whether others are ahead.
+/// How long a request that may not wait is kept until it is known whether others are ahead.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A lock or barrier that is asked for. It is given back or left, or not waited for any more, when this is dropped.
+/// A requested lock or barrier. Dropping it releases the lock, leaves the barrier, or stops waiting.
 pub(super) struct HoldingHandle {
     published: watch::Receiver<Published>,
     clock: Clock,
@@ -26,21 +26,21 @@ pub(super) struct HoldingHandle {
     pub(super) registration: HoldingRegistration,
 }
 
-/// Gives a lock back, or leaves a barrier.
+/// Releases a lock, leaves a barrier, or stops waiting.
 #[derive(Clone)]
 pub(super) struct Release(Arc<Mutex<Option<oneshot::Sender<Infallible>>>>);
 
 /// Until when to wait for a lock, or in front of a barrier.
 #[derive(Clone, Copy)]
 pub(super) struct WaitLimit {
-    /// `None`: for as long as the client does.
+    /// `None`: for as long as the client waits.
     until: Option<Moment>,
-    /// The rest of the time limit while the state is unknown.
+    /// How much longer to wait while it is not known whether others are ahead.
     to_try: Duration,
 }
 
 impl AppState {
-    /// Asks for a lock, or to enter a barrier.
+    /// Requests a lock, or to enter a barrier.
     pub(super) async fn ask_for(
         &self,
         name: &HoldingName,
@@ -48,14 +48,14 @@ impl AppState {
         process: Option<ProcessName>,
     ) -> Result<HoldingHandle, ProblemResponse> {
         let holdings = self.holdings()?;
-        // One whose client has closed the connection by now is not asked for: see `AppState::command`.
+        // Do not make the request if the client has closed the connection by now: see `AppState::command`.
         tokio::task::yield_now().await;
         let (publisher, published) = watch::channel(Published::default());
         let (release, released) = oneshot::channel();
         let ask = Ask { name: name.clone(), wanted, process, published: publisher, released };
         holdings.asks.try_send(ask).map_err(|error| match error {
             TrySendError::Full(_) => ProblemResponse::undone(CommandError::NotTaken),
-            TrySendError::Closed(_) => refusal(name, wanted, Ended::Stopped),
+            TrySendError::Closed(_) => refusal(name, wanted, End::Stopped),
         })?;
         let release = Release(Arc::new(Mutex::new(Some(release))));
         let registration = self.asked.add(RegisteredHolding {
@@ -70,22 +70,22 @@ impl AppState {
 }
 
 impl HoldingHandle {
-    /// Judges it at the moment of the call.
-    pub(super) fn judge(&mut self) -> HoldingView {
-        // Asked before: what is published last is not missed.
+    /// Returns the state at the moment of the call.
+    pub(super) fn judge(&mut self) -> HoldingState {
+        // Check this before reading the channel, so that the final state is not missed.
         let is_over = self.is_gone();
         let judged = self.published.borrow_and_update().at(self.clock.now());
         match judged {
-            HoldingView::Ended(_) => judged,
-            _ if is_over => HoldingView::Ended(Ended::Stopped),
+            HoldingState::Ended(_) => judged,
+            _ if is_over => HoldingState::Ended(End::Stopped),
             _ => judged,
         }
     }
 
-    /// Waits until it may be judged to be otherwise.
-    pub(super) async fn changed(&mut self, judged: HoldingView) {
+    /// Waits until the state may have changed: a new state, or the end of the lease.
+    pub(super) async fn changed(&mut self, judged: HoldingState) {
         let lease_end = match judged {
-            HoldingView::Held { until, .. } => Some(until),
+            HoldingState::Held { until, .. } => Some(until),
             _ => None,
         };
         tokio::select! {
@@ -94,8 +94,8 @@ impl HoldingHandle {
         }
     }
 
-    /// Waits until it is held, has ended, or is not waited for any more.
-    pub(super) async fn settled(&mut self, patience: WaitLimit) -> HoldingView {
+    /// Waits until the lock is held or the barrier is entered, until either has ended, or until the wait limit is over.
+    pub(super) async fn settled(&mut self, patience: WaitLimit) -> HoldingState {
         let clock = self.clock;
         loop {
             let judged = self.judge();
@@ -110,8 +110,8 @@ impl HoldingHandle {
         }
     }
 
-    /// Waits until it is known how it stands, but no longer than this.
-    pub(super) async fn known(&mut self, at_most: Duration) -> HoldingView {
+    /// Waits until the state is known, for at most this time.
+    pub(super) async fn known(&mut self, at_most: Duration) -> HoldingState {
         let known = async {
             loop {
                 match self.judge() {
@@ -126,22 +126,22 @@ impl HoldingHandle {
         }
     }
 
-    /// Returns where its standing is published.
+    /// Returns another receiver of the published state.
     pub(super) fn published(&self) -> watch::Receiver<Published> {
         self.published.clone()
     }
 
-    /// Whether nothing is left of it in ZooKeeper, or its runner has died.
+    /// Returns true if nothing of the lock or barrier is left in ZooKeeper, or if the runner has ended.
     pub(super) fn is_gone(&self) -> bool {
         self.published.has_changed().is_err()
     }
 
-    /// Waits until nothing is left of it in ZooKeeper.
+    /// Waits until nothing of the lock or barrier is left in ZooKeeper.
     pub(super) async fn gone(&mut self) {
         while self.published.changed().await.is_ok() {}
     }
 
-    /// Returns the claim of an answer that it is held, and until then at the longest.
+    /// Returns the claim that the lock is held or the barrier is entered. The claim ends at `at_most`, if not earlier.
     pub(super) fn claim(&self, at_most: Option<Moment>) -> Claim {
         let Self { published, clock, .. } = self;
         let published = published.clone();
@@ -150,11 +150,11 @@ impl HoldingHandle {
             let now = clock.now();
             let judged = published.borrow().at(now);
             match judged {
-                HoldingView::Held { .. } => {
+                HoldingState::Held { .. } => {
                     published.has_changed().is_ok() && at_most.is_none_or(|end| now < end)
                 }
-                // By its client's own wish.
-                HoldingView::Leaving | HoldingView::Ended(Ended::AllLeft) => true,
+                // The client itself asked to leave.
+                HoldingState::Leaving | HoldingState::Ended(End::AllLeft) => true,
                 _ => false,
             }
         })
@@ -174,41 +174,42 @@ impl Drop for HoldingHandle {
 }
 
 impl WaitLimit {
-    /// Begins now.
+    /// Starts the limit now.
     pub(super) fn of(wait: Option<Duration>, now: Moment) -> Self {
         let to_try = if wait == Some(Duration::ZERO) { ATTEMPT_TIMEOUT } else { Duration::ZERO };
         Self { until: wait.map(|wait| now.after(wait)), to_try }
     }
 
-    pub(super) fn is_over(self, judged: HoldingView, now: Moment) -> bool {
+    /// Returns true if a request in this state has waited for long enough.
+    pub(super) fn is_over(self, judged: HoldingState, now: Moment) -> bool {
         let waits_for_others = match judged {
-            HoldingView::Waiting { ahead } => ahead > Some(0),
-            HoldingView::Gathering { present } => present.is_some(),
+            HoldingState::Waiting { ahead } => ahead > Some(0),
+            HoldingState::Gathering { present } => present.is_some(),
             _ => return false,
         };
         let to_try = if waits_for_others { Duration::ZERO } else { self.to_try };
         self.until.is_some_and(|until| now >= until.after(to_try))
     }
 
-    /// When to look next.
+    /// Returns when to check the limit again.
     pub(super) fn next(self, now: Moment) -> Option<Moment> {
         self.until.map(|until| if now < until { until } else { until.after(self.to_try) })
     }
 }
 
-/// Returns the answer to one who gets nothing, and has nothing to wait for.
-pub(super) fn refusal(name: &HoldingName, wanted: HoldingSpec, ended: Ended) -> ProblemResponse {
+/// Returns the error for a request that ended without the lock or barrier.
+pub(super) fn refusal(name: &HoldingName, wanted: HoldingSpec, ended: End) -> ProblemResponse {
     let why = ended.to_string();
     match (ended, wanted) {
-        (Ended::Refused { found }, HoldingSpec::Lock(_)) => {
+        (End::Refused { found }, HoldingSpec::Lock(_)) => {
             let title = "the lock is one of another kind";
             ProblemResponse::conflict("other-mode", title, kinds(name, wanted, found))
         }
-        (Ended::Refused { found }, HoldingSpec::Barrier(_)) => {
+        (End::Refused { found }, HoldingSpec::Barrier(_)) => {
             let title = "the barrier is of another size";
             ProblemResponse::conflict("other-size", title, kinds(name, wanted, found))
         }
-        (Ended::TooMany, _) => {
+        (End::TooMany, _) => {
             ProblemResponse::unavailable("too-many-locks", "too many locks and barriers", why)
         }
         (_, HoldingSpec::Lock(_)) => ProblemResponse::unavailable("not-locked", "not locked", why),
@@ -218,6 +219,7 @@ pub(super) fn refusal(name: &HoldingName, wanted: HoldingSpec, ended: Ended) -> 
     }
 }
 
+/// Explains that the name is already in use with another mode or size.
 pub(super) fn kinds(name: &HoldingName, wanted: HoldingSpec, found: HoldingSpec) -> String {
     let rule = match wanted {
         HoldingSpec::Lock(_) => {

@@ -1,33 +1,34 @@
-//! Locks that are kept for clients that cannot stream, until their time is over.
+//! Locks that are held for a TTL, for clients that cannot stream.
 
 use super::super::AppState;
 use super::super::claims::Claim;
 use super::super::problem::ProblemResponse;
 use super::holding::HoldingHandle;
-use crate::holdings::{Ended, HoldingName, HoldingView};
+use crate::holdings::HoldingName;
+use recipes::holding::{End, HoldingState};
 use recipes::{FencingToken, Moment};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The locks that are kept, by the ids that their clients were given.
+/// The locks that are held for a TTL, by the ids that their clients use.
 #[derive(Default)]
 pub(in super::super) struct TtlLocks(Mutex<BTreeMap<String, TtlLockEntry>>);
 
 struct TtlLockEntry {
     name: HoldingName,
     holding: HoldingHandle,
-    /// When it is given back, unless its client renews it.
+    /// When the lock is released, unless its client renews it.
     until: Moment,
-    /// Notified when the lock is renewed or released before its end.
+    /// Notified when the client renews the lock.
     renewed: Arc<Notify>,
 }
 
-/// A kept lock, as it stands at one moment.
+/// The state of a lock that is held for a TTL, at one moment.
 pub(super) struct TtlLockState {
     pub(super) token: FencingToken,
-    /// The end of its lease or of its time, whichever comes first.
+    /// The end of its lease or of its TTL, whichever comes first.
     pub(super) until: Moment,
     pub(super) claim: Claim,
 }
@@ -37,7 +38,7 @@ impl TtlLocks {
         self.0.lock().expect("no code panics while holding it")
     }
 
-    /// Keeps a lock, and returns its id.
+    /// Holds a lock for a TTL, and returns its id.
     pub(super) fn keep(
         app: &AppState,
         name: HoldingName,
@@ -54,7 +55,7 @@ impl TtlLocks {
         id
     }
 
-    /// Returns the state of a lock that is held for a TTL, and renews it if that is requested.
+    /// Returns the state of a lock that is held for a TTL, and renews it if `renewed` is set.
     pub(super) fn standing(
         app: &AppState,
         name: &HoldingName,
@@ -64,7 +65,7 @@ impl TtlLocks {
         let now = app.clock.now();
         let mut all = app.kept.lock();
         let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
-        let HoldingView::Held { token, until } = kept.holding.judge() else { return None };
+        let HoldingState::Held { token, until } = kept.holding.judge() else { return None };
         if let Some(time) = renewed {
             kept.until = now.after(time);
             kept.renewed.notify_one();
@@ -73,39 +74,40 @@ impl TtlLocks {
         Some(TtlLockState { token, until: until.min(kept.until), claim })
     }
 
-    /// Takes a lock out, so that it can be given back.
+    /// Removes a lock, so that it can be released.
     pub(super) fn take(app: &AppState, name: &HoldingName, id: &str) -> Option<HoldingHandle> {
         let now = app.clock.now();
         let mut all = app.kept.lock();
         let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
-        let is_held = matches!(kept.holding.judge(), HoldingView::Held { .. });
+        let is_held = matches!(kept.holding.judge(), HoldingState::Held { .. });
         all.remove(id).filter(|_| is_held).map(|kept| kept.holding)
     }
 }
 
-/// Gives a lock back when its time is over, and forgets it when it is lost.
+/// Releases a lock when its TTL is over, and removes it when it is lost.
 async fn give_back_in_time(app: &AppState, id: &str) {
     loop {
         let (until, renewed) = {
             let mut all = app.kept.lock();
             let Some(kept) = all.get_mut(id) else { return };
             match kept.holding.judge() {
-                HoldingView::Held { until: lease_end, .. } if app.clock.now() < kept.until => {
+                HoldingState::Held { until: lease_end, .. } if app.clock.now() < kept.until => {
                     (kept.until.min(lease_end), kept.renewed.clone())
                 }
-                // Its client was told for how long it holds. While this member leaves, it is left to expire.
-                HoldingView::Ended(Ended::Stopped) if !kept.holding.is_gone() => return,
-                HoldingView::Held { .. }
-                | HoldingView::Waiting { .. }
-                | HoldingView::Gathering { .. }
-                | HoldingView::Leaving
-                | HoldingView::Ended(_) => {
+                // This member is shutting down, but the client was promised the lock until its end. Keep the lock until it
+                // expires.
+                HoldingState::Ended(End::Stopped) if !kept.holding.is_gone() => return,
+                HoldingState::Held { .. }
+                | HoldingState::Waiting { .. }
+                | HoldingState::Gathering { .. }
+                | HoldingState::Leaving
+                | HoldingState::Ended(_) => {
                     all.remove(id);
                     return;
                 }
             }
         };
-        // The lease has been renewed by then, or not.
+        // The loop then checks whether the lock or its lease has been renewed.
         tokio::select! {
             () = app.clock.sleep_until(Some(until)) => {}
             () = renewed.notified() => {}
@@ -113,6 +115,7 @@ async fn give_back_in_time(app: &AppState, id: &str) {
     }
 }
 
+/// Returns the error for a lock that is not held.
 pub(super) fn gone(name: &HoldingName) -> ProblemResponse {
     let detail = format!(
         "no such lock {name} is kept here: it was lost or given back, its time was over, or it never was; ask for \

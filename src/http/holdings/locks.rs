@@ -1,4 +1,4 @@
-//! Locks: the requests for one, and who is in its queue.
+//! Requests for locks, and their queues.
 
 use super::super::AppState;
 use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
@@ -7,20 +7,18 @@ use super::super::problem::{ProblemResponse, QueryRefusal};
 use super::super::query::{NoQuery, WAIT, flag, named, number, path, span, values};
 use super::holding::{WaitLimit, refusal};
 use super::kept::{self, TtlLocks};
-use super::stream;
 use super::{
-    BEGIN_TIMEOUT, Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, held_body,
-    mode_words, process_name,
+    Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, held_body, mode_words, process_name,
 };
 use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
-use crate::holdings::{BreakStep, Ended, HoldingName, HoldingView, LockQueuePlace, LookRequest};
+use crate::holdings::{BreakStep, HoldingName, LockQueuePlace, LookRequest};
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use recipes::FencingToken;
-use recipes::holding::{HoldingSpec, Loss};
+use recipes::holding::{End, HoldingKind, HoldingSpec, HoldingState, Loss};
 use recipes::lock::Mode;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
@@ -28,18 +26,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use utoipa::IntoParams;
 
-/// Queries as they should be.
+/// Examples of valid queries, for error messages.
 const HOLD: &str = "?mode=shared&wait=30s or ?slots=3";
 const KEEP: &str = "?mode=shared&wait=30s&ttl=15s or ?slots=3";
 const RENEW: &str = "?ttl=15s";
 const BREAK: &str = "?now=1";
 
+const KIND: HoldingKind = HoldingKind::Lock;
 const SLOTS_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 const WAIT_DEFAULT: Duration = Duration::from_secs(5);
 const TTL_DEFAULT: Duration = Duration::from_secs(15);
 const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 
-/// Which lock, and for how long to wait for it.
+/// The mode of a lock, and how long to wait for it.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it is the schema")]
@@ -47,14 +46,14 @@ struct LockQuery {
     /// `exclusive`, by default, or `shared`.
     #[param(value_type = Option<String>, pattern = "^(exclusive|shared)$")]
     mode: Option<LockMode>,
-    /// A semaphore: so many of the queue hold at once.
+    /// A semaphore: this many places of the queue hold it at once.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     slots: Option<NonZeroU32>,
-    /// How long to wait, such as `30s`, at most `10m`; by default as long as a stream's connection is open,
-    /// and `5s` with `PUT`. `0s` takes it only if it is free.
+    /// How long to wait, such as `30s`, at most `10m`; by default as long as a stream's connection is open, and `5s` with
+    /// `PUT`. With `0s`, the lock is acquired only if it is free.
     #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     wait: Option<String>,
-    /// The process that asks, for people who look who holds it: 1 to 128 visible ASCII characters.
+    /// The name of the process, for people who look at the queue: 1 to 128 visible ASCII characters.
     #[param(example = "web-3:4711", pattern = "^[!-~]{1,128}$")]
     process: Option<String>,
 }
@@ -64,12 +63,12 @@ struct LockQuery {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it is the schema")]
 struct TimeQuery {
-    /// After how long it is given back, unless it is kept on: `1s` to `10m`, by default `15s`.
+    /// The time after which the lock is released, unless it is renewed: `1s` to `10m`, by default `15s`.
     #[param(example = "15s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     ttl: Option<String>,
 }
 
-/// The names of all locks in whose queue there is, or lately was, a place; read from ZooKeeper at most once a second.
+/// The names of all locks with places in their queues, now or lately; read from ZooKeeper at most once a second.
 #[utoipa::path(get, path = api::LOCKS.path, responses(
     (status = 200, description = "In order", body = LockNames),
     RecipesOff,
@@ -79,11 +78,11 @@ pub(in crate::http) async fn names(
     State(app): State<AppState>,
     _: NoQuery,
 ) -> Result<Json<LockNames>, ProblemResponse> {
-    let names = app.look_at_locks(LookRequest::Names).await?;
+    let names = app.look(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
     Ok(Json(LockNames { locks: names.to_vec() }))
 }
 
-/// The holders of a lock and those that wait for it, in order; read from ZooKeeper at most once a second.
+/// The holders of a lock and the places that wait for it, in order; read from ZooKeeper at most once a second.
 #[utoipa::path(get, path = api::LOCK_PATH, params(
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
 ), responses(
@@ -108,9 +107,9 @@ pub(in crate::http) async fn queue(
 
 /// Holds a lock for as long as this connection is open and the lease runs, as server-sent events.
 ///
-/// `waiting` comes with the place in the queue and who holds, `held` with the token and the lease, `renewed` with each
-/// renewal. `lost`, `timeout` and `refused` are the last. Closing the connection gives the lock back; a client that takes
-/// nothing for as long as the lease runs has lost it. A comment comes every 15 s.
+/// `waiting` has the place in the queue and the holders, `held` the token and the lease, `renewed` each renewal. `lost`,
+/// `timeout` and `refused` are last events. Closing the connection releases the lock; a client that reads nothing for as
+/// long as the lease runs has lost it. A comment is sent every 15 s.
 #[utoipa::path(post, path = api::LOCK_PATH, params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
@@ -131,20 +130,12 @@ pub(in crate::http) async fn hold(
     let name = lock_name(&path(name)?)?;
     let [mode, slots, wait, process] = values(&uri, ["mode", "slots", "wait", "process"], HOLD)?;
     let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
-    let process = process_name(process)?;
-    let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
-    let patience = WaitLimit::of(wait, app.clock.now());
-    let permit = app.place()?;
-    let mut holding = app.ask_for(&name, HoldingSpec::Lock(mode), process).await?;
-    if let HoldingView::Ended(ended) = holding.known(BEGIN_TIMEOUT).await {
-        return Err(refusal(&name, HoldingSpec::Lock(mode), ended));
-    }
-    Ok(stream::stream(app, permit, name, HoldingSpec::Lock(mode), holding, patience))
+    app.hold(name, HoldingSpec::Lock(mode), wait, process).await
 }
 
-/// Gets a lock that is kept for a time, for clients that cannot stream: it has to be renewed before that is over.
+/// Acquires a lock for a TTL, for clients that cannot stream. The client must renew it before the TTL is over.
 ///
-/// `valid_for_ms` says for how long it is surely held, which may be less than its time: renew it sooner than that.
+/// `valid_for_ms` says how long the lock is guaranteed to be held, which may be less than the TTL: renew it before that.
 #[utoipa::path(put, path = api::LOCK_PATH, params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
@@ -175,30 +166,30 @@ pub(in crate::http) async fn keep(
     let patience = WaitLimit::of(Some(wait), app.clock.now());
     let mut holding = app.ask_for(&name, HoldingSpec::Lock(mode), process).await?;
     match holding.settled(patience).await {
-        HoldingView::Held { .. } => {}
-        HoldingView::Ended(ended) => return Err(refusal(&name, HoldingSpec::Lock(mode), ended)),
-        HoldingView::Waiting { ahead: Some(1..) } => {
+        HoldingState::Held { .. } => {}
+        HoldingState::Ended(ended) => return Err(refusal(&name, HoldingSpec::Lock(mode), ended)),
+        HoldingState::Waiting { ahead: Some(1..) } => {
             let detail = format!("others hold {name}, or asked before: GET /locks/{name} has them");
             return Err(ProblemResponse::conflict(
                 "timed-out",
-                "the lock was not got in time",
+                "timed out waiting for the lock",
                 detail,
             ));
         }
-        HoldingView::Waiting { ahead: None | Some(0) }
-        | HoldingView::Gathering { .. }
-        | HoldingView::Leaving => {
+        HoldingState::Waiting { ahead: None | Some(0) }
+        | HoldingState::Gathering { .. }
+        | HoldingState::Leaving => {
             return Err(ProblemResponse::unavailable("not-locked", "not locked", NO_ANSWER));
         }
     }
     let id = TtlLocks::keep(&app, name.clone(), holding, ttl);
     let body = kept(&app, &name, id, None);
-    // Its lease may have run out since.
+    // The lease may have run out since.
     body.map(|body| (StatusCode::CREATED, Json(body)))
-        .map_err(|_| refusal(&name, HoldingSpec::Lock(mode), Ended::Lost(Loss::LeaseRanOut)))
+        .map_err(|_| refusal(&name, HoldingSpec::Lock(mode), End::Lost(Loss::LeaseRanOut)))
 }
 
-/// Keeps a lock on.
+/// Renews a lock.
 #[utoipa::path(put, path = api::KEPT_LOCK_PATH, params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
@@ -223,7 +214,7 @@ pub(in crate::http) async fn renew(
     kept(&app, &name, id, Some(time(ttl)?)).map(Json)
 }
 
-/// Gives a lock back. The answer comes when its znode is gone.
+/// Releases a lock. The answer comes when its znode is gone.
 #[utoipa::path(delete, path = api::KEPT_LOCK_PATH, params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
@@ -255,14 +246,15 @@ pub(in crate::http) async fn give_back(
     }
 }
 
+/// Reads the queue of a lock.
 pub(super) async fn look_into(
     app: &AppState,
     name: &HoldingName,
 ) -> Result<Arc<[LockQueuePlace]>, ProblemResponse> {
-    app.look_at_locks(|answer| LookRequest::Queue(name.clone(), answer)).await
+    app.look(KIND, |answer| LookRequest::Queue(name.clone(), answer)).await
 }
 
-/// Returns the body about a lock that is kept, and has this answer claim it.
+/// Returns the body for a lock that is held for a TTL, and makes the answer claim that it is held.
 fn kept(
     app: &AppState,
     name: &HoldingName,
@@ -275,10 +267,10 @@ fn kept(
     Ok(api::TtlLock { lock: id, held: held_body(app, token, until) })
 }
 
-/// Breaks a place in a lock's queue, for operators: its holder is told to give it up, and its znode is deleted.
+/// Breaks a place in a lock's queue, for operators: its holder must give it up, and its znode is deleted.
 ///
-/// The answer comes when that is done: after twice the session timeout, when whoever held it is sure not to any more. It is done
-/// even if the connection is closed before.
+/// The answer comes when that is done: after twice the session timeout, when the holder is guaranteed to have stopped. It is
+/// done even if the client closes the connection before.
 #[utoipa::path(post, path = api::BREAK_LOCK_PATH, params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
@@ -302,7 +294,7 @@ pub(in crate::http) async fn break_lock(
     let [now] = values(&uri, ["now"], BREAK)?;
     let is_at_once = flag("now", now.as_deref(), BREAK)?;
     let permit = app.place()?;
-    // A place that is marked and not deleted would block the lock, so this goes on if the client does not wait.
+    // A place that is marked and not deleted would block the lock, so continue even if the client stops waiting.
     let broken = tokio::spawn(async move {
         let _permit = permit;
         app.break_place(name, token, is_at_once).await
@@ -314,6 +306,7 @@ pub(in crate::http) async fn break_lock(
 }
 
 impl AppState {
+    /// Marks the place, waits until it cannot hold the lock any longer, unless `is_at_once`, and deletes its znode.
     async fn break_place(
         &self,
         name: HoldingName,
@@ -321,7 +314,7 @@ impl AppState {
         is_at_once: bool,
     ) -> Result<(), ProblemResponse> {
         let step = async |step| {
-            self.look_at_locks(|answer| LookRequest::Break(name.clone(), token, step, answer)).await
+            self.look(KIND, |answer| LookRequest::Break(name.clone(), token, step, answer)).await
         };
         let wait = step(BreakStep::Mark).await?.ok_or_else(|| {
             let detail = format!("nothing in the queue of lock {name} has token {token}");
@@ -330,12 +323,13 @@ impl AppState {
         if !is_at_once {
             tokio::time::sleep(wait).await;
         }
-        // Its owner may have deleted it, or its session has ended.
+        // The znode may be gone already: its owner may have deleted it, or its session may have ended.
         step(BreakStep::Delete).await?;
         Ok(())
     }
 }
 
+/// Converts a place into its form in bodies.
 pub(super) fn place(place: &LockQueuePlace) -> LockPlace {
     let (mode, slots) = mode_words(place.entry.mode);
     LockPlace {

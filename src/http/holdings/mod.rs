@@ -1,9 +1,9 @@
-//! Locks and barriers for any application: held for as long as a connection is open, or, of locks, for a time that is
-//! renewed.
+//! Locks and barriers for any application, held for as long as a connection is open. A lock can also be held for a TTL that
+//! is renewed.
 //!
 //! - `locks`, `barriers`: the requests.
-//! - `holding`: one that a client asked for. `stream`, `kept`: the two ways to hold it.
-//! - `registry`: all that are asked for.
+//! - `holding`: one requested lock or barrier. `stream`, `kept`: the two ways to hold it.
+//! - `registry`: all requested locks and barriers.
 
 pub(super) mod barriers;
 mod holding;
@@ -17,33 +17,37 @@ mod tests;
 pub(super) use kept::TtlLocks;
 pub(super) use registry::HoldingRegistry;
 
+use self::holding::{WaitLimit, refusal};
 use super::problem::ProblemResponse;
+use super::query::{WAIT, span};
 use super::verdict::millis;
 use super::{AppState, ask};
 use crate::api::{self, LockHeld, LockMode};
-use crate::holdings::{Answer, HoldingsHandle, LookRequest, ProcessName};
+use crate::holdings::{Answer, HoldingName, HoldingsHandle, LookRequest, ProcessName};
+use axum::response::Response;
+use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
 use utoipa::IntoResponses;
 
-/// How long a stream's answer waits for its first event, so that a refusal can be one.
+/// How long a stream waits for the first event before it answers, so that a refusal can be an error response.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long ZooKeeper may take to show a queue.
+/// How long ZooKeeper may take to return a queue.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the deletion of a znode may take.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why nothing is known of a lock or barrier.
+/// Explains why the state of a lock or barrier is not known.
 const NO_ANSWER: &str =
     "ZooKeeper has not answered in time: /status says how this member stands with it";
 
-/// They are switched off.
+/// Locks, barriers and the shared configuration are switched off.
 #[derive(IntoResponses)]
 #[response(status = 404, content_type = "application/problem+json")]
 struct RecipesOff(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
-/// The lock is of another kind, or was not acquired in time.
+/// The lock is in use with another mode, or was not acquired in time.
 #[derive(IntoResponses)]
 #[response(status = 409, content_type = "application/problem+json")]
 struct NotAcquired(#[expect(dead_code, reason = "it is the schema")] api::Problem);
@@ -54,31 +58,46 @@ struct NotAcquired(#[expect(dead_code, reason = "it is the schema")] api::Proble
 struct Gone(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
 impl AppState {
+    /// Returns the handle for locks and barriers. Fails if they are switched off.
     fn holdings(&self) -> Result<&HoldingsHandle, ProblemResponse> {
         self.status.holdings.as_ref().ok_or_else(ProblemResponse::recipes_off)
     }
 
-    async fn look_at_locks<T>(
+    /// Sends a request about locks or barriers to the reader, and waits for the answer.
+    async fn look<T>(
         &self,
+        kind: HoldingKind,
         look: impl FnOnce(Answer<T>) -> LookRequest,
     ) -> Result<T, ProblemResponse> {
+        let (problem, title) = match kind {
+            HoldingKind::Lock => ("locks-unavailable", "the locks cannot be read"),
+            HoldingKind::Barrier => ("barriers-unavailable", "the barriers cannot be read"),
+        };
         let read = ask(&self.holdings()?.looks, look, LOOKUP_TIMEOUT).await.and_then(|read| read);
-        read.map_err(|why| {
-            ProblemResponse::unread("locks-unavailable", "the locks cannot be read", why)
-        })
+        read.map_err(|why| ProblemResponse::unread(problem, title, why))
     }
 
-    async fn look_at_barriers<T>(
-        &self,
-        look: impl FnOnce(Answer<T>) -> LookRequest,
-    ) -> Result<T, ProblemResponse> {
-        let read = ask(&self.holdings()?.looks, look, LOOKUP_TIMEOUT).await.and_then(|read| read);
-        read.map_err(|why| {
-            ProblemResponse::unread("barriers-unavailable", "the barriers cannot be read", why)
-        })
+    /// Asks for a lock, or to enter a barrier, and answers with its stream unless it is refused at once.
+    async fn hold(
+        self,
+        name: HoldingName,
+        spec: HoldingSpec,
+        wait: Option<String>,
+        process: Option<String>,
+    ) -> Result<Response, ProblemResponse> {
+        let process = process_name(process)?;
+        let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
+        let limit = WaitLimit::of(wait, self.clock.now());
+        let permit = self.place()?;
+        let mut holding = self.ask_for(&name, spec, process).await?;
+        if let HoldingState::Ended(end) = holding.known(BEGIN_TIMEOUT).await {
+            return Err(refusal(&name, spec, end));
+        }
+        Ok(stream::stream(self, permit, name, spec, holding, limit))
     }
 }
 
+/// Returns the token and the lease of a held lock or an entered barrier, as in bodies.
 fn held_body(app: &AppState, token: FencingToken, until: Moment) -> LockHeld {
     let ends = app.clock.kernel_time(until);
     LockHeld {
@@ -89,7 +108,7 @@ fn held_body(app: &AppState, token: FencingToken, until: Moment) -> LockHeld {
     }
 }
 
-/// Returns the mode as bodies have it, and the number of slots.
+/// Returns the mode and the number of slots, as in bodies.
 fn mode_words(mode: Mode) -> (LockMode, Option<u32>) {
     match mode {
         Mode::Exclusive => (LockMode::Exclusive, None),

@@ -1,21 +1,21 @@
-//! The locks and barriers that were requested through this member: for `/status`, for `/metrics`, and for requests that name one
-//! by its id.
+//! The locks and barriers that were requested through this member, for `/status`, for `/metrics`, and for requests that name
+//! one of them by its id.
 
 use super::holding::Release;
 use super::mode_words;
 use crate::api::{BarrierRole, LockState, OwnBarrier, OwnLock, date};
 use crate::clock::Clock;
-use crate::holdings::{Ended, HoldingName, HoldingView, Published};
+use crate::holdings::{HoldingName, Published};
 use crate::random;
 use recipes::Moment;
-use recipes::holding::HoldingSpec;
+use recipes::holding::{End, HoldingSpec, HoldingState};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 use tokio::sync::watch;
 
-/// In the order in which they were asked for.
+/// The entries, in the order of the requests. Clones share them.
 #[derive(Clone, Default)]
 pub(in super::super) struct HoldingRegistry(Arc<Mutex<BTreeMap<u64, Entry>>>);
 
@@ -31,8 +31,9 @@ pub(super) struct RegisteredHolding {
 pub(super) struct HoldingRegistration {
     all: HoldingRegistry,
     number: u64,
-    /// By what its client names it.
+    /// The id by which the client refers to it.
     pub(super) id: String,
+    /// Set when the client asks to leave the barrier.
     leaves: Arc<AtomicBool>,
 }
 
@@ -56,18 +57,18 @@ impl HoldingRegistry {
         HoldingRegistration { all: self.clone(), number, id, leaves }
     }
 
-    /// Makes one that is inside a barrier leave it. Returns how it stood.
-    pub(super) fn leave(&self, name: &HoldingName, id: &str, clock: Clock) -> HoldingView {
+    /// Makes a participant that is inside a barrier leave the barrier. Returns its state before that.
+    pub(super) fn leave(&self, name: &HoldingName, id: &str, clock: Clock) -> HoldingState {
         let all = self.lock();
         let entry = all.values().find(|entry| {
             let RegisteredHolding { name: its, spec, .. } = &entry.holding;
             entry.id == id && its == name && matches!(spec, HoldingSpec::Barrier(_))
         });
         let Some(Entry { holding, leaves, .. }) = entry else {
-            return HoldingView::Ended(Ended::Released);
+            return HoldingState::Ended(End::Released);
         };
         let judged = holding.published.borrow().at(clock.now());
-        if matches!(judged, HoldingView::Held { .. } | HoldingView::Leaving) {
+        if matches!(judged, HoldingState::Held { .. } | HoldingState::Leaving) {
             leaves.store(true, Ordering::Relaxed);
             holding.release.release();
         }
@@ -82,7 +83,7 @@ impl HoldingRegistry {
         })
     }
 
-    /// Returns how many are at barriers in each state at this moment.
+    /// Returns how many participants of barriers are in each state at this moment.
     pub(in super::super) fn barriers_counted(&self, now: Moment) -> [([&'static str; 1], f64); 3] {
         let all = self.barriers(now);
         let states = [
@@ -95,12 +96,12 @@ impl HoldingRegistry {
         })
     }
 
-    /// Returns how each lock stands at this moment.
+    /// Returns the state of each lock at this moment.
     pub(in super::super) fn locks(&self, now: Moment) -> Vec<OwnLock> {
         self.lock().values().filter_map(|entry| entry.holding.lock(now)).collect()
     }
 
-    /// Returns how each member of a barrier stands at this moment.
+    /// Returns the state of each participant of a barrier at this moment.
     pub(in super::super) fn barriers(&self, now: Moment) -> Vec<OwnBarrier> {
         self.lock().values().filter_map(|entry| entry.holding.barrier(now)).collect()
     }
@@ -110,8 +111,8 @@ impl RegisteredHolding {
     fn lock(&self, now: Moment) -> Option<OwnLock> {
         let HoldingSpec::Lock(mode) = self.spec else { return None };
         let (state, token) = match self.published.borrow().at(now) {
-            HoldingView::Held { token, .. } => (LockState::Held, Some(token.0)),
-            HoldingView::Waiting { .. } => (LockState::Waiting, None),
+            HoldingState::Held { token, .. } => (LockState::Held, Some(token.0)),
+            HoldingState::Waiting { .. } => (LockState::Waiting, None),
             _ => return None,
         };
         let (mode, slots) = mode_words(mode);
@@ -123,12 +124,12 @@ impl RegisteredHolding {
     fn barrier(&self, now: Moment) -> Option<OwnBarrier> {
         let HoldingSpec::Barrier(size) = self.spec else { return None };
         let (state, token) = match self.published.borrow().at(now) {
-            HoldingView::Held { token, .. } => (BarrierRole::Inside, Some(token.0)),
-            HoldingView::Waiting { .. } | HoldingView::Gathering { .. } => {
+            HoldingState::Held { token, .. } => (BarrierRole::Inside, Some(token.0)),
+            HoldingState::Waiting { .. } | HoldingState::Gathering { .. } => {
                 (BarrierRole::Waiting, None)
             }
-            HoldingView::Leaving => (BarrierRole::Leaving, None),
-            HoldingView::Ended(_) => return None,
+            HoldingState::Leaving => (BarrierRole::Leaving, None),
+            HoldingState::Ended(_) => return None,
         };
         let barrier = self.name.to_string();
         let since = date(self.since);
@@ -137,7 +138,7 @@ impl RegisteredHolding {
 }
 
 impl HoldingRegistration {
-    /// Whether its client has asked to leave the barrier.
+    /// Returns true if the client has asked to leave the barrier.
     pub(super) fn leaves(&self) -> bool {
         self.leaves.load(Ordering::Relaxed)
     }

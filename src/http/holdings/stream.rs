@@ -1,4 +1,4 @@
-//! A lock that is held, or a barrier that is entered, for as long as its client's connection is open, told of by
+//! A lock that is held, or a barrier that is entered, for as long as its client's connection is open. Its state is sent as
 //! server-sent events.
 
 use super::super::AppState;
@@ -9,16 +9,16 @@ use super::locks::{look_into, place};
 use super::{NO_ANSWER, held_body};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockWaiting};
 use crate::byte_budget::ReservedBytes;
-use crate::holdings::{Ended, HoldingName, HoldingView};
+use crate::holdings::HoldingName;
 use axum::body::Bytes;
 use axum::response::Response;
-use recipes::holding::HoldingSpec;
+use recipes::holding::{End, HoldingSpec, HoldingState};
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::AbortHandle;
 
-/// Why a lock or barrier is lost whose client takes nothing.
+/// Why a lock or barrier whose client does not read is lost.
 const UNREAD: &str = "nothing was read for as long as the lease ran";
 
 struct HoldingStream {
@@ -27,13 +27,14 @@ struct HoldingStream {
     spec: HoldingSpec,
     holding: HoldingHandle,
     patience: WaitLimit,
-    /// The state that the client was sent last. One that leaves a barrier is sent nothing: it asked for that.
-    sent: Option<HoldingView>,
-    /// The lock is held until its client releases it, even while the member leaves.
+    /// The state that the client was sent last. While it leaves a barrier, as it requested, it is sent nothing.
+    sent: Option<HoldingState>,
+    /// True if this member shuts down while the lock is held: the stream then stays open until the lock is gone.
     is_held_to_the_end: bool,
     claims: ConnectionClaims,
-    /// Until when the client was last told that it holds.
+    /// The end of the lease that the client was sent last.
     told_until: watch::Sender<Option<Moment>>,
+    /// Releases the lock or barrier when the client has not taken a renewal before its lease ends.
     watchdog: AbortHandle,
 }
 
@@ -53,7 +54,7 @@ pub(super) fn stream(
         loop {
             let until = *last_told.borrow_and_update();
             if until.is_some_and(|until| until <= clock.now()) {
-                // Whatever is renewed, its client does not hear of it.
+                // The client has not taken any renewal, so for the client the lease is over.
                 return release.release();
             }
             tokio::select! {
@@ -79,7 +80,7 @@ pub(super) fn stream(
 
 impl EventSource for HoldingStream {
     async fn next(&mut self) -> Option<(Bytes, ReservedBytes)> {
-        if let Some(HoldingView::Ended(_)) = self.sent {
+        if let Some(HoldingState::Ended(_)) = self.sent {
             if self.is_held_to_the_end {
                 self.holding.gone().await;
             }
@@ -101,19 +102,19 @@ impl EventSource for HoldingStream {
 }
 
 impl HoldingStream {
-    /// Returns the event of what was judged, unless the client was sent that.
-    async fn event(&mut self, judged: HoldingView, now: Moment) -> Option<String> {
+    /// Returns the event for this state; `None` if the client does not need one.
+    async fn event(&mut self, judged: HoldingState, now: Moment) -> Option<String> {
         match judged {
-            HoldingView::Ended(ended) => Some(self.end(ended)),
-            HoldingView::Leaving if !self.leaves() => Some(self.end(Ended::Released)),
+            HoldingState::Ended(ended) => Some(self.end(ended)),
+            HoldingState::Leaving if !self.leaves() => Some(self.end(End::Released)),
             _ if self.patience.is_over(judged, now) => {
                 self.holding.release.release();
                 Some(self.last("timeout", self.not_in_time(judged).into()))
             }
             _ if self.sent == Some(judged) => None,
-            HoldingView::Held { token, until } => Some(self.holds(token, until)),
-            HoldingView::Waiting { ahead: Some(ahead) } => {
-                // Another receiver: `next` is to see the change as well.
+            HoldingState::Held { token, until } => Some(self.holds(token, until)),
+            HoldingState::Waiting { ahead: Some(ahead) } => {
+                // Use another receiver, so that `next` sees the change as well.
                 let mut published = self.holding.published();
                 let holders = tokio::select! {
                     biased;
@@ -124,21 +125,24 @@ impl HoldingStream {
                 let body = LockWaiting { position: self.position(ahead), holders };
                 Some(framed("waiting", None, &api::json(&body)))
             }
-            HoldingView::Gathering { present: Some(present) } => {
+            HoldingState::Gathering { present: Some(present) } => {
                 self.note_sent(judged);
                 Some(framed("waiting", None, &api::json(&self.gathering(present))))
             }
-            HoldingView::Leaving => {
+            HoldingState::Leaving => {
                 self.note_sent(judged);
                 None
             }
-            HoldingView::Waiting { ahead: None } | HoldingView::Gathering { present: None } => None,
+            HoldingState::Waiting { ahead: None } | HoldingState::Gathering { present: None } => {
+                None
+            }
         }
     }
 
+    /// Returns the event that reports the lease: `held`, `entered` or `renewed`.
     fn holds(&mut self, token: FencingToken, until: Moment) -> String {
-        let is_new = !matches!(self.sent, Some(HoldingView::Held { .. }));
-        self.note_sent(HoldingView::Held { token, until });
+        let is_new = !matches!(self.sent, Some(HoldingState::Held { .. }));
+        self.note_sent(HoldingState::Held { token, until });
         let held = held_body(&self.app, token, until);
         match self.spec {
             HoldingSpec::Lock(_) if is_new => framed("held", None, &api::json(&held)),
@@ -151,40 +155,44 @@ impl HoldingStream {
         }
     }
 
-    fn end(&mut self, ended: Ended) -> String {
+    /// Returns the last event of a lock or barrier that has ended.
+    fn end(&mut self, ended: End) -> String {
         self.is_held_to_the_end =
-            ended == Ended::Stopped && matches!(self.sent, Some(HoldingView::Held { .. }));
+            ended == End::Stopped && matches!(self.sent, Some(HoldingState::Held { .. }));
         match ended {
-            Ended::Refused { found } => self.last("refused", kinds(&self.name, self.spec, found)),
-            Ended::TooMany => self.last("refused", ended.to_string()),
-            Ended::AllLeft if self.leaves() => self.last("left", ended.to_string()),
-            // Nothing else gives it back while there is this stream.
-            Ended::Released | Ended::AllLeft => self.last("lost", UNREAD.into()),
-            Ended::Lost(_) | Ended::Stopped => self.last("lost", ended.to_string()),
+            End::Refused { found } => self.last("refused", kinds(&self.name, self.spec, found)),
+            End::TooMany => self.last("refused", ended.to_string()),
+            End::AllLeft if self.leaves() => self.last("left", ended.to_string()),
+            // While this stream exists, only its watchdog releases the lock or barrier without the client's request.
+            End::Released | End::AllLeft => self.last("lost", UNREAD.into()),
+            End::Lost(_) | End::Stopped => self.last("lost", ended.to_string()),
         }
     }
 
+    /// Returns this event, after which the stream ends.
     fn last(&mut self, event: &str, why: String) -> String {
-        self.note_sent(HoldingView::Ended(Ended::Released));
+        self.note_sent(HoldingState::Ended(End::Released));
         framed(event, None, &api::json(&LockEnded { why }))
     }
 
-    fn note_sent(&mut self, sent: HoldingView) {
+    /// Remembers the state that is being sent. A lease becomes a claim of the answer, and a limit for the watchdog.
+    fn note_sent(&mut self, sent: HoldingState) {
         self.sent = Some(sent);
         let until = match sent {
-            HoldingView::Held { until, .. } => Some(until),
+            HoldingState::Held { until, .. } => Some(until),
             _ => None,
         };
         self.claims.claim(until.map(|_| self.holding.claim(None)));
         self.told_until.send_replace(until);
     }
 
-    /// Whether it leaves a barrier as its client wanted.
+    /// Returns true if the client has asked to leave the barrier.
     fn leaves(&self) -> bool {
         self.holding.registration.leaves()
     }
 
-    fn not_in_time(&self, judged: HoldingView) -> &'static str {
+    /// Explains why the wait limit has passed.
+    fn not_in_time(&self, judged: HoldingState) -> &'static str {
         match self.spec {
             _ if judged.is_unknown() => NO_ANSWER,
             HoldingSpec::Lock(_) => "the lock was not free in time",
@@ -192,7 +200,7 @@ impl HoldingStream {
         }
     }
 
-    /// Returns how many have to go first: of those ahead, all but the last that it could hold beside.
+    /// Returns how many places ahead must go first: all but the places that may hold together with this one.
     fn position(&self, ahead: usize) -> u64 {
         let beside = match self.spec {
             HoldingSpec::Lock(Mode::Slots(slots)) => slots.get() as usize - 1,
@@ -201,6 +209,7 @@ impl HoldingStream {
         ahead.saturating_sub(beside).max(1).try_into().unwrap_or(u64::MAX)
     }
 
+    /// Returns the data of the event `waiting` of a barrier.
     fn gathering(&self, present: usize) -> Option<BarrierWaiting> {
         let HoldingSpec::Barrier(size) = self.spec else { return None };
         let present = present.try_into().unwrap_or(u64::MAX);
@@ -215,6 +224,7 @@ impl Drop for HoldingStream {
     }
 }
 
+/// Returns the holders of a lock; `None` if its queue cannot be read.
 async fn holders(app: &AppState, name: &HoldingName) -> Option<Vec<api::LockPlace>> {
     let places = look_into(app, name).await.ok()?;
     Some(places.iter().filter(|place| place.holds).map(place).collect())

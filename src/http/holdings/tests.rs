@@ -5,16 +5,17 @@ use super::super::tests::{api, api_of, member};
 use super::super::{Handler, Service};
 use super::*;
 use crate::clock::Clock;
-use crate::holdings::{self, Ask, Ended, HoldingsRequests, LockQueuePlace, ProcessName, Published};
+use crate::holdings::{self, Ask, HoldingsRequests, LockQueuePlace, ProcessName, Published};
 use crate::status::{self, StatusHandle, StatusPublisher};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use http_body_util::BodyExt;
-use recipes::barrier::{self, Reading, Ready, Round};
-use recipes::holding::{Event, HoldingId, HoldingSpec, Holdings, Loss};
-use recipes::lock::{self, LockEntry};
+use recipes::barrier::{BarrierEntry, Reading, Ready, Round};
+use recipes::holding::{End, Event, HoldingId, HoldingSpec, Holdings, Loss};
+use recipes::lock::LockEntry;
+use recipes::place;
 use recipes::{Margins, Sequence, SessionId, Ticket};
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
@@ -124,7 +125,7 @@ async fn a_lock_is_told_of_from_its_place_in_the_queue_to_its_end() {
     assert_eq!(name, "renewed");
     assert!(end(&renewed) > end(&held), "{renewed} after {held}");
 
-    one.ends(Ended::Lost(Loss::Deleted));
+    one.ends(End::Lost(Loss::Deleted));
     let (name, lost) = stream.event().await.unwrap();
     assert_eq!(
         (&*name, &lost["why"]),
@@ -140,7 +141,7 @@ async fn a_client_whose_member_leaves_is_told_and_holds_on_until_it_lets_go() {
     for lets_go in [true, false] {
         let (mut stream, mut one) = scene.opened("/locks/migrate", One::held).await;
         assert_eq!(stream.event().await.unwrap().0, "held");
-        one.ends(Ended::Stopped);
+        one.ends(End::Stopped);
         let (name, lost) = stream.event().await.unwrap();
         assert_eq!((&*name, &lost["why"]), ("lost", &"this member leaves".into()));
         let mut next = Box::pin(stream.event());
@@ -156,7 +157,7 @@ async fn a_client_whose_member_leaves_is_told_and_holds_on_until_it_lets_go() {
         }
     }
     let (kept, mut one) = scene.kept("/locks/job?ttl=10m").await;
-    one.ends(Ended::Stopped);
+    one.ends(End::Stopped);
     let until = Duration::from_nanos(kept["valid_until_boottime_ns"].as_u64().unwrap());
     Clock::system().sleep_until(Some(Moment(until + Duration::from_millis(20)))).await;
     assert!(
@@ -189,7 +190,7 @@ async fn a_client_that_takes_nothing_for_as_long_as_the_lease_runs_has_lost_its_
     };
     timeout(LIMIT, released).await.expect("it is given back");
     assert!(Clock::system().now() >= Moment(until), "no sooner than it was told");
-    one.ends(Ended::Released);
+    one.ends(End::Released);
     let (name, lost) = stream.event().await.unwrap();
     assert_eq!(name, "lost");
     assert!(lost["why"].as_str().unwrap().contains("nothing was read"), "{lost}");
@@ -220,9 +221,9 @@ async fn a_lock_of_another_kind_is_refused_with_both_and_one_too_many_with_the_l
     let mut scene = Scene::new();
     let found = HoldingSpec::Lock(Mode::Slots(NonZeroU32::new(2).unwrap()));
     for (ended, status, words) in [
-        (Ended::Refused { found }, StatusCode::CONFLICT, vec!["other-mode", "2 slots", "3 slots"]),
-        (Ended::TooMany, StatusCode::SERVICE_UNAVAILABLE, vec!["too-many-locks", "1024"]),
-        (Ended::Stopped, StatusCode::SERVICE_UNAVAILABLE, vec!["leaves"]),
+        (End::Refused { found }, StatusCode::CONFLICT, vec!["other-mode", "2 slots", "3 slots"]),
+        (End::TooMany, StatusCode::SERVICE_UNAVAILABLE, vec!["too-many-locks", "1024"]),
+        (End::Stopped, StatusCode::SERVICE_UNAVAILABLE, vec!["leaves"]),
     ] {
         for method in [Method::POST, Method::PUT] {
             let request = ordered(method, "/locks/jobs?slots=3");
@@ -266,7 +267,7 @@ async fn a_kept_lock_is_renewed_by_its_id_and_given_back() {
         while !one.is_released() {
             sleep(Duration::from_millis(1)).await;
         }
-        one.ends(Ended::Released);
+        one.ends(End::Released);
         assert!(!claims.are_true(), "it is not written any more");
         drop(one);
     };
@@ -294,7 +295,7 @@ async fn a_kept_lock_is_given_back_when_its_time_is_over_or_it_is_lost() {
     assert_eq!(answer.status(), StatusCode::GONE);
 
     let (kept, one) = scene.kept("/locks/job?ttl=10m").await;
-    one.ends(Ended::Lost(Loss::SessionEnded));
+    one.ends(End::Lost(Loss::SessionEnded));
     let answer = ask(&scene.service, Method::PUT, &path(&kept)).await;
     assert_eq!(answer.status(), StatusCode::GONE);
 }
@@ -338,7 +339,7 @@ async fn a_barrier_is_told_of_from_the_first_that_waits_to_the_last_that_leaves(
     }
     let mut next = Box::pin(stream.event());
     assert!(futures_util::poll!(&mut next).is_pending(), "another is inside");
-    one.ends(Ended::AllLeft);
+    one.ends(End::AllLeft);
     assert_eq!(next.await.unwrap().0, "left");
     assert!(stream.event().await.is_none(), "nothing comes behind it");
     drop(stream);
@@ -381,7 +382,7 @@ async fn a_barrier_of_another_size_is_refused_with_both() {
     let request = ordered(Method::POST, "/barriers/deploy?size=3");
     let ends = async {
         let one = One::taken_from(&mut scene.requests).await;
-        one.ends(Ended::Refused { found: HoldingSpec::Barrier(NonZeroU32::new(2).unwrap()) });
+        one.ends(End::Refused { found: HoldingSpec::Barrier(NonZeroU32::new(2).unwrap()) });
     };
     let (answer, ()) = tokio::join!(scene.service.answer(request), ends);
     assert_eq!(answer.status(), StatusCode::CONFLICT);
@@ -420,7 +421,7 @@ async fn those_at_barriers_are_shown_as_they_stand() {
     one.step(Event::Released(ID));
     let told = barriers().await;
     assert_eq!((&told[0]["state"], &told[0]["token"]), (&"leaving".into(), &Value::Null));
-    one.ends(Ended::AllLeft);
+    one.ends(End::AllLeft);
     assert_eq!(barriers().await, Value::Null);
     drop(stream);
 }
@@ -455,7 +456,7 @@ async fn what_is_asked_for_is_shown_as_it_stands() {
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
-    one.ends(Ended::Lost(Loss::Deleted));
+    one.ends(End::Lost(Loss::Deleted));
     assert_eq!(locks().await.as_array().map(Vec::len), Some(1), "one that has ended is none");
     drop((holder, waiter));
     assert_eq!(locks().await, Value::Null);
@@ -534,12 +535,7 @@ impl One {
         one.step(Event::SessionOpened { session: SessionId(1), timeout, sent_at });
         let ticket = ticket(OWN);
         let sent_at = None;
-        one.step(match one.ask.wanted {
-            HoldingSpec::Lock(_) => Event::Lock(ID, lock::Event::Joined { ticket, sent_at }),
-            HoldingSpec::Barrier(_) => {
-                Event::Barrier(ID, barrier::Event::Joined { ticket, sent_at })
-            }
-        });
+        one.step(Event::Place(ID, place::Event::Joined { ticket, sent_at }));
         one
     }
 
@@ -553,10 +549,10 @@ impl One {
 
     /// Reads a barrier with these in it, which is open up to the last.
     fn gathers(&mut self, members: &[i32], last: Option<i32>) {
-        let entry = |&number| barrier::BarrierEntry { sequence: sequence(number), size: None };
+        let entry = |&number| BarrierEntry { sequence: sequence(number), size: None };
         let ready = last.map(|last| Ready { last: sequence(last), size: None });
         let reading = Reading::of(Round(1), members.iter().map(entry).collect(), ready);
-        self.step(Event::Barrier(ID, barrier::Event::Read(reading)));
+        self.step(Event::Place(ID, place::Event::BarrierRead(reading)));
     }
 
     fn mode(&self) -> Mode {
@@ -574,12 +570,12 @@ impl One {
     fn reads(&mut self, ahead: &[(i32, Mode)]) {
         let entry = |&(number, mode)| LockEntry { sequence: sequence(number), mode };
         let queue = ahead.iter().chain([&(OWN, self.mode())]).map(entry).collect();
-        self.step(Event::Lock(ID, lock::Event::QueueRead(queue)));
+        self.step(Event::Place(ID, place::Event::QueueRead(queue)));
     }
 
     fn gone(&mut self, number: i32) {
-        let gone = lock::Event::Gone { sequence: sequence(number), token: None };
-        self.step(Event::Lock(ID, gone));
+        let gone = place::Event::Gone { sequence: sequence(number), token: None };
+        self.step(Event::Place(ID, gone));
     }
 
     /// A quorum commits a heartbeat that is sent now.
@@ -593,7 +589,7 @@ impl One {
         self.ask.published.send_replace(Published { standing, ended: None });
     }
 
-    fn ends(&self, ended: Ended) {
+    fn ends(&self, ended: End) {
         self.ask.published.send_modify(|published| published.ended = Some(ended));
     }
 

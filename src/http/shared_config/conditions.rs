@@ -1,13 +1,13 @@
-//! Conditional requests: the version that the client expects, by RFC 9110.
+//! Conditional requests (RFC 9110): the version that the client expects.
 
 use super::super::problem::ProblemResponse;
 use crate::shared_config::Condition;
 use axum::http::{HeaderMap, header};
 
-/// Returns what has to be so for a write to be carried out.
+/// Returns the condition of a write.
 ///
 /// # Errors
-/// The headers say what no version can be, or contradict each other.
+/// Fails if the headers do not name a possible version, or contradict each other.
 pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, ProblemResponse> {
     fn wrong(why: &str) -> Result<Condition, ProblemResponse> {
         Err(ProblemResponse::bad_request(why))
@@ -37,7 +37,7 @@ fn one(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<String>, 
     }
 }
 
-/// A strong tag alone: `W/"3"` would promise less than a write needs.
+/// Parses a strong tag. A weak one, `W/"3"`, would promise less than a write needs.
 fn version(tag: &str) -> Option<i32> {
     let digits = tag.strip_prefix('"')?.strip_suffix('"')?;
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,7 +1,7 @@
-//! The shared configuration for any application: values by name, read as they are stored, waited for, and written under
+//! The shared configuration for any application: values by name, which can be read, waited for, and written under
 //! conditions.
 //!
-//! - `conditions`: what a request has to say about the version that is there. `stream`: the changes of one value.
+//! - `conditions`: the conditional headers of a request. `stream`: the changes of one value.
 
 mod conditions;
 mod stream;
@@ -36,17 +36,17 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use utoipa::{IntoParams, IntoResponses};
 
-/// How long ZooKeeper may take to show a value.
+/// How long ZooKeeper may take to return a value.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long it may take to write one.
+/// How long ZooKeeper may take to write a value.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
-/// For the whole of a value to come.
+/// The time limit for the arrival of a whole value.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a reading is proved that a quorum denies, each time after another one.
+/// How many readings are checked with a quorum before the request fails.
 const PROOFS: usize = 3;
 
-/// Queries as they should be.
+/// Examples of valid queries, for error messages.
 const READ: &str = "?index=NUMBER&wait=30s, or ?proved=1";
 const PUT: &str = "?ephemeral=1";
 
@@ -55,7 +55,7 @@ const PUT: &str = "?ephemeral=1";
 #[response(status = 404, content_type = "application/problem+json")]
 struct NotThere(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
-/// Another version is there, or none: `ETag` has it.
+/// The value has another version, which is in `ETag`, or does not exist.
 #[derive(IntoResponses)]
 #[response(status = 412, content_type = "application/problem+json")]
 struct VersionMismatch(#[expect(dead_code, reason = "it is the schema")] api::Problem);
@@ -65,7 +65,7 @@ struct VersionMismatch(#[expect(dead_code, reason = "it is the schema")] api::Pr
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "it is the schema")]
 struct IfMatch {
-    /// The version that has to be there, as `ETag` has it, or `*` for any.
+    /// The version that the value must have, as in `ETag`, or `*` for any.
     #[param(rename = "If-Match", example = "\"3\"", pattern = "^(\\*|\"[0-9]{1,9}\")$")]
     if_match: Option<String>,
 }
@@ -84,9 +84,10 @@ pub(super) async fn config_names(
     Ok(Json(ConfigNames { names: names.to_vec() }))
 }
 
-/// A value, as it is stored, at once or as soon as it has changed; with `Accept: text/event-stream` each change.
+/// A value, at once or as soon as it has changed; with `Accept: text/event-stream`, a stream of its changes.
 ///
-/// The events are `value` and `absent`. The latest is always sent, and not each in between. A comment comes every 15 s.
+/// The events are `value` and `absent`. The latest state is always sent, but changes in between may be skipped. A comment is
+/// sent every 15 s.
 #[utoipa::path(get, path = api::CONFIG_PATH, params(
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     Wait,
@@ -135,9 +136,10 @@ pub(super) async fn config(
     Ok(answer(&app, &name, &reading, headers))
 }
 
-/// Writes a value: creates it, or replaces the one that is there.
+/// Writes a value: creates it, or replaces the current one.
 ///
-/// With 503 and `unconfirmed` no answer came from ZooKeeper: it may be written or not. Read it before trying again.
+/// With 503 and `unconfirmed`, ZooKeeper did not answer: the value may or may not have been written. Read it before trying
+/// again.
 #[utoipa::path(put, path = api::CONFIG_PATH, params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
@@ -199,12 +201,12 @@ pub(super) async fn delete_config(
 }
 
 impl AppState {
-    /// Returns where to ask for the shared configuration, unless it is switched off.
+    /// Returns the handle for the shared configuration. Fails if it is switched off.
     fn shared_config(&self) -> Result<&ConfigHandle, ProblemResponse> {
         self.status.shared_config.as_ref().ok_or_else(ProblemResponse::recipes_off)
     }
 
-    /// Asks the runner. The outer error is that it does not answer.
+    /// Sends a request to the runner. Fails if the runner does not answer.
     async fn ask<T>(
         &self,
         ask: impl FnOnce(oneshot::Sender<T>) -> Ask,
@@ -213,12 +215,13 @@ impl AppState {
         super::ask(&self.shared_config()?.requests, ask, patience).await.map_err(unread)
     }
 
+    /// Watches a name through the runner.
     async fn watched(&self, name: &ConfigName) -> Result<WatchedValue, ProblemResponse> {
         let watched = self.ask(|answer| Ask::Watch(name.clone(), answer), READ_TIMEOUT).await?;
         watched.map_err(|TooMany| too_many())
     }
 
-    /// Returns a reading which a quorum has confirmed after it was asked for: this one, or a later one.
+    /// Returns a reading that a quorum has confirmed since the request: this reading, or a later one.
     async fn proved(
         &self,
         name: &ConfigName,
@@ -236,8 +239,9 @@ impl AppState {
         Err(unread("the server at hand shows another version than a quorum of the servers has"))
     }
 
+    /// Sends a write to the runner, and returns the response to the client.
     async fn write(&self, write: ValueWrite) -> Result<Response, ProblemResponse> {
-        // One whose client has closed the connection by now is not written: see `AppState::command`.
+        // Do not write if the client has closed the connection by now: see `AppState::command`.
         tokio::task::yield_now().await;
         let name = write.name.clone();
         let condition = write.condition;
@@ -313,7 +317,7 @@ impl AppState {
     }
 }
 
-/// Returns what is there, and as of which index.
+/// Requests a new reading, and returns it with the index up to which it is current.
 async fn read(watched: &mut WatchedValue) -> Result<(Arc<ValueReading>, u64), ProblemResponse> {
     match timeout(READ_TIMEOUT, watched.read_anew()).await {
         Ok(read) => read.map_err(unread),
@@ -332,6 +336,7 @@ fn too_many() -> ProblemResponse {
     ProblemResponse::unavailable("too-many-names", "too many names", why)
 }
 
+/// Returns the error for a condition that is not met.
 fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> ProblemResponse {
     let wanted = match condition {
         Condition::Absent => "no value".to_owned(),
@@ -374,13 +379,13 @@ fn answer(
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static(kind(name.as_str()))),
         (header::ETAG, tag),
-        // Whatever it says, a browser runs nothing of it.
+        // Keeps browsers from running any part of the value.
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox")),
     ];
     (common, headers, Body::from(data.clone())).into_response()
 }
 
-/// Returns the type of a value, by the end of its name.
+/// Returns the media type of a value, by the extension of its name.
 fn kind(name: &str) -> &'static str {
     match name.rsplit_once('.').map(|(_, end)| end) {
         Some("json") => "application/json",
@@ -398,7 +403,7 @@ fn config_name(name: Result<Path<String>, PathRejection>) -> Result<ConfigName, 
     named(&path(name)?, "name of a value", "limits.json")
 }
 
-/// Reads the value that is the body of this request.
+/// Reads the body of this request, which is a value.
 async fn body(budget: &ByteBudget, request: Request) -> Result<Bytes, ProblemResponse> {
     match timeout(SEND_TIMEOUT, collected(budget, request.into_body())).await {
         Ok(collected) => collected,
@@ -409,7 +414,7 @@ async fn body(budget: &ByteBudget, request: Request) -> Result<Bytes, ProblemRes
     }
 }
 
-/// Reads a body. Its memory is accounted for as it comes, since a client may send no end.
+/// Reads a body. Its memory is reserved as the bytes arrive, because a client may never send the end.
 async fn collected(budget: &ByteBudget, mut body: Body) -> Result<Bytes, ProblemResponse> {
     let mut data = vec![];
     let mut reserved = ReservedBytes::default();
@@ -421,11 +426,11 @@ async fn collected(budget: &ByteBudget, mut body: Body) -> Result<Bytes, Problem
             )
         })?;
         let Ok(piece) = frame.into_data() else { continue };
-        // Not before it has come: a client that is answered while it sends may not read the answer.
+        // Refuse the body only after these bytes have arrived: a client that gets an answer while it sends may not read it.
         if data.len() + piece.len() > VALUE_MAX {
             return Err(too_long());
         }
-        // The request to ZooKeeper is a copy of it.
+        // Reserve twice the length, because the request to ZooKeeper contains a copy.
         let more = budget.take(2 * piece.len());
         reserved.merge(more.ok_or_else(|| ProblemResponse::buffers_full(budget))?);
         data.extend_from_slice(&piece);

@@ -14,18 +14,18 @@ use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// The events of values as they were read last, for all streams: a value may be long, and its streams many.
+/// The events of the last readings, which all streams share: a value may be long, and have many streams.
 #[derive(Default)]
 pub(in super::super) struct ValueEvents(Mutex<Vec<(Weak<ValueReading>, Bytes)>>);
 
 struct ValueStream {
     app: AppState,
     watched: WatchedValue,
-    /// That of the last event.
+    /// The reading of the last event.
     sent: Option<Arc<ValueReading>>,
 }
 
-/// Whether the client asks for a stream.
+/// Returns true if the client accepts a stream.
 pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     headers.get_all(header::ACCEPT).iter().any(|accepted| {
         let accepted = accepted.to_str().unwrap_or_default();
@@ -36,7 +36,7 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Answers with the stream, which begins with what is there.
+/// Answers with the stream, which begins with the current value.
 pub(super) fn stream(
     app: AppState,
     permit: OwnedSemaphorePermit,
@@ -50,7 +50,7 @@ impl EventSource for ValueStream {
     async fn next(&mut self) -> Option<(Bytes, ReservedBytes)> {
         let reading = self.news().await?;
         let event = self.app.value_events.of(&reading, &self.app.budget);
-        // The connection copies it.
+        // Reserve memory for the copy that the connection makes.
         let memory = self.app.budget.take_when_free(event.len()).await;
         self.sent = Some(reading);
         Some((event, memory))

@@ -1,4 +1,4 @@
-//! A lock that this process holds itself, or a barrier that it enters, in a session of its own.
+//! Holds a lock, or enters a barrier, in a ZooKeeper session of this process.
 
 use super::{GuardedCommand, HoldingProgress, Leave, Patience, in_front_of, this_process};
 use crate::byte_budget::ByteBudget;
@@ -6,28 +6,30 @@ use crate::clock::Clock;
 use crate::config::HoldingConfig;
 use crate::config::security::AclPolicy;
 use crate::exec::CommandLease;
-use crate::holdings::{self, Ask, Ended, HoldingView, Published};
+use crate::holdings::{self, Ask, Published};
 use crate::shared_config;
-use crate::zookeeper::{HoldingsSettings, run_holdings};
-use recipes::holding::HoldingSpec;
+use crate::zookeeper::{Credentials, HoldingsSettings, run_holdings};
+use recipes::holding::{End, HoldingSpec, HoldingState};
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::pending;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-/// How long one who does not wait is kept, until it is known whether others are ahead.
+/// With `Patience::Try`, how long to wait until it is known whether others are ahead.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the deletion of the znode may take, and then the end of the session: else they are left to expire.
+/// The time limits for deleting the znode, and then for closing the session. After that, they are left to expire.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Holds the lock, or stays inside the barrier, for as long as what is done under it lasts, and returns that.
+/// Holds the lock, or stays inside the barrier, while the future that `done` returns runs. Returns its result.
 pub(super) async fn hold<T, F: Future<Output = T>>(
     config: &HoldingConfig,
+    credentials: &Arc<Credentials>,
     wanted: &GuardedCommand,
     clock: Clock,
     done: impl FnOnce(watch::Receiver<HoldingProgress>, Leave<'static>) -> F,
@@ -35,7 +37,7 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
     let (mut no_config, _) = shared_config::set_up(&config.paths.config, &ByteBudget::of_mib(1));
     let (stop, mut stopping) = oneshot::channel();
     let mut zookeeper = config.settings.zookeeper.clone();
-    // Members say so when they start. A command that runs again and again need not repeat it.
+    // Members log this warning when they start. A command that runs repeatedly does not need to repeat it.
     zookeeper.security.is_open_by_choice |= zookeeper.security.acl == AclPolicy::Open;
     let settings = HoldingsSettings {
         zookeeper,
@@ -53,7 +55,7 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
     handle.asks.try_send(ask).expect("nothing else was asked for");
     let (standing, known) = watch::channel(HoldingProgress::Asked);
     let done = async {
-        let judging = judge(published.clone(), wanted, clock, &standing);
+        let judging = judge(published.clone(), credentials, wanted, clock, &standing);
         let leave = Leave::ByItself(release.clone());
         let ended = tokio::select! {
             biased;
@@ -66,8 +68,9 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
         let _runner_gone = stop.send(());
         ended
     };
+    let requests = (&mut requests, &mut no_config);
     let mut runner =
-        pin!(run_holdings(settings, clock, (&mut requests, &mut no_config), &mut stopping));
+        pin!(run_holdings(settings, credentials.clone(), clock, requests, &mut stopping));
     let mut done = pin!(done);
     let ended = tokio::select! {
         biased;
@@ -78,9 +81,18 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
     ended
 }
 
-/// Publishes how it stands, whenever that changes.
+/// Describes that ZooKeeper has not answered in time, or that the login could not start.
+pub(super) fn unanswered(credentials: &Credentials) -> String {
+    match credentials.login_failure() {
+        Some(why) => format!("ZooKeeper was not asked in time: {why}"),
+        None => "ZooKeeper has not answered in time".into(),
+    }
+}
+
+/// Publishes the progress of the lock or barrier, whenever it changes.
 async fn judge(
     mut published: watch::Receiver<Published>,
+    credentials: &Credentials,
     wanted: &GuardedCommand,
     clock: Clock,
     standing: &watch::Sender<HoldingProgress>,
@@ -91,15 +103,14 @@ async fn judge(
     loop {
         let judged = published.borrow_and_update().at(clock.now());
         let (now, lease_end) = match judged {
-            HoldingView::Waiting { ahead: Some(ahead @ 1..) } if patience != Patience::Try => {
+            HoldingState::Waiting { ahead: Some(ahead @ 1..) } if patience != Patience::Try => {
                 (HoldingProgress::Waits(format!("behind {ahead} at most")), None)
             }
-            HoldingView::Waiting { ahead: Some(1..) } => (HoldingProgress::NotInTime, None),
-            HoldingView::Waiting { .. } if patience == Patience::Try && tried.is_elapsed() => {
-                let why = "ZooKeeper has not answered in time";
-                (HoldingProgress::Over(why.to_owned()), None)
+            HoldingState::Waiting { ahead: Some(1..) } => (HoldingProgress::NotInTime, None),
+            HoldingState::Waiting { .. } if patience == Patience::Try && tried.is_elapsed() => {
+                (HoldingProgress::Over(unanswered(credentials)), None)
             }
-            HoldingView::Gathering { present: Some(present) } => {
+            HoldingState::Gathering { present: Some(present) } => {
                 let size = match wanted {
                     HoldingSpec::Barrier(size) => size.get(),
                     HoldingSpec::Lock(_) => 0,
@@ -107,15 +118,15 @@ async fn judge(
                 let present = present.try_into().unwrap_or(u64::MAX);
                 (HoldingProgress::Waits(in_front_of(size, present)), None)
             }
-            HoldingView::Waiting { .. } | HoldingView::Gathering { present: None } => {
+            HoldingState::Waiting { .. } | HoldingState::Gathering { present: None } => {
                 (HoldingProgress::Asked, None)
             }
-            HoldingView::Leaving => (HoldingProgress::Leaving, None),
-            HoldingView::Ended(Ended::AllLeft) => (HoldingProgress::AllLeft, None),
-            HoldingView::Held { token, until } => {
+            HoldingState::Leaving => (HoldingProgress::Leaving, None),
+            HoldingState::Ended(End::AllLeft) => (HoldingProgress::AllLeft, None),
+            HoldingState::Held { token, until } => {
                 (HoldingProgress::Held(CommandLease { token, until }), Some(until))
             }
-            HoldingView::Ended(ended) => (HoldingProgress::Over(ended.to_string()), None),
+            HoldingState::Ended(ended) => (HoldingProgress::Over(ended.to_string()), None),
         };
         standing.send_if_modified(|before| {
             let is_new = *before != now;
@@ -124,7 +135,7 @@ async fn judge(
         });
         tokio::select! {
             changed = published.changed() => {
-                // Nothing is left of it, and its end is published.
+                // The znode is gone, and the final state has been published.
                 if changed.is_err() {
                     return pending().await;
                 }

@@ -1,4 +1,4 @@
-//! A lock that a sidecar holds for this process, or a barrier that it enters, for as long as their connection is open.
+//! Lets a sidecar hold a lock, or enter a barrier, for this process while their connection is open.
 
 use super::super::answer::{EventStream, ReceivedEvent};
 use super::super::sidecar::ANSWER_TIMEOUT;
@@ -22,12 +22,12 @@ use tokio::sync::watch;
 /// The sidecar's event stream for the lock or barrier.
 pub(super) struct SidecarStream {
     events: EventStream,
-    /// By what to leave the barrier.
+    /// The id with which to leave the barrier, once the sidecar has sent it.
     pub(super) id: Arc<OnceLock<String>>,
 }
 
 impl SidecarStream {
-    /// Asks for it. Returns also a second hold on the connection, which keeps it.
+    /// Asks the sidecar to hold the lock or to enter the barrier, and opens the stream of its events.
     pub(super) async fn open(
         sidecar: &Sidecar,
         name: &HoldingName,
@@ -41,7 +41,7 @@ impl SidecarStream {
             HoldingSpec::Lock(Mode::Slots(slots)) => (api::LOCKS.path, format!("slots={slots}")),
             HoldingSpec::Barrier(size) => (api::BARRIERS.path, format!("size={size}")),
         };
-        // Other limits are kept here, however long they are.
+        // This process enforces other limits itself, because they may be longer than those that a sidecar accepts.
         let wait = if patience == Patience::Try { "&wait=0s" } else { "" };
         let process = this_process();
         let path = format!("{root}/{name}?{query}&process={}{wait}", process.as_str());
@@ -49,12 +49,12 @@ impl SidecarStream {
         Ok(Self { events, id: Arc::default() })
     }
 
-    /// Returns a second hold on the connection, for as long as which the sidecar keeps the lock or barrier.
+    /// Returns a second descriptor of the connection. The sidecar keeps the lock or barrier while it is open.
     pub(super) fn hold(&self) -> &Arc<OwnedFd> {
         &self.events.hold
     }
 
-    /// Publishes all events, and then waits.
+    /// Publishes the progress from all events. Does not return, even after the last one.
     pub(super) async fn follow(mut self, publisher: &watch::Sender<HoldingProgress>) -> Infallible {
         let last = match self.last(publisher).await {
             Ok(last) => last,
@@ -64,14 +64,14 @@ impl SidecarStream {
         pending().await
     }
 
-    /// Publishes all events but the last, and returns that one.
+    /// Publishes the progress from all events except the last, and returns that of the last.
     async fn last(
         &mut self,
         publisher: &watch::Sender<HoldingProgress>,
     ) -> Result<HoldingProgress, String> {
         loop {
             for event in self.events.next().await? {
-                // Else it is an event of a later version.
+                // Ignore events of later versions.
                 let Some(standing) = standing(&event, &self.id)? else { continue };
                 if standing.is_last() {
                     return Ok(standing);
@@ -82,7 +82,7 @@ impl SidecarStream {
     }
 }
 
-/// Returns how it stands by an event; `None` if it says nothing of that. Notes the id that a barrier's says.
+/// Returns the progress that an event reports, or `None` for an unknown event. Notes the id in an event of a barrier.
 fn standing(
     event: &ReceivedEvent,
     id: &OnceLock<String>,
@@ -129,7 +129,7 @@ fn standing(
     }))
 }
 
-/// Notes the id by which to leave. It goes into a path as it came.
+/// Notes the id with which to leave. The id is checked, because it becomes a part of a URL's path.
 fn note_id(id: &OnceLock<String>, told: String) -> Result<(), String> {
     if told.is_empty() || !told.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(format!("{told:?} is not an id"));
@@ -142,7 +142,7 @@ fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, String> {
     serde_json::from_str(data).map_err(|error| error.to_string())
 }
 
-/// Has the one of this id leave the barrier.
+/// Leaves the barrier with this id.
 pub(super) async fn leave(
     sidecar: &Sidecar,
     name: &HoldingName,
@@ -152,7 +152,7 @@ pub(super) async fn leave(
     sidecar.post(path).within(ANSWER_TIMEOUT).answer().await?.done()
 }
 
-/// Checks that the sidecar says by the clock of this process until when a lock is held.
+/// Checks that the sidecar uses the same clock as this process, so that its lease deadlines are valid here.
 async fn check_clock(sidecar: &Sidecar) -> Result<(), ClientError> {
     let answer = sidecar.get(api::STATUS.path).answer().await?;
     let api::Status { clock: api::LeaseClock { boot_id, time_namespace }, .. } = answer.body()?;

@@ -1,6 +1,7 @@
-//! Runs a command while a lock is held, or inside a barrier: by a sidecar for this process, or by this process itself.
+//! Runs a command while a lock is held, or inside a barrier. Either a sidecar holds the lock for this process, or this
+//! process holds it itself.
 //!
-//! The command is watched over as that of `bellwether exec` is: see [`crate::exec`].
+//! The command is supervised in the same way as that of `bellwether exec`: see [`crate::exec`].
 
 mod by_itself;
 mod by_sidecar;
@@ -12,6 +13,7 @@ use crate::clock::Clock;
 use crate::config::{HoldingConfig, KILL_MARGIN, OnExit};
 use crate::exec::{self, CommandLease, Plan};
 use crate::holdings::{HoldingName, ProcessName};
+use crate::zookeeper::Credentials;
 use recipes::holding::HoldingSpec;
 use rustix::process::{Resource, getrlimit};
 use std::cell::Cell;
@@ -28,15 +30,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-/// The exit code where the lock is not got, or the barrier not entered, in time, as `timeout` has it where something takes too long.
+/// The exit code if the lock was not acquired, or the barrier not entered, in time. `timeout` uses the same code.
 const NOT_IN_TIME: u8 = 124;
 
-/// For the answer of a sidecar why nothing was got: it says within two seconds that ZooKeeper does not answer it.
+/// The time limit for asking a sidecar why it was not in time. A sidecar reports within two seconds that ZooKeeper does not
+/// answer.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
-/// A sidecar that hangs is waited for at least this long, however soon the lock is wanted.
+/// The minimum time to wait for a sidecar's first answer, even if the lock is wanted sooner.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
-/// A lease that was passed on may be too short for this long: more frequent heartbeats make it longer.
+/// How long a lease may be too short at first. The lease gets longer when the heartbeats become more frequent.
 const SHORT_LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A command to run while a lock is held, or inside a barrier.
@@ -44,21 +47,21 @@ pub struct GuardedCommand {
     pub name: HoldingName,
     pub wanted: HoldingSpec,
     pub patience: Patience,
-    /// How long the command may take to end by itself, where the lease leaves as much.
+    /// How long the command may take to end after SIGTERM. A short lease may shorten it.
     pub kill_after: Duration,
-    /// How long the command may be stopped, until it is killed.
+    /// How long the command may be stopped until it is killed.
     pub stopped_for: Duration,
     pub command: Vec<OsString>,
     pub holder: HoldingProcess,
 }
 
-/// How long to wait for it.
+/// How long to wait for the lock or barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// For as long as it takes.
+    /// Without a limit.
     Endless,
     AtMost(Duration),
-    /// Not while another has it, or asked before.
+    /// Not at all: fail if another member holds it, or is ahead in the queue.
     Try,
 }
 
@@ -66,31 +69,40 @@ pub enum Patience {
 pub enum HoldingProcess {
     Sidecar(Sidecar),
     /// This process, in a session of its own.
-    Itself(Box<HoldingConfig>),
+    Itself(Box<HoldingConfig>, Arc<Credentials>),
 }
 
-/// How the lock or barrier stands, as far as its holder has told.
+impl HoldingProcess {
+    pub fn itself(config: HoldingConfig) -> Self {
+        let credentials = Credentials::of(&config.settings.zookeeper);
+        Self::Itself(Box::new(config), credentials)
+    }
+}
+
+/// The progress of the lock or barrier, as last reported by its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HoldingProgress {
+    /// Requested; nothing has been reported yet.
     Asked,
-    /// For these, in words.
+    /// Waiting. The text describes what for.
     Waits(String),
-    /// The lock is held, or it is inside the barrier.
+    /// The lock is held, or this process is inside the barrier.
     Held(CommandLease),
-    /// This process has left the barrier; others may not have.
+    /// This process has left the barrier, but others may still be inside.
     Leaving,
     /// All have left the barrier.
     AllLeft,
+    /// The time limit has passed.
     NotInTime,
     /// The lock was not acquired, or is lost, for this reason.
     Over(String),
 }
 
-/// How to leave the barrier.
+/// A way to leave the barrier.
 enum Leave<'a> {
-    /// The id is there once it was told.
+    /// By a request to the sidecar. The id is set once the sidecar has sent it.
     BySidecar(&'a Sidecar, &'a HoldingName, Arc<OnceLock<String>>),
-    /// The barrier is left when this is dropped.
+    /// By dropping this sender.
     ByItself(Rc<Cell<Option<oneshot::Sender<Infallible>>>>),
 }
 
@@ -117,14 +129,15 @@ impl HoldingProgress {
         }
     }
 
-    /// Whether nothing follows.
+    /// Returns whether no other progress can follow.
     fn is_last(&self) -> bool {
         matches!(self, Self::NotInTime | Self::AllLeft | Self::Over(_))
     }
 }
 
 impl GuardedCommand {
-    /// Runs the command, and returns when nothing is left of it, and the lock is let go, or all have left the barrier.
+    /// Runs the command. Returns when all of its processes are gone, and either the lock is released or all have left the
+    /// barrier.
     pub(super) async fn run(&self, clock: Clock) -> Result<(), ClientError> {
         match &self.holder {
             HoldingProcess::Sidecar(sidecar) => {
@@ -144,8 +157,8 @@ impl GuardedCommand {
                     never = stream.follow(&publisher) => match never {},
                 }
             }
-            HoldingProcess::Itself(config) => {
-                by_itself::hold(config, self, clock, |standing, leave| {
+            HoldingProcess::Itself(config, credentials) => {
+                by_itself::hold(config, credentials, self, clock, |standing, leave| {
                     self.run_while_held(clock, standing, None, leave)
                 })
                 .await
@@ -153,8 +166,8 @@ impl GuardedCommand {
         }
     }
 
-    /// Waits until the lock is held, or the barrier entered, runs the command, and leaves. `hold` is what the guards of the
-    /// command are to keep open.
+    /// Waits until the lock is held or the barrier entered, runs the command, and leaves. `hold` is a descriptor that the
+    /// guards of the command keep open.
     async fn run_while_held(
         &self,
         clock: Clock,
@@ -169,7 +182,7 @@ impl GuardedCommand {
         };
         let url = match &self.holder {
             HoldingProcess::Sidecar(sidecar) => Some(("BELLWETHER_URL", sidecar.name())),
-            HoldingProcess::Itself(_) => None,
+            HoldingProcess::Itself(..) => None,
         };
         let plan = Plan {
             command: self.command.clone(),
@@ -181,24 +194,32 @@ impl GuardedCommand {
             files: getrlimit(Resource::Nofile).current,
             environment: [(variable, self.name.to_string())].into_iter().chain(url).collect(),
             kept: hold,
-            // After leaving a barrier, the process still has to learn when all have left.
+            // After leaving a barrier, this process still has to learn when all have left, so the guards must not shut down
+            // the connection.
             ends_kept: matches!(self.wanted, HoldingSpec::Lock(_)),
             after_restart: false,
         };
-        let code =
-            match exec::run_under(plan, clock, standing.clone(), HoldingProgress::lease).await {
-                Ok(Some(code)) => code,
-                Ok(None) => {
-                    let why = match &*standing.borrow() {
-                        HoldingProgress::Over(why) => why.clone(),
-                        _ => "its lease was not renewed in time".to_owned(),
-                    };
-                    return Err(self.lost(&why));
+        // Suppose ZooKeeper is silent for so long that the guards end the program. They also close the connection to
+        // the sidecar, so the sidecar seems to be gone, although it may have renewed the lease meanwhile. So a report
+        // that arrives when the program's end is already due is not the reason, and is ignored.
+        let mut why = "its lease was not renewed in time".to_owned();
+        let mut ends_at = None;
+        let run = exec::run_under(plan, clock, standing.clone(), |progress| {
+            let is_due = ends_at.is_some_and(|ends_at| ends_at <= clock.now().0);
+            match progress {
+                HoldingProgress::Held(lease) if !is_due => {
+                    ends_at = Some(lease.until.0.saturating_sub(time_to_end));
                 }
-                Err(error) => {
-                    return Err(failure(format!("cannot run the program: {error}")));
-                }
-            };
+                HoldingProgress::Over(over) if !is_due => why.clone_from(over),
+                _ => {}
+            }
+            progress.lease()
+        });
+        let code = match run.await {
+            Ok(Some(code)) => code,
+            Ok(None) => return Err(self.lost(&why)),
+            Err(error) => return Err(failure(format!("cannot run the program: {error}"))),
+        };
         if let HoldingSpec::Barrier(_) = self.wanted {
             let left = async {
                 leave.now().await.map_err(failed)?;
@@ -236,7 +257,7 @@ impl GuardedCommand {
         Err(failure(why))
     }
 
-    /// Waits until the lock is held, and returns how much of a lease to end the command in.
+    /// Waits until the lock is held. Returns how much of each lease is reserved for ending the command.
     async fn until_held(
         &self,
         clock: Clock,
@@ -261,7 +282,7 @@ impl GuardedCommand {
                     }
                 }
                 HoldingProgress::Leaving | HoldingProgress::AllLeft => {
-                    return Err(self.not_got("it was left"));
+                    return Err(self.not_acquired("it was left"));
                 }
                 HoldingProgress::Held(lease) => {
                     let now = clock.now();
@@ -276,18 +297,18 @@ impl GuardedCommand {
                         None if held_for >= Some(SHORT_LEASE_TIMEOUT) => {
                             return Err(too_short(left));
                         }
-                        // This lease may be as old as a heartbeat. The next one is new.
+                        // This lease may already be as old as a heartbeat interval, so wait for the next renewal.
                         Some(_) | None => held_since = held_since.or(Some(now)),
                     }
                 }
                 HoldingProgress::NotInTime => {
                     return Err(self.not_in_time(is_known, is_told).await);
                 }
-                HoldingProgress::Over(why) => return Err(self.not_got(&why)),
+                HoldingProgress::Over(why) => return Err(self.not_acquired(&why)),
             }
             tokio::select! {
                 changed = standing.changed() => {
-                    changed.map_err(|_| self.not_got("its state can no longer be read"))?;
+                    changed.map_err(|_| self.not_acquired("its state can no longer be read"))?;
                 }
                 () = clock.sleep_until(until) => return Err(self.not_in_time(is_known, is_told).await),
                 code = signals.next() => return Err(ClientError::Exit(code, None)),
@@ -302,8 +323,8 @@ impl GuardedCommand {
         }
     }
 
-    /// Says that others have it, where that can be read. `is_known`: whether ZooKeeper has answered this process, for a command
-    /// without a sidecar. `is_in_queue`: whether the sidecar has said that there is a place in the queue.
+    /// Returns the error for a wait that was too long, with the reason if it can be read. `is_known`: without a sidecar,
+    /// whether ZooKeeper has answered this process. `is_in_queue`: whether the sidecar has reported a place in the queue.
     async fn not_in_time(&self, is_known: bool, is_in_queue: bool) -> ClientError {
         match &self.holder {
             HoldingProcess::Sidecar(sidecar) => {
@@ -315,35 +336,36 @@ impl GuardedCommand {
                 let asked = sidecar.get(path).within(REASON_TIMEOUT).answer().await;
                 match asked.and_then(|answer| answer.body::<serde_json::Value>()) {
                     Err(ClientError::Unread(why) | ClientError::Unanswered(why)) => {
-                        return self.not_got(&why);
+                        return self.not_acquired(&why);
                     }
                     Ok(queue) if !is_in_queue && is_empty(&queue) => {
                         let why =
                             "ZooKeeper gave it no place in the queue: the sidecar's log says why";
-                        return self.not_got(why);
+                        return self.not_acquired(why);
                     }
                     _ => {}
                 }
             }
-            HoldingProcess::Itself(_) if !is_known => {
-                return self.not_got("ZooKeeper has not answered in time");
+            HoldingProcess::Itself(_, credentials) if !is_known => {
+                return self.not_acquired(&by_itself::unanswered(credentials));
             }
-            HoldingProcess::Itself(_) => {}
+            HoldingProcess::Itself(..) => {}
         }
         let why = match self.wanted {
             HoldingSpec::Lock(_) => format!(
-                "lock {} was not got in time: `bellwether locks {0}` has who is ahead",
+                "timed out waiting for lock {}: `bellwether locks {0}` shows who is ahead",
                 self.name
             ),
             HoldingSpec::Barrier(_) => format!(
-                "barrier {} was not entered in time: `bellwether barriers {0}` has who is there",
+                "timed out waiting at barrier {}: `bellwether barriers {0}` shows who is there",
                 self.name
             ),
         };
         ClientError::Exit(NOT_IN_TIME, Some(why))
     }
 
-    fn not_got(&self, why: &str) -> ClientError {
+    /// Returns the error for a lock that was not acquired, or a barrier that was not entered.
+    fn not_acquired(&self, why: &str) -> ClientError {
         let got = match self.wanted {
             HoldingSpec::Lock(_) => "got",
             HoldingSpec::Barrier(_) => "entered",
@@ -352,6 +374,7 @@ impl GuardedCommand {
         failure(why)
     }
 
+    /// Returns the error for a lock or barrier that was lost while the program ran.
     fn lost(&self, why: &str) -> ClientError {
         let why = format!(
             "{} {} was lost, and the program was ended: {}",
@@ -363,17 +386,17 @@ impl GuardedCommand {
     }
 }
 
-/// Whether no one is in this queue, or at this barrier.
+/// Returns whether a lock's queue or a barrier has no members.
 fn is_empty(queue: &serde_json::Value) -> bool {
     ["holders", "waiting", "members"]
         .iter()
         .all(|part| queue[part].as_array().is_none_or(Vec::is_empty))
 }
 
-/// Names this process to people: its host, and its id there.
+/// Returns a name for this process, for people: its host name and process id.
 fn this_process() -> ProcessName {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    // Put into a query as it is.
+    // The name becomes a part of a query, so keep only safe characters.
     let host: String = host
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c))
@@ -383,7 +406,8 @@ fn this_process() -> ProcessName {
     name.expect("these are few visible characters")
 }
 
-/// Says in front of which barrier one waits. `present` counts this one, and those inside since an earlier round.
+/// Describes the barrier that this process waits for. `present` counts this process, and those that are still inside from
+/// an earlier round.
 fn in_front_of(size: u32, present: u64) -> String {
     if present < size.into() {
         format!("a barrier of {size}, {present} of them there")
@@ -394,6 +418,7 @@ fn in_front_of(size: u32, present: u64) -> String {
     }
 }
 
+/// Returns the error for a lease that is too short to end a command.
 fn too_short(left: Duration) -> ClientError {
     let why = format!(
         "a lease of {left:?} leaves no time to end a command before it ends: have the session timeout raised \
@@ -402,14 +427,14 @@ fn too_short(left: Duration) -> ClientError {
     failure(why)
 }
 
-/// Returns how much of each lease to end the command in: at most half of it, since it is renewed in the other. `None` if
-/// that is too little to kill.
+/// Returns how much of each lease is reserved for ending the command: at most half, because the lease is renewed in the
+/// other half. Returns `None` if that is too short to kill the command.
 fn time_to_end(kill_after: Duration, lease: Duration) -> Option<Duration> {
     let half = lease / 2;
     (half > KILL_MARGIN).then(|| half.min(kill_after + KILL_MARGIN))
 }
 
-/// Returns the same error, with the exit code of one who could not run a command.
+/// Replaces the exit code of the error with the one for a command that could not be run.
 fn failed(error: ClientError) -> ClientError {
     ClientError::Exit(exec::FAILED, error.message())
 }
@@ -418,7 +443,7 @@ fn failure(why: String) -> ClientError {
     ClientError::Exit(exec::FAILED, Some(why))
 }
 
-/// The signals that end a wait. By default they would end the process, which leaves a session behind.
+/// The signals that end a wait. Their default action would end the process at once and leave its session open.
 struct WaitSignals([(i32, Signal); 2]);
 
 impl WaitSignals {
@@ -434,7 +459,7 @@ impl WaitSignals {
             .map_err(|error: io::Error| failure(format!("cannot wait for signals: {error}")))
     }
 
-    /// Returns the exit code of one that the next of them ends.
+    /// Waits for the next signal, and returns the exit code of a process that it ends.
     async fn next(&mut self) -> u8 {
         let number = poll_fn(|context| {
             let received = self.0.iter_mut().find_map(|(number, stream)| {
@@ -446,6 +471,7 @@ impl WaitSignals {
     }
 }
 
+/// Waits for a signal, and returns the exit code for it.
 async fn ended_by_signal() -> Result<u8, ClientError> {
     Ok(WaitSignals::new()?.next().await)
 }

@@ -1,9 +1,8 @@
-//! One connection to one server, and the tasks that the client library runs for it.
+//! A connection to one server, and the tasks that the client library runs for it.
 //!
-//! The client library would reconnect by itself, but then it hides a timeout that the server cut,
-//! sends requests late that were given up long ago, and without a network can spin endlessly. So a
-//! lost connection is dropped with all that the library still does for it, and the session is
-//! resumed over another.
+//! The client library could reconnect by itself, but then it hides that the server has shortened the session timeout, sends
+//! requests that were given up long ago, and can spin endlessly without a network. So a lost connection is dropped with
+//! everything that the library still does for it, and the session is resumed over another connection.
 
 use super::credentials::{self, Credentials, PresentedCredentials};
 use super::server_version::ServerVersion;
@@ -18,6 +17,7 @@ use recipes::Moment;
 use spawns_core::{Spawn, Task};
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -27,10 +27,11 @@ use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// An open connection, as requests use it.
+/// An open connection, through which requests are sent.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
+    /// Notified when a user gives the connection up.
     broken: Arc<Notify>,
     answer_timeout: Duration,
     server: Arc<str>,
@@ -39,7 +40,7 @@ pub(crate) struct Connection {
     left: LeftServers,
 }
 
-/// The servers that were found to be wrong in a session, and when each was left last: the others are tried first.
+/// The servers that were found to be wrong in a session, and when each was last left. Other servers are tried first.
 #[derive(Clone)]
 pub(crate) struct LeftServers {
     clock: Clock,
@@ -51,9 +52,9 @@ pub(crate) struct LeftServers {
 pub(crate) enum LeaveServerOutcome {
     /// The connection is given up, for the first time at this server.
     First,
-    /// The connection is given up. There was no other server the last time.
+    /// The connection is given up, although there was no other server the last time.
     Again,
-    /// The server was left less than a session timeout ago, and there was no other: the connection is kept.
+    /// The connection is kept: the server was left less than a session timeout ago, and there was no other server.
     NotYet,
 }
 
@@ -61,7 +62,7 @@ pub(crate) enum LeaveServerOutcome {
 #[derive(Debug)]
 pub(crate) enum TransactionResult {
     Done(Vec<MultiWriteResult>),
-    /// The operation with this index failed, so none was carried out.
+    /// The operation with this index failed, so no operation was carried out.
     Failed {
         at: usize,
         error: Error,
@@ -71,10 +72,17 @@ pub(crate) enum TransactionResult {
 /// A connection that was just made.
 pub(crate) struct OpenedConnection {
     pub(crate) connection: Connection,
-    /// The timeout granted by the server, but no more than was asked for: no lease may last for as long as a server says.
+    /// The timeout that the server granted, but at most the requested one: a lease must not get longer because of a server.
     pub(crate) timeout: Duration,
     /// Receives how the connection ended.
-    pub(crate) ended: oneshot::Receiver<ConnectionEnd>,
+    pub(crate) ended: oneshot::Receiver<EndedConnection>,
+}
+
+/// A connection that has ended. Dropping this ends the library's tasks for it. The lender of the connection must report its
+/// end first, because the library panics if a watch is polled after its tasks have ended.
+pub(crate) struct EndedConnection {
+    pub(crate) how: ConnectionEnd,
+    _tasks: LibraryTasks,
 }
 
 /// The reason why connecting failed.
@@ -82,28 +90,28 @@ pub(crate) struct OpenedConnection {
 pub(crate) enum Failure {
     /// The servers say that the session has ended.
     Expired,
-    /// No server gave an answer of use.
+    /// No server gave a useful answer.
     Unreachable(String),
-    /// No server's name could be resolved.
+    /// No server name could be resolved.
     Unresolved(String),
-    /// The reason is known, and no server has to be asked.
+    /// The reason is known without asking a server.
     Refused(String),
 }
 
 /// A server to connect to.
 struct Server {
-    /// Its name or address, and its port.
+    /// The name or the address, and the port.
     at: String,
-    /// Its name, without the port.
+    /// The name without the port.
     host: String,
 }
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionEnd {
-    /// Only the connection: the session may live.
+    /// Only the connection has ended: the session may be alive.
     Connection,
-    /// The session, with everything it owned.
+    /// The session has ended, with everything that it owned.
     Session,
 }
 
@@ -122,18 +130,18 @@ impl Connection {
         }
     }
 
-    /// Has a quorum agree that the znode exists. On a new connection of an old session this is also
-    /// the barrier behind which no read is older than what the session has seen.
+    /// Confirms with a quorum that the znode exists. On a new connection of an old session this is also a barrier: no read
+    /// after it is older than what the session has already seen.
     ///
-    /// The request leaves with the call, not with the first poll: later requests come behind it.
+    /// The request is sent by the call, not by the first poll, so later requests come after it.
     pub(crate) fn check(&self, path: &str) -> impl Future<Output = Result<(), Error>> {
         let checked = self.transact(1, |writer| writer.add_check_version(path, -1));
         async move { checked.await?.all_or_none() }
     }
 
-    /// Has a quorum carry out all of these operations or none.
+    /// Commits all of these operations through a quorum, or none.
     ///
-    /// The request leaves with the call, not with the first poll: later requests come behind it.
+    /// The request is sent by the call, not by the first poll, so later requests come after it.
     pub(crate) fn transact(
         &self,
         operations: usize,
@@ -145,7 +153,7 @@ impl Connection {
             let commit = commit?;
             match self.request(async { Ok(commit.await) }).await? {
                 Ok(results) if results.len() == operations => Ok(TransactionResult::Done(results)),
-                // The library answers like this, and asks no server, where nothing was added.
+                // The library gives this answer to an empty transaction, without asking a server.
                 Ok(_) => Err(Error::UnexpectedError("too few results of a transaction".into())),
                 Err(MultiWriteError::OperationFailed { index, source }) => {
                     Ok(TransactionResult::Failed { at: index, error: source })
@@ -155,13 +163,13 @@ impl Connection {
         }
     }
 
-    /// Gives this connection up: the next one may be to the same server.
+    /// Gives this connection up. The next one may be to the same server.
     pub(crate) fn give_up(&self) {
         self.broken.notify_one();
     }
 
-    /// Gives this connection up, as its server was found to be wrong, and has others tried first from then on; at most
-    /// once in a session timeout, since there may be no other.
+    /// Gives this connection up because its server was found to be wrong, so that other servers are tried first from then
+    /// on. Does so at most once in a session timeout, because there may be no other server.
     pub(crate) fn leave_server(&self) -> LeaveServerOutcome {
         let leaving = self.left.leave(&self.server, 4 * self.answer_timeout);
         if leaving != LeaveServerOutcome::NotYet {
@@ -175,25 +183,26 @@ impl Connection {
         &self.server
     }
 
-    /// Returns whether the server may be asked who it takes us for. One that does not know the question closes the connection.
+    /// Returns true if the server supports `whoAmI`. An older server closes the connection at this request.
     pub(crate) async fn has_who_am_i(&self) -> bool {
         self.version().await.is_some_and(ServerVersion::has_who_am_i)
     }
 
-    /// Returns whether the server may be asked for containers: others than ZooKeeper close the connection.
+    /// Returns true if the server may be asked for containers. Servers other than ZooKeeper close the connection at such a
+    /// request.
     pub(crate) async fn has_containers(&self) -> bool {
         self.version().await.is_none_or(ServerVersion::is_zookeeper)
     }
 
-    /// Returns the version of the server, where it tells.
+    /// Returns the version of the server, if the server reports it.
     pub(crate) async fn version(&self) -> Option<&ServerVersion> {
         let asking = version(&self.server, &self.presented, self.answer_timeout);
-        self.version.get_or_init(|| asking).await.as_ref()
+        self.version.get_or_try_init(|| asking).await.ok()?.as_ref()
     }
 }
 
 impl TransactionResult {
-    /// Returns the error of the operation that failed, whichever it was.
+    /// Returns the error if an operation failed, whichever it was.
     pub(crate) fn all_or_none(self) -> Result<(), Error> {
         match self {
             Self::Done(_) => Ok(()),
@@ -229,8 +238,8 @@ async fn version(
     server: &str,
     presented: &PresentedCredentials,
     limit: Duration,
-) -> Option<ServerVersion> {
-    timeout(limit, ServerVersion::of(server, presented.tls.as_ref())).await.ok().flatten()
+) -> io::Result<Option<ServerVersion>> {
+    timeout(limit, ServerVersion::of(server, presented.tls.as_ref())).await?
 }
 
 /// Connects, trying each server once. Resumes the given session, or opens a new one.
@@ -244,7 +253,7 @@ pub(crate) async fn connect(
     let settings = settings.clone();
     let credentials = credentials.clone();
     let left = left.clone();
-    // Goes on when the caller stops waiting: a session that was opened has to be closed.
+    // The task continues when the caller stops waiting: a session that was opened must be closed.
     tokio::spawn(async move { serve(&settings, &credentials, session, &left, opened).await });
     fn died() -> Result<OpenedConnection, Failure> {
         Err(Failure::Unreachable("the connection's task died, see the log".into()))
@@ -259,7 +268,7 @@ async fn serve(
     left: &LeftServers,
     opened: oneshot::Sender<Result<OpenedConnection, Failure>>,
 ) {
-    // The library's tasks that still run end with this function.
+    // The library's tasks end with this function, or with the `EndedConnection` that it sends.
     let tasks = LibraryTasks::default();
     let opening = tasks.run(open(settings, credentials, session, left)).await;
     let (connection, mut states, granted) = match opening {
@@ -274,7 +283,7 @@ async fn serve(
     let opening = OpenedConnection { connection, timeout: granted, ended };
     // If the caller stopped waiting, the client is dropped here and the session closes below.
     let _receiver_gone = opened.send(Ok(opening)).is_err();
-    let ending = tokio::select! {
+    let how = tokio::select! {
         ending = async {
             loop {
                 match states.changed().await {
@@ -286,7 +295,7 @@ async fn serve(
         } => ending,
         () = broken.notified() => ConnectionEnd::Connection,
     };
-    let _receiver_gone = end.send(ending);
+    let _receiver_gone = end.send(EndedConnection { how, _tasks: tasks });
 }
 
 async fn open(
@@ -297,7 +306,7 @@ async fn open(
 ) -> Result<(Connection, StateWatcher, Duration), Failure> {
     let answer_timeout = settings.session_timeout / 4;
     let presented = credentials.renewed(answer_timeout).await.map_err(Failure::Refused)?;
-    // With TLS it has to be names: the library holds the servers' certificates against them.
+    // With TLS these must be names: the library compares the servers' certificates with them.
     let speaks_tls = presented.tls.is_some();
     let mut servers = match speaks_tls {
         true => settings.hosts.split(',').map(Server::by_name).collect(),
@@ -307,7 +316,7 @@ async fn open(
     left.put_last(&mut servers);
     let resumed = session.is_some();
     let mut failure = Failure::Unreachable("no server".into());
-    // Another server may grant a login that one refuses: each has a principal of its own.
+    // Another server may grant a login that this one refuses: each server has its own principal.
     let mut refused_login = None;
     for Server { at: server, host } in servers {
         let login = match credentials.begin_login(&host, answer_timeout).await {
@@ -319,8 +328,8 @@ async fn open(
         };
         let connector = Client::connector()
             .with_session_timeout(settings.session_timeout)
-            // As long as the library allows: the shorter it is, the more often the library checks
-            // for silence. Requests have a shorter limit of their own.
+            // As long as the library allows: the shorter it is, the more often the library checks for silence. Requests
+            // have their own, shorter limit.
             .with_connection_timeout(settings.session_timeout * 3 / 5)
             .with_fail_eagerly();
         let connector = match session.clone() {
@@ -337,19 +346,23 @@ async fn open(
                 false => connector.connect(&server).await,
             }
         };
-        // A limit for each server, far below the library's for all: past that one it may never yield.
+        // A limit for each server, far below the library's limit for all servers, after which the library may never yield.
         let connecting = timeout(answer_timeout, connecting);
         let known = OnceCell::new();
         let connected = if resumed {
             connecting.await
         } else {
             let asking = version(&server, &presented, answer_timeout / 4);
-            let (connected, version) = tokio::join!(connecting, asking);
-            if let Some(too_old) = version.as_ref().and_then(|version| version.too_old(&server)) {
-                failure = Failure::Refused(too_old);
-                continue;
+            let (connected, asked) = tokio::join!(connecting, asking);
+            // A server that was too slow to answer is asked again when its version matters.
+            if let Ok(version) = asked {
+                if let Some(too_old) = version.as_ref().and_then(|version| version.too_old(&server))
+                {
+                    failure = Failure::Refused(too_old);
+                    continue;
+                }
+                known.set(version).expect("it is new");
             }
-            known.set(version).expect("it is new");
             connected
         };
         let client = match connected.unwrap_or(Err(Error::Timeout)) {
@@ -369,12 +382,12 @@ async fn open(
                 continue;
             }
         };
-        // A server that opens another session than the one that it was asked for has none such.
+        // A server that opens another session than the requested one does not know the requested one.
         if session.as_ref().is_some_and(|session| client.session().id() != session.id()) {
             return Err(Failure::Expired);
         }
         let granted = client.session_timeout().min(settings.session_timeout);
-        // Before the first request: it takes the present state for known, and misses none that follows.
+        // Create this before the first request: it takes the current state as known, and misses no later one.
         let states = client.state_watcher();
         let connection = Connection {
             client,
@@ -387,10 +400,10 @@ async fn open(
         };
         if resumed
             && let Err(error) = connection.check("/").await
-            && !is_verdict(&error)
+            && !is_server_answer(&error)
         {
-            // The client and its tasks end without a turn of the runtime in between: else the library
-            // would close the session.
+            // The client and its tasks must end without a turn of the runtime in between: otherwise the library would close
+            // the session.
             return Err(error.into());
         }
         return Ok((connection, states, granted));
@@ -404,8 +417,7 @@ impl Server {
     }
 }
 
-/// Returns all addresses of all servers: of several behind one name, the library would try only the
-/// first that does not refuse.
+/// Returns all addresses of all servers: if a name has several, the library would try only the first that does not refuse.
 async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<Server>, Failure> {
     let lookups = hosts.split(',').map(|server| lookup(server, limit));
     let mut servers = vec![];
@@ -419,7 +431,7 @@ async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<Server>, Failure> {
             Err(problem) => problems.push(format!("{server} {problem}")),
         }
     }
-    // Of several names for one address the first is taken.
+    // If several names have the same address, only the first is kept.
     servers.sort_by(|one, other| one.at.cmp(&other.at));
     servers.dedup_by(|one, other| one.at == other.at);
     if servers.is_empty() {
@@ -431,7 +443,7 @@ async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<Server>, Failure> {
 /// Resolves the name of a server, `host:port`.
 ///
 /// # Errors
-/// What to say of that server: whether its name is not known, or the name server does not answer.
+/// The problem of that server: its name is not known, or the name server does not answer.
 pub(super) async fn lookup(server: &str, limit: Duration) -> Result<Vec<SocketAddr>, String> {
     match timeout(limit, lookup_host(server)).await {
         Ok(Ok(found)) => Ok(found.collect()),
@@ -444,9 +456,9 @@ pub(super) async fn lookup(server: &str, limit: Duration) -> Result<Vec<SocketAd
 
 /// The tasks that the client library spawns for one connection.
 ///
-/// The library spawns through the spawner that `spawns_core` knows for the current thread, and gives
-/// out no handle to the tasks. So this names itself as that spawner for the length of each poll of
-/// the future that connects, keeps what is spawned, and ends it when dropped.
+/// The library spawns through the spawner that `spawns_core` knows for the current thread, and gives out no handle to the
+/// tasks. So this type registers itself as that spawner during each poll of the future that connects, keeps the spawned
+/// tasks, and ends them when it is dropped.
 #[derive(Default)]
 pub(super) struct LibraryTasks(Mutex<JoinSet<()>>);
 
@@ -487,11 +499,11 @@ impl From<Error> for Failure {
     }
 }
 
-/// Puts an error of the client library in words for operators.
+/// Describes an error of the client library to operators.
 pub(crate) fn in_words(error: &Error) -> String {
     match error {
         Error::Timeout => "ZooKeeper did not answer in time".into(),
-        // Of a request whose connection ended, the library knows only that no answer came.
+        // When a connection ends, the library knows only that its requests were not answered.
         Error::ConnectionLoss | Error::ClientClosed => LOST_BEFORE.into(),
         Error::UnexpectedError(what) if what.starts_with("BUG") => LOST_BEFORE.into(),
         error => error.to_string(),
@@ -500,9 +512,9 @@ pub(crate) fn in_words(error: &Error) -> String {
 
 const LOST_BEFORE: &str = "the connection to ZooKeeper was lost before the answer came";
 
-/// Whether the error proves that the servers judged the request. Any other error is silence: the
-/// request may or may not have been carried out.
-pub(crate) fn is_verdict(error: &Error) -> bool {
+/// Returns true if the error is the servers' answer to the request. Any other error is silence: the request may or may not
+/// have been carried out.
+pub(crate) fn is_server_answer(error: &Error) -> bool {
     matches!(
         error,
         Error::NoNode

@@ -1,5 +1,5 @@
-//! The member's credentials, and the CAs that it trusts: read from their files again for each connection, so
-//! that a replaced file takes effect without a signal.
+//! The member's credentials, and the CAs that it trusts. The files are read again for each connection, so that a replaced
+//! file takes effect without a signal.
 
 use super::kerberos::{self, BegunLogin, Tickets};
 use super::server_version::ServerVersion;
@@ -26,17 +26,19 @@ use tokio_rustls::rustls::{
 };
 use tracing::{info, warn};
 
-/// Reads the credentials, and keeps the last that made sense, for when a file is half written.
-pub(crate) struct Credentials {
+/// Reads the credentials, and keeps the last valid ones, for when a file is half written.
+pub struct Credentials {
     settings: Zookeeper,
     read: Mutex<LoadedFiles>,
     tickets: Option<Tickets>,
+    /// The reason why the last Kerberos login could not begin.
+    login_failure: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
 struct LoadedFiles {
     presented: Option<Arc<PresentedCredentials>>,
-    /// Why the files as they are now are not used.
+    /// The reason why the current files are not used.
     problem: Option<String>,
 }
 
@@ -46,31 +48,32 @@ pub(crate) struct PresentedCredentials {
     login: Option<(Scheme, SecretString)>,
 }
 
-/// The trusted CAs and the member's own certificate, twice: as the client library wants them, and for the
-/// handshake of a diagnosis.
+/// The trusted CAs and the member's own certificate, in two forms: for the client library, and for the handshake of a
+/// diagnosis.
 pub(crate) struct Trust {
     pub(crate) config: Arc<ClientConfig>,
     ca: Zeroizing<String>,
-    /// The certificate's file, which may hold the key as well, and the key's.
+    /// The contents of the certificate's file, which may hold the key as well, and of the key's file.
     own: Option<(Zeroizing<String>, SecretString)>,
 }
 
-/// Checks the configured credentials before anything is begun. Returns warnings for the operator.
+/// Checks the configured credentials at the start. Returns warnings for the operator.
 ///
 /// # Errors
-/// One sentence that names the key and the file, what is wrong, and how to mend it.
+/// A sentence that names the key and the file, the problem, and how to fix it.
 pub fn check(settings: &Settings) -> Result<Vec<String>, ConfigError> {
     let settings = &settings.zookeeper;
     let presented = PresentedCredentials::read(settings)?;
-    kerberos::check(settings)?;
+    let mut warnings: Vec<_> = kerberos::check(settings)?.into_iter().collect();
     if presented.tls.is_some() {
         settings.hosts.split(',').try_for_each(|host| server_name(host).map(drop))?;
     }
     let tls = settings.security.tls.as_ref();
-    Ok(tls.and_then(own_is_outdated).into_iter().collect())
+    warnings.extend(tls.and_then(own_is_outdated));
+    Ok(warnings)
 }
 
-/// Returns the name that the certificate of the server at `host:port` has to have.
+/// Returns the name that the certificate of the server at `host:port` must have.
 pub(crate) fn server_name(server: &str) -> Result<ServerName<'static>, ConfigError> {
     let bare = host(server);
     ServerName::try_from(bare.to_owned()).map_err(|_| {
@@ -87,24 +90,48 @@ pub(super) fn host(server: &str) -> &str {
 }
 
 impl Credentials {
-    pub(crate) fn of(settings: &Zookeeper) -> Arc<Self> {
+    /// Creates the credentials that all sessions of the process share: one session asks the KDC for all, and no session
+    /// repeats a request that the KDC has refused to another.
+    pub fn of(settings: &Zookeeper) -> Arc<Self> {
         let tickets = Tickets::of(settings);
-        Arc::new(Self { settings: settings.clone(), read: Mutex::default(), tickets })
+        let login_failure = Mutex::default();
+        Arc::new(Self {
+            settings: settings.clone(),
+            read: Mutex::default(),
+            tickets,
+            login_failure,
+        })
     }
 
-    /// Begins a login by Kerberos at the server of this name, where that is how to log in.
+    /// Begins a Kerberos login at the server with this name. Returns `None` if Kerberos is not configured.
     pub(super) async fn begin_login(
         &self,
         host: &str,
         limit: Duration,
     ) -> Result<Option<BegunLogin>, String> {
-        match &self.tickets {
-            Some(tickets) => tickets.begin(host, limit).await.map(Some),
-            None => Ok(None),
-        }
+        let Some(tickets) = &self.tickets else { return Ok(None) };
+        let begun = tickets.begin(host, limit).await;
+        *self.login_failure.lock().expect("no panic while it is held") =
+            begun.as_ref().err().cloned();
+        begun.map(Some)
     }
 
-    /// Reads the files. If something is wrong with them, or they cannot be read in time, returns what was read before.
+    /// Returns why the last Kerberos login could not begin, so that no server was asked.
+    pub fn login_failure(&self) -> Option<String> {
+        self.login_failure.lock().expect("no panic while it is held").clone()
+    }
+
+    /// Returns when the Kerberos tickets end, or have ended; `None` if Kerberos is not configured.
+    pub(crate) fn tickets_end_at(&self) -> Option<SystemTime> {
+        self.tickets.as_ref().map(Tickets::end_at)
+    }
+
+    /// Describes to operators what is wrong with the Kerberos tickets. An open session may not need them.
+    pub(crate) fn ticket_problem(&self, now: SystemTime) -> Option<String> {
+        self.tickets.as_ref()?.problem(now)
+    }
+
+    /// Reads the files. If they are not valid, or cannot be read in time, returns the credentials that were read before.
     pub(crate) async fn renewed(
         &self,
         at_most: Duration,
@@ -131,7 +158,8 @@ impl Credentials {
         }
     }
 
-    /// Reads the files on another thread and with a time limit: the file system may hang, and this thread keeps the session.
+    /// Reads the files on another thread and with a time limit: the file system may hang, and this thread keeps the session
+    /// alive.
     async fn read_now(&self, at_most: Duration) -> Result<PresentedCredentials, String> {
         let settings = self.settings.clone();
         let read = move || PresentedCredentials::read(&settings).map_err(|error| error.to_string());
@@ -152,7 +180,7 @@ impl Credentials {
         self.read().presented.clone()
     }
 
-    /// Says why servers, of this version if it is known, may refuse the login, and what to do about it.
+    /// Explains why servers may refuse the login, and what to do about it. `version` is theirs, if it is known.
     pub(crate) fn refused(&self, version: Option<&ServerVersion>) -> String {
         let Some(login) = &self.settings.security.login else {
             return "the servers demand a login and none is configured: set zookeeper.auth, and \
@@ -161,7 +189,15 @@ impl Credentials {
         };
         let scheme = login.scheme();
         let credentials = match login {
-            Login::Digest(credentials) | Login::Sasl(credentials) => credentials,
+            Login::Sasl(credentials) => credentials,
+            // With this scheme the servers do not know users, and so refuse none.
+            Login::Digest(_) => {
+                return format!(
+                    "the servers demand another login than zookeeper.auth = \"{scheme}\": SASL \
+                     (sessionRequireClientSASLAuth, enforce.auth.schemes), by \"sasl\", or by \"kerberos\" where their JAAS \
+                     file has Krb5LoginModule"
+                );
+            }
             Login::Kerberos(kerberos) => {
                 return format!(
                     "the servers refuse the login of {} (zookeeper.auth = \"{scheme}\"): their logs have the reason",
@@ -174,9 +210,10 @@ impl Credentials {
         let place = place(credentials);
         let mut why = format!(
             "the servers refuse the login of {user:?} (zookeeper.auth = \"{scheme}\"): is the \
-             password in {place} right, and do the servers know this user?"
+             password in {place} right, and do the servers know this user? If their JAAS file has \
+             Krb5LoginModule, they take zookeeper.auth = \"kerberos\" alone."
         );
-        if scheme == Scheme::Sasl && version.is_none_or(ServerVersion::may_refuse_digest_md5) {
+        if version.is_none_or(ServerVersion::may_refuse_digest_md5) {
             why += " Servers of 3.9.6 and newer refuse every such login in FIPS mode, which is their default: use \
                     zookeeper.auth = \"digest\" over TLS, a client certificate or Kerberos, or set zookeeper.fips-mode=false on all servers";
         }
@@ -255,7 +292,7 @@ impl Trust {
     }
 }
 
-/// Says why our certificate cannot be used with its private key.
+/// Explains why our certificate cannot be used with its private key.
 fn unusable(own: &OwnCertificate, error: Error) -> ConfigError {
     let cert = own.cert.display();
     let key = own.key.display();
@@ -378,8 +415,8 @@ fn read_text(file: &Path) -> Result<Zeroizing<String>, String> {
     }
 }
 
-/// Says why our certificate is not valid now. A warning only: servers may accept it, and it may be
-/// renewed soon.
+/// Explains why our certificate is not valid now. This is only a warning: servers may accept it, and it may be renewed
+/// soon.
 pub(crate) fn own_is_outdated(tls: &Tls) -> Option<String> {
     let OwnCertificate { cert, .. } = tls.own.as_ref()?;
     let (chain, _) = certificates(TLS_CERT.key(), cert).ok()?;
@@ -398,7 +435,7 @@ pub(crate) fn own_is_outdated(tls: &Tls) -> Option<String> {
             let date = date(not_before);
             Some(format!("zookeeper.tls.cert: {name} is not valid before {date}"))
         }
-        // For the servers to judge: another CA than theirs may have signed members' certificates.
+        // The servers decide: the CA of the members' certificates may be a different one than theirs.
         Ok(_) | Err(_) => None,
     }
 }

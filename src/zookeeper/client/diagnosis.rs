@@ -1,5 +1,5 @@
-//! Why no connection comes about: a handshake of our own with each server, as the client library does
-//! not report the cause.
+//! Finds out why no connection succeeds, by its own handshake with each server, because the client library does not report
+//! the cause.
 
 use super::connection::lookup;
 use super::credentials::{PresentedCredentials, Trust, date, own_is_outdated, server_name};
@@ -24,10 +24,10 @@ struct Finding {
     what: String,
 }
 
-/// The kind of a finding. Of the findings about several servers the first in this order is reported.
+/// The kind of a finding. Findings about several servers are reported in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FindingKind {
-    /// Only an operator can mend it.
+    /// Only an operator can fix it.
     Wrong,
     /// The server runs, but has no quorum.
     Idle,
@@ -35,9 +35,9 @@ enum FindingKind {
     Unreachable,
 }
 
-/// Returns what is wrong with the servers or with the credentials; `None` if nothing can be seen.
+/// Returns what is wrong with each server or with the credentials; `None` if nothing is found.
 ///
-/// Returns within the limit, and writes nothing but a question that a server answers to any client.
+/// Returns within the limit, and sends only a question that a server answers to any client.
 pub(crate) async fn diagnose(
     settings: &Zookeeper,
     presented: Option<Arc<PresentedCredentials>>,
@@ -57,8 +57,10 @@ pub(crate) async fn diagnose(
             found.map(|Finding { kind, what }| (kind, place, format!("{server} {what}")))
         });
     }
-    let findings = examinations.join_all().await.into_iter().flatten();
-    findings.min().map(|(_, _, what)| what)
+    let mut findings: Vec<_> = examinations.join_all().await.into_iter().flatten().collect();
+    findings.sort_unstable();
+    let findings: Vec<_> = findings.into_iter().map(|(_, _, what)| what).collect();
+    (!findings.is_empty()).then(|| findings.join("; "))
 }
 
 async fn examine(
@@ -67,7 +69,7 @@ async fn examine(
     presented: Option<&PresentedCredentials>,
     limit: Duration,
 ) -> Option<Finding> {
-    // Half of the time: what is found is to be told within the whole.
+    // Half of the time, so that a finding can be reported within the whole.
     let addresses = match lookup(server, limit / 2).await {
         Ok(addresses) => addresses,
         Err(problem) => return FindingKind::Unreachable.is(problem),
@@ -82,7 +84,7 @@ async fn examine(
     }
 }
 
-/// Examines a server to which we do not speak TLS.
+/// Examines a server that is configured without TLS.
 async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
     let answer = ask(&mut tcp).await.unwrap_or_default();
     if answer.starts_with(b"HTTP/") {
@@ -115,7 +117,7 @@ fn without_quorum(answer: &[u8]) -> Option<Finding> {
         .is("runs and serves no client: do too few of the servers run, or see each other?".into())
 }
 
-/// Returns whether the server answers a TLS handshake. No certificate is trusted here.
+/// Returns true if the server answers a TLS handshake. No certificate is trusted here.
 async fn speaks_tls(server: &str, tcp: TcpStream) -> bool {
     let trusts_none = ClientConfig::builder()
         .with_root_certificates(RootCertStore::empty())
@@ -132,8 +134,8 @@ async fn speaks_tls(server: &str, tcp: TcpStream) -> bool {
     }
 }
 
-/// Does the handshake, and asks a question behind it: with TLS 1.3, a server that misses our
-/// certificate says so only then.
+/// Performs the handshake, and asks a question after it: with TLS 1.3, a server that requires our certificate reports that
+/// only then.
 async fn examine_tls(
     server: &str,
     tcp: TcpStream,
@@ -163,14 +165,14 @@ async fn examine_tls(
     FindingKind::Unreachable.is(format!("breaks the TLS handshake off: {error}"))
 }
 
-/// Sends a four-letter command, which ZooKeeper answers with text even where it is not allowed. With
-/// the line's end it is long enough for a TLS server to see that it is not TLS.
+/// Sends a four-letter command, which ZooKeeper answers with text even if it is not allowed. With the newline it is long
+/// enough for a TLS server to see that it is not TLS.
 pub(super) async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Vec<u8>> {
     stream.write_all(b"srvr\n").await?;
     stream.flush().await?;
     let mut answer = vec![0; 64];
     let length = match stream.read(&mut answer).await {
-        // Some servers close without an answer, which is not a TLS error.
+        // A server may close without an answer, which is not a TLS error.
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
         length => length?,
     };
@@ -187,7 +189,7 @@ fn tls_error(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// Explains a TLS error to operators. Returns `None` for one whose cause may lie elsewhere.
+/// Explains a TLS error to operators. Returns `None` if the cause may be a different one.
 fn explain(error: &Error, tls: &Tls) -> Option<String> {
     match error {
         Error::InvalidCertificate(wrong) => Some(refused(wrong, tls)),
@@ -200,12 +202,12 @@ fn explain(error: &Error, tls: &Tls) -> Option<String> {
         Error::PeerIncompatible(_) => {
             Some(format!("has no version or cipher of TLS in common with us: {error}"))
         }
-        // No TLS error: the caller looks further.
+        // Not a TLS error: the caller looks further.
         _ => None,
     }
 }
 
-/// Says why the server's certificate is not accepted.
+/// Explains why the server's certificate is not accepted.
 fn refused(wrong: &CertificateError, tls: &Tls) -> String {
     let ca = tls.ca.display();
     match wrong {
@@ -245,7 +247,7 @@ fn bare(name: &str) -> &str {
     inner.trim_matches('"')
 }
 
-/// Says what the server's alert means for our certificate.
+/// Explains what the server's alert means for our certificate.
 fn alerted(alert: AlertDescription, tls: &Tls) -> String {
     use AlertDescription as A;
     let about_ours = matches!(
@@ -290,6 +292,7 @@ impl FindingKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::security::{AclPolicy, Security};
     use tokio::net::TcpListener;
 
     #[tokio::test]
@@ -311,5 +314,27 @@ mod tests {
             assert!(found.contains(told), "{found}");
             serving.abort();
         }
+    }
+
+    #[tokio::test]
+    async fn each_server_is_named_that_does_not_serve() {
+        let idle = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let hosts = format!("127.0.0.1:1,{},127.0.0.1:2", idle.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            while let Ok((mut client, _)) = idle.accept().await {
+                let answer = b"This ZooKeeper instance is not currently serving requests\n";
+                let _already_gone = client.write_all(answer).await;
+            }
+        });
+        let security =
+            Security { tls: None, login: None, acl: AclPolicy::Open, is_open_by_choice: false };
+        let session_timeout = Duration::from_secs(9);
+        let settings = Zookeeper { hosts: hosts.clone(), session_timeout, security };
+        let found = diagnose(&settings, None, session_timeout).await.unwrap();
+        let named: Vec<_> =
+            found.split("; ").map(|what| what.split(' ').next().unwrap_or_default()).collect();
+        let [first, second, third] = hosts.split(',').collect::<Vec<_>>()[..] else { panic!() };
+        assert_eq!(named, [second, first, third], "{found}");
+        serving.abort();
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct FailureReporter<'a> {
     settings: &'a Zookeeper,
     credentials: &'a Credentials,
     link: &'a watch::Sender<ConnectionState>,
-    /// The name of the session, in the log.
+    /// The session's name in the log.
     name: String,
     /// The text in front of the reason.
     what: String,
@@ -26,11 +26,11 @@ pub(super) struct FailureReporter<'a> {
     logged: Logged,
     /// How the last cause was found.
     found: Option<Source>,
-    /// At most one at a time. It ends with the library's own words if it finds no cause.
+    /// The running diagnosis, at most one. If it finds no cause, it ends with the library's own error.
     diagnosis: JoinSet<Result<String, LibraryError>>,
 }
 
-/// The state of the log: the problems reported last.
+/// The reasons that were logged, and when.
 struct Logged {
     begun_at: Moment,
     reasons: BTreeSet<String>,
@@ -40,9 +40,9 @@ struct Logged {
 /// How a cause was found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// By a diagnosis of our own: the next one that finds nothing disproves it.
+    /// By our own diagnosis. The next diagnosis that finds nothing disproves it.
     Diagnosis,
-    /// From an answer of the servers, or it is known without them: nothing vaguer is reported from then on.
+    /// By an answer of the servers, or without asking them. Less certain causes are not reported after it.
     Servers,
 }
 
@@ -63,7 +63,7 @@ impl<'a> FailureReporter<'a> {
         Self { settings, credentials, link, name, what, clock, logged, found: None, diagnosis }
     }
 
-    /// Runs the attempt, and reports what is found meanwhile: no attempt waits for a diagnosis.
+    /// Runs the attempt, and meanwhile reports what a diagnosis finds. No attempt waits for a diagnosis.
     pub(super) async fn with_reports<T>(&mut self, attempt: impl Future<Output = T>) -> T {
         let mut attempt = std::pin::pin!(attempt);
         loop {
@@ -83,7 +83,7 @@ impl<'a> FailureReporter<'a> {
         }
     }
 
-    /// Starts a diagnosis, unless one is under way.
+    /// Starts a diagnosis, unless one is running.
     pub(super) fn investigate(&mut self, why: String) {
         if self.found.is_none() {
             self.publish(&why);
@@ -92,7 +92,7 @@ impl<'a> FailureReporter<'a> {
             let settings = self.settings.clone();
             let presented = self.credentials.last();
             let limit = settings.session_timeout / 4;
-            // On a thread where it slows nothing: it computes, and reads files.
+            // On another thread, where it slows nothing down: it computes, and reads files.
             self.diagnosis.spawn_blocking(move || {
                 let runtime = runtime::build();
                 let found =
@@ -107,7 +107,7 @@ impl<'a> FailureReporter<'a> {
         self.found = Some(source);
     }
 
-    /// Logs each reason when it is found first, and again when the log has been silent for long.
+    /// Logs each reason when it is first found, and again when the log has been silent for long.
     fn report(&mut self, why: &str) {
         let problem = self.publish(why);
         if let Some(tries) = self.logged.due(why, self.clock.now()) {
@@ -133,8 +133,8 @@ impl Logged {
         Self { begun_at: now, reasons: BTreeSet::new(), last_at: now }
     }
 
-    /// Returns what to add to this reason in the log, if it is to be there: it is new, or the log has been silent for
-    /// long.
+    /// Returns the end of the log line for this reason, or `None` if it must not be logged: it is not new, and the log has
+    /// not been silent for long.
     fn due(&mut self, why: &str, now: Moment) -> Option<String> {
         let is_new = self.reasons.insert(why.to_owned());
         if !is_new && now.since(self.last_at) < Self::SILENCE {

@@ -1,8 +1,8 @@
-//! A session kept over connections. It knows no recipe: it says in its own events what became of the
-//! session, and lends out the connection of the moment.
+//! A session that is kept alive over several connections. It does not know the recipe: it reports the state of the session
+//! in its own events, and lends out the current connection.
 //!
-//! A session is [`SessionTask`]; any number of users share it, each by a clone of its [`SessionHandle`].
-//! [`connect`] alone is for a look from outside.
+//! A session is a [`SessionTask`]; any number of users share it, each with a clone of its [`SessionHandle`]. [`connect`]
+//! alone is for inspection from outside.
 
 mod connection;
 mod credentials;
@@ -20,14 +20,13 @@ mod tls_errors;
 
 pub(crate) use connection::{
     Connection, Failure, LeaveServerOutcome, LeftServers, OpenedConnection, TransactionResult,
-    connect, in_words, is_verdict,
+    connect, in_words, is_server_answer,
 };
-pub(crate) use credentials::Credentials;
-pub use credentials::check;
+pub use credentials::{Credentials, check};
 pub(crate) use diagnosis::diagnose;
 pub(crate) use session::{
     PreviousEnd, SessionEvent, SessionHandle, SessionSettings, SessionTask, UnclosedSession,
-    close_limit, delay_after_force, end_former,
+    close_limit, end_former, rejoin_delay,
 };
 pub use session_file::{OpenedSessionFile, SavedSession, SessionFile};
 

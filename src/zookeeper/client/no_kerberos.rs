@@ -1,20 +1,28 @@
-//! Stands in for Kerberos in a build without it. None of this is ever made: the configuration refuses the login.
+//! Replaces Kerberos in a build without it. These types are never created: the configuration refuses the login.
 
 use crate::config::{ConfigError, Zookeeper};
 use ::zookeeper::Connector;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub(crate) enum Tickets {}
 
 pub(crate) enum BegunLogin {}
 
-pub(super) fn check(_settings: &Zookeeper) -> Result<(), ConfigError> {
-    Ok(())
+pub(super) fn check(_settings: &Zookeeper) -> Result<Option<String>, ConfigError> {
+    Ok(None)
 }
 
 impl Tickets {
     pub(super) fn of(_settings: &Zookeeper) -> Option<Self> {
         None
+    }
+
+    pub(super) fn end_at(&self) -> SystemTime {
+        match *self {}
+    }
+
+    pub(super) fn problem(&self, _now: SystemTime) -> Option<String> {
+        match *self {}
     }
 
     #[expect(clippy::unused_async, reason = "as the other one")]

@@ -1,42 +1,46 @@
-//! The version of a server, as it says itself to any client that asks (`srvr`).
+//! The version of a server, as it reports it to any client (`srvr`).
 
 use super::credentials::{Trust, server_name};
 use super::diagnosis::ask;
 use std::fmt;
+use std::io;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// `create2` and containers.
+/// The version with `create2` and containers.
 const REQUIRED: [u32; 3] = [3, 5, 0];
-/// `whoAmI`. Older servers close the connection at it.
+/// The version with `whoAmI`. Older servers close the connection at it.
 const WHO_AM_I: [u32; 3] = [3, 7, 0];
-/// In FIPS mode, which is the default since 3.9.0, servers refuse DIGEST-MD5 (ZOOKEEPER-5043).
+/// The version that refuses DIGEST-MD5 in FIPS mode (ZOOKEEPER-5043), which is the default since 3.9.0.
 const FIPS: [u32; 3] = [3, 9, 6];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerVersion {
-    /// As the server writes it.
+    /// The version as the server writes it.
     text: String,
-    /// `None` if it is not ZooKeeper, but speaks its protocol.
+    /// `None` if the server is not ZooKeeper, but speaks its protocol.
     number: Option<[u32; 3]>,
 }
 
 impl ServerVersion {
-    /// Asks the server at `host:port`. `None` if it does not say: `srvr` need not be on its whitelist.
-    pub(crate) async fn of(server: &str, trust: Option<&Trust>) -> Option<Self> {
-        let mut tcp = TcpStream::connect(server).await.ok()?;
+    /// Asks the server at `host:port`. Returns `None` if it does not say: `srvr` need not be on its whitelist.
+    pub(crate) async fn of(server: &str, trust: Option<&Trust>) -> io::Result<Option<Self>> {
+        let mut tcp = TcpStream::connect(server).await?;
         let answer = match trust {
             Some(trust) => {
+                let name = server_name(server).map_err(io::Error::other)?;
                 let connector = TlsConnector::from(trust.config.clone());
-                let mut tls = connector.connect(server_name(server).ok()?, tcp).await.ok()?;
-                ask(&mut tls).await.ok()?
+                ask(&mut connector.connect(name, tcp).await?).await?
             }
-            None => ask(&mut tcp).await.ok()?,
+            None => ask(&mut tcp).await?,
         };
-        Self::parse(&String::from_utf8_lossy(&answer))
+        if answer.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(Self::parse(&String::from_utf8_lossy(&answer)))
     }
 
-    /// Reads the beginning of the answer, `Zookeeper version: 3.9.6-<commit>, built on <day>`.
+    /// Parses the beginning of the answer, `Zookeeper version: 3.9.6-<commit>, built on <day>`.
     fn parse(answer: &str) -> Option<Self> {
         let (name, version) = answer.lines().next()?.split_once(" version: ")?;
         let text = version.split(['-', ',', ' ']).next().unwrap_or(version).to_owned();
@@ -50,7 +54,7 @@ impl ServerVersion {
         Some(Self { text, number })
     }
 
-    /// Returns what to say of a server that is too old.
+    /// Describes the problem if the server is too old.
     pub(crate) fn too_old(&self, server: &str) -> Option<String> {
         let is_old = self.number.is_some_and(|number| number < REQUIRED);
         is_old.then(|| format!("ZooKeeper 3.5 or newer is required: {server} runs {}", self.text))
@@ -64,7 +68,7 @@ impl ServerVersion {
         self.number.is_some_and(|number| number >= WHO_AM_I)
     }
 
-    /// Returns whether the server may be one that refuses DIGEST-MD5 whatever the password.
+    /// Returns true if the server may refuse DIGEST-MD5, whatever the password.
     pub(crate) fn may_refuse_digest_md5(&self) -> bool {
         self.number.is_none_or(|number| number >= FIPS)
     }

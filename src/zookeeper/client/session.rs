@@ -1,8 +1,8 @@
-//! Keeps one session alive over as many connections as it takes.
+//! Keeps one session alive over as many connections as necessary.
 
 use super::Tell;
 use super::connection::{
-    Connection, ConnectionEnd, Failure, LeftServers, OpenedConnection, connect, is_verdict,
+    Connection, ConnectionEnd, Failure, LeftServers, OpenedConnection, connect, is_server_answer,
 };
 use super::credentials::Credentials;
 use super::failure_reporter::{FailureReporter, Source};
@@ -20,32 +20,32 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-/// Delay before the next session after one that was ended on purpose. In these few milliseconds the
-/// member that is first now sends its claim, and a new session would be another load on the servers.
+/// Delay before the next session after one that was closed on purpose. In these few milliseconds the new head of the queue
+/// sends its claim, and a new session would put more load on the servers.
 const DELAY_AFTER_CLOSE: Duration = Duration::from_millis(50);
 
-/// Returns the delay before the next session, or place in the queue, after our znode was deleted: perhaps the whole path is
-/// being deleted, which a member that is back at once would prevent. Members do not come back in step.
-pub(crate) fn delay_after_force() -> Duration {
+/// Returns the delay before the next session, or the next join, after our znode was deleted: perhaps the whole path is
+/// being deleted, which a member that joins again at once would prevent. It is random, so that members do not join all at
+/// once.
+pub(crate) fn rejoin_delay() -> Duration {
     Duration::from_millis(500).mul_f64(1.0 + fastrand::f64())
 }
 
-/// A session that may still own a znode: it is closed before another is used.
+/// A session that may still own a znode, and is closed before another is used.
 pub(crate) type UnclosedSession = Option<SessionInfo>;
 
 /// The events of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionEvent {
-    /// The servers granted the session that was asked for at `sent_at`.
+    /// The servers granted the session that was requested at `sent_at`.
     Opened { session: SessionId, timeout: Duration, sent_at: Moment },
-    /// The session of the process before goes on, asked for at `sent_at`.
+    /// The session of the previous process was resumed. The request was sent at `sent_at`.
     TakenOver { record: SessionRecord, timeout: Duration, sent_at: Moment },
-    /// The connection is lost; the session may live.
+    /// The connection is lost; the session may be alive.
     Disconnected,
-    /// The session goes on over another connection, asked for at `sent_at`; the server may have cut
-    /// its timeout.
+    /// The session was resumed over another connection, requested at `sent_at`. The server may have shortened its timeout.
     Resumed { timeout: Duration, sent_at: Moment },
-    /// The session has ended, or is given up as no server was reached for its timeout.
+    /// The session has ended, or is given up because no server was reached for its timeout.
     Lost,
 }
 
@@ -56,45 +56,46 @@ pub(crate) struct SessionSettings {
     pub(crate) clock: Clock,
     /// Publishes the state of the session, for `/status`.
     pub(crate) link: watch::Sender<ConnectionState>,
-    /// What it is for, in the log: a sidecar has several.
+    /// The purpose of the session, for the log: a sidecar has several sessions.
     pub(crate) purpose: &'static str,
+    /// How the previous session ended.
     pub(crate) before: PreviousEnd,
     /// The file in which the session is saved for the next process.
     pub(crate) file: Option<Arc<SessionFile>>,
-    /// The session of the process before, to go on with.
+    /// The session of the previous process, to be resumed.
     pub(crate) former: Option<SavedSession>,
 }
 
 /// The end of the previous session, which determines the delay before the next one is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PreviousEnd {
-    /// There was none before, or it has ended.
+    /// There was no previous session, or it has ended.
     Ended,
-    /// The one before was closed on purpose.
+    /// The previous session was closed on purpose.
     Closed,
-    /// The one before was closed as its znode was deleted by force.
+    /// The previous session was closed because a client had deleted its znode.
     ClosedAfterForce,
 }
 
-/// A session that a task of its own keeps alive.
+/// A session that its own task keeps alive.
 pub(crate) struct SessionTask {
     handle: SessionHandle,
     close: oneshot::Sender<()>,
     keeping: JoinHandle<UnclosedSession>,
 }
 
-/// A session before, while it is being closed.
+/// A previous session, while it is being closed.
 struct Closing {
     session: SessionInfo,
+    /// The task that closes the session; it returns true if the session has ended.
     is_closed: JoinHandle<bool>,
 }
 
-/// Lends out the connection that a session has at the moment. Any number of users share a session, each
-/// by a clone of this.
+/// Lends out the current connection of a session. Any number of users share a session, each with a clone of this handle.
 #[derive(Clone)]
 pub(crate) struct SessionHandle(watch::Receiver<Option<Connection>>);
 
-/// The task's own state: opens the session, resumes it over new connections, and closes it.
+/// The state of the task, which opens the session, resumes it over new connections, and closes it.
 struct SessionKeeper {
     settings: Zookeeper,
     credentials: Arc<Credentials>,
@@ -109,7 +110,7 @@ struct SessionKeeper {
 }
 
 impl SessionTask {
-    /// Opens a session, once the one before is closed.
+    /// Opens a session, after the previous one is closed.
     pub(crate) fn open(
         settings: SessionSettings,
         before: UnclosedSession,
@@ -148,11 +149,11 @@ impl SessionTask {
         self.handle.clone()
     }
 
-    /// Closes the session, and with it all its znodes: one request, which cannot remove a znode of
-    /// another session. All clones of its connections have to be dropped before.
+    /// Closes the session, and with it all its znodes, in one request, which cannot remove a znode of another session. All
+    /// clones of its connections must be dropped before.
     ///
-    /// Returns once the connection is given up; the future that it returns ends when the session has
-    /// ended, with the session if it may live on.
+    /// Returns once the connection has been given up. The returned future completes when the session has ended; it returns
+    /// the session if that may still be alive.
     pub(crate) async fn close(self) -> impl Future<Output = UnclosedSession> {
         let Self { handle: SessionHandle(mut connections), close, keeping } = self;
         let _already_gone = close.send(());
@@ -166,36 +167,37 @@ impl PreviousEnd {
         match self {
             Self::Ended => Duration::ZERO,
             Self::Closed => DELAY_AFTER_CLOSE,
-            Self::ClosedAfterForce => delay_after_force(),
+            Self::ClosedAfterForce => rejoin_delay(),
         }
     }
 }
 
 impl SessionHandle {
-    /// Returns the connection of the moment; waits until there is one.
+    /// Returns the current connection; waits until there is one.
     pub(crate) async fn connection(&self) -> Connection {
         let mut connections = self.0.clone();
         let found = connections.wait_for(Option::is_some).await.map(|found| found.clone());
         match found {
             Ok(found) => found.expect("just waited for"),
-            // The session has ended, and its users are about to.
+            // The session has ended, and its users are about to end.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Marks the connection of the moment as seen.
+    /// Marks the current connection as seen.
     pub(crate) fn mark_seen(&mut self) {
         self.0.mark_unchanged();
     }
 
-    /// Waits until the connection is another than the one seen, or none.
+    /// Waits until the connection that was last seen is gone or replaced.
     pub(crate) async fn changed(&mut self) -> Result<(), RecvError> {
         self.0.changed().await
     }
 }
 
 impl SessionKeeper {
-    /// Keeps the session until it has ended or is to be closed. Returns it, or the one before, if it may live on.
+    /// Keeps the session until it has ended or must be closed. Returns this session, or the previous one, if it may still
+    /// be alive.
     async fn keep(
         self,
         before: UnclosedSession,
@@ -222,19 +224,20 @@ impl SessionKeeper {
         loop {
             self.connection.send_replace(Some(opened.connection));
             let end = tokio::select! {
-                end = &mut opened.ended => end.unwrap_or(ConnectionEnd::Connection),
+                end = &mut opened.ended => end,
                 _ = &mut close => {
                     self.connection.send_replace(None);
-                    // With the last client dropped, the library closes the session and reports its end.
+                    // When the last client is dropped, the library closes the session and reports its end.
                     let ended = timeout(self.close_limit(), opened.ended).await;
-                    let closed = matches!(ended, Ok(Ok(ConnectionEnd::Session)));
+                    let closed = matches!(ended, Ok(Ok(ended)) if ended.how == ConnectionEnd::Session);
                     return if closed { self.unclosed(closing).await } else { Some(session) };
                 }
             };
             self.connection.send_replace(None);
-            if end == ConnectionEnd::Session {
+            let how = end.map_or(ConnectionEnd::Connection, |ended| ended.how);
+            if how == ConnectionEnd::Session {
                 self.lost(&session, "the session has ended");
-                // The library may be wrong about that, so the session is closed before the next one is used.
+                // The library may be wrong about the end, so the session is closed before the next one is used.
                 return Some(session);
             }
             (self.tell)(SessionEvent::Disconnected);
@@ -257,14 +260,15 @@ impl SessionKeeper {
         }
     }
 
-    /// Returns the session before, if it may live on.
+    /// Returns the previous session, if it may still be alive.
     async fn unclosed(&self, closing: Option<Closing>) -> UnclosedSession {
         let Closing { session, is_closed } = closing?;
         let closed = timeout(self.close_limit(), is_closed).await;
         (!matches!(closed, Ok(Ok(true)))).then_some(session)
     }
 
-    /// Goes on with the session of the process before, which may be closed instead as soon as it is known.
+    /// Resumes the session of the previous process. Sets `unclosed` at once: if this is cancelled, that session must be
+    /// closed.
     async fn take_over(
         &self,
         former: &SavedSession,
@@ -333,10 +337,10 @@ impl SessionKeeper {
     ) -> Result<(OpenedConnection, Option<Closing>), Failure> {
         let opened = connect(&self.settings, &self.credentials, None, &self.left).await?;
         if before.is_some() {
-            // Each handshake keeps the old session alive. So it is resumed, to be closed, only where
-            // servers answer requests as well; else it is left to expire.
+            // Each handshake keeps the old session alive. So it is resumed, in order to close it, only if the servers
+            // answer requests as well; otherwise it is left to expire.
             match opened.connection.check("/").await {
-                Err(error) if !is_verdict(&error) => return Err(error.into()),
+                Err(error) if !is_server_answer(&error) => return Err(error.into()),
                 _ => {}
             }
         }
@@ -345,14 +349,15 @@ impl SessionKeeper {
         let credentials = self.credentials.clone();
         let closing = close_session(self.clock, settings, credentials, session.clone());
         let mut is_closed = tokio::spawn(closing);
-        // The old znode is to go before a new one comes. Where that takes long, it goes on beside the new session.
+        // The old znode should be gone before a new one is created. If that takes long, the old session is closed while the
+        // new one is already used.
         match timeout(self.close_limit(), &mut is_closed).await {
             Ok(_) => Ok((opened, None)),
             Err(_) => Ok((opened, Some(Closing { session, is_closed }))),
         }
     }
 
-    /// Tries for as long as the servers keep a session without requests.
+    /// Tries to resume the session for as long as the servers keep it without requests.
     async fn resume(
         &self,
         session: &SessionInfo,
@@ -391,7 +396,7 @@ impl SessionKeeper {
         FailureReporter::new(settings, credentials, link, *clock, self.name(session), what)
     }
 
-    /// Names the session in the log.
+    /// Returns the session's name in the log.
     fn name(&self, session: Option<&SessionInfo>) -> String {
         match session {
             Some(session) => format!("{} session {}", self.purpose, SessionId(session.id().0)),
@@ -399,7 +404,7 @@ impl SessionKeeper {
         }
     }
 
-    /// How long to wait for the end of a session, while the owner waits too.
+    /// Returns how long to wait for the end of a session, while its owner waits too.
     fn close_limit(&self) -> Duration {
         close_limit(&self.settings)
     }
@@ -446,15 +451,15 @@ impl SessionKeeper {
     }
 }
 
-/// How long to wait for the end of a session, while its owner waits too.
+/// Returns how long to wait for the end of a session, while its owner waits too.
 pub(crate) fn close_limit(settings: &Zookeeper) -> Duration {
     (settings.session_timeout / 4).min(Duration::from_secs(1))
 }
 
-/// Ends the session of the process before, within so long.
+/// Ends the session of the previous process, within the limit.
 ///
 /// # Errors
-/// It may live on, and is returned where it is known.
+/// Returns the session if it may still be alive.
 pub(crate) async fn end_former(
     former: &SavedSession,
     clock: Clock,
@@ -472,8 +477,7 @@ pub(crate) async fn end_former(
 
 const DISCONNECTED: &str = "lost connection to ZooKeeper";
 
-/// Closes a session that is given up, through any server that answers, and logs the outcome. Returns
-/// whether it has ended.
+/// Closes a session that is given up, through any server that answers, and logs the outcome. Returns true if it has ended.
 async fn close_session(
     clock: Clock,
     settings: Zookeeper,
@@ -484,13 +488,13 @@ async fn close_session(
     info!(session = %id, "closing the session before");
     let mut backoff = Backoff::new();
     let since = clock.now();
-    // Each handshake keeps it alive for another timeout.
+    // Each handshake keeps the session alive for another timeout, so stop soon.
     while clock.now().since(since) < settings.session_timeout / 2 {
         match connect(&settings, &credentials, Some(old.clone()), &LeftServers::none(clock)).await {
             Ok(OpenedConnection { connection, ended, .. }) => {
                 drop(connection);
                 let ended = timeout(settings.session_timeout / 4, ended).await;
-                if matches!(ended, Ok(Ok(ConnectionEnd::Session))) {
+                if matches!(ended, Ok(Ok(ended)) if ended.how == ConnectionEnd::Session) {
                     info!(session = %id, "the session before is closed");
                     return true;
                 }
@@ -511,7 +515,7 @@ async fn close_session(
     false
 }
 
-/// Delays between attempts: doubling, capped, and jittered so that members do not try in step.
+/// Delays between attempts: doubling, capped, and jittered so that members do not try at the same time.
 struct Backoff(Duration);
 
 impl Backoff {

@@ -1,8 +1,8 @@
-//! The file in which a process keeps its session for the next one: a restart then need not look like a crash.
+//! The file in which a process saves its session for the next one, so that a restart does not look like a crash.
 //!
-//! A lock on the file, which the kernel lets go of with the last process that has it open, keeps a session from two
-//! processes at once. So the file is never replaced: it is written in place, all of it with one call, within one page,
-//! and a checksum tells a whole one from any other.
+//! A lock on the file prevents two processes from using the session at once. The kernel releases it when the last process
+//! that has the file open ends. So the file is never replaced: it is written in place, completely with one call, within one
+//! page, and a checksum shows that it is complete.
 
 use crate::clock::{Clock, ClockIdentity};
 use crate::config::Settings;
@@ -23,11 +23,11 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// How the file is written; another version is not read.
+/// The format of the file; a file with another version is not read.
 const VERSION: u32 = 1;
-/// One page: what is written into it by one call is there as a whole, or not at all, whenever the process is killed.
+/// A page: one write of a page is complete or does not happen, whenever the process is killed.
 const SIZE: usize = 4096;
-/// ZooKeeper's have 16 bytes.
+/// The longest password that is accepted, in bytes. ZooKeeper's have 16.
 const LONGEST_PASSWORD: usize = 256;
 
 /// The session file of this process, locked.
@@ -42,38 +42,38 @@ pub struct SessionFile {
 #[derive(Default)]
 struct FileState {
     session: Option<SavedSessionJson>,
-    /// Why the last attempt to write failed, which was warned of.
+    /// The reason why the last attempt to write failed, which was logged.
     problem: Option<String>,
 }
 
-/// The content of the file at the start.
+/// The session file, with its content at the start of this process.
 pub struct OpenedSessionFile {
     pub file: SessionFile,
     pub former: Option<SavedSession>,
-    /// Why what is there is not this member's, with the name of the file.
+    /// The reason why the content is not this member's, with the name of the file.
     pub flaw: Option<String>,
 }
 
-/// The session of the process before.
+/// The session of the previous process.
 pub struct SavedSession {
     pub(crate) record: SessionRecord,
     password: SecretSlice<u8>,
-    /// Whether that process had begun to close it.
+    /// True if that process had begun to close it.
     pub(crate) is_closing: bool,
-    /// When that process was alive last, as far as it noted.
+    /// When that process last wrote the file, and so was still alive.
     pub(crate) noted_at: Moment,
-    /// The number of times that the session had been taken over by then.
+    /// The number of times that the session had been resumed by then.
     pub(crate) restarts: u64,
 }
 
-/// The owner of the session: none of these may differ.
+/// The owner of the session. A process resumes the session only if all of these are its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SessionOwner {
     servers: String,
     path: String,
     member: String,
     host: String,
-    /// The boot and the time namespace, whose clock the moments are of.
+    /// The boot and the time namespace, which determine the clock of the saved moments.
     clock: String,
 }
 
@@ -81,7 +81,7 @@ struct SessionOwner {
 struct SessionFileJson {
     version: u32,
     owner: SessionOwner,
-    /// A copy of the file has another.
+    /// The inode of the file, which is different in a copy.
     inode: u64,
     session: Option<SavedSessionJson>,
 }
@@ -91,7 +91,9 @@ struct SavedSessionJson {
     id: i64,
     password: String,
     timeout_ms: u64,
+    /// The time until which the servers certainly do not end the session, if that is known.
     known_until_ns: Option<u64>,
+    /// The last index of the member.
     index: Option<u64>,
     noted_at_ns: u64,
     is_closing: bool,
@@ -99,11 +101,11 @@ struct SavedSessionJson {
 }
 
 impl SessionFile {
-    /// Opens the file of this member, or makes one, and locks it for as long as this process, or one that it gave the
-    /// lock to, lives.
+    /// Opens this member's file, or creates it, and locks it. The lock lasts as long as this process, or any process that
+    /// was given the lock.
     ///
     /// # Errors
-    /// One sentence that names the file, what is wrong, and how to mend it.
+    /// A sentence that names the file, the problem, and how to fix it.
     pub fn open(
         path: &Path,
         settings: &Settings,
@@ -151,15 +153,15 @@ impl SessionFile {
         Ok(OpenedSessionFile { file, former, flaw })
     }
 
-    /// Returns the lock, for a process that is to hold it as well.
+    /// Returns the lock, for a process that must hold it as well.
     ///
     /// # Errors
-    /// No more files can be opened.
+    /// The limit of open files is reached.
     pub fn lock(&self) -> io::Result<OwnedFd> {
         self.file.try_clone().map(OwnedFd::from)
     }
 
-    /// Notes a session that was just granted, before anything is created in it.
+    /// Saves a session that was just granted, before anything is created in it.
     pub(crate) fn keep(&self, session: &SessionInfo, timeout: Duration, now: Moment) {
         self.write(
             &mut self.state(),
@@ -176,7 +178,7 @@ impl SessionFile {
         );
     }
 
-    /// Notes that this process goes on with the session that it found.
+    /// Notes that this process has resumed the session that it found.
     pub(crate) fn taken_over(&self, timeout: Duration, restarts: u64, now: Moment) {
         let mut state = self.state();
         let timeout_ms = millis(timeout);
@@ -192,7 +194,7 @@ impl SessionFile {
         self.write(&mut state, taken);
     }
 
-    /// Notes what is known of the session now.
+    /// Saves the current record of the session.
     pub(crate) fn note(&self, record: SessionRecord, now: Moment) {
         let mut state = self.state();
         let Some(kept) = state.session.clone().filter(|kept| kept.id == record.session.0) else {
@@ -208,8 +210,8 @@ impl SessionFile {
         self.write(&mut state, Some(noted));
     }
 
-    /// Notes that the session is about to be closed: from then on it may end at any moment, and is good for nothing but
-    /// to be closed.
+    /// Notes that the session is about to be closed. From then on it may end at any moment, so the next process may only
+    /// close it.
     pub(crate) fn closing(&self) {
         let mut state = self.state();
         let closing =
@@ -219,12 +221,12 @@ impl SessionFile {
         }
     }
 
-    /// Removes the file: there is nothing to take over.
+    /// Removes the file, because there is no session to resume.
     pub(crate) fn remove(&self) {
         if self.is_in_place()
             && let Err(error) = fs::remove_file(&self.path)
         {
-            // The saved session is known to be over.
+            // The file could not be deleted, so clear it: the next process must not resume an ended session.
             self.write(&mut self.state(), None);
             warn!("{} stays behind, empty: {error}", self.path.display());
         }
@@ -246,7 +248,7 @@ impl SessionFile {
             // A file that was removed can still be written, but the next process would not find it.
             Ok(()) => format!("{path} was removed or replaced: the next start makes another"),
             Err(error) => {
-                // The old content may be wrong by now.
+                // The old content may be wrong by now, so it must not be read.
                 if self.file.set_len(0).is_err() {
                     let _or_gone = fs::remove_file(&self.path);
                 }
@@ -260,12 +262,12 @@ impl SessionFile {
         }
     }
 
-    /// Returns why the last attempt to write it failed.
+    /// Returns why the last attempt to write the file failed.
     pub(crate) fn problem(&self) -> Option<String> {
         self.state().problem.clone()
     }
 
-    /// Whether the path leads to this file still.
+    /// Returns true if the path still leads to this file.
     fn is_in_place(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode)
     }
@@ -274,7 +276,7 @@ impl SessionFile {
         self.kept.lock().expect("no panic while it is held")
     }
 
-    /// Returns `None` if it does not fit.
+    /// Encodes the content of the file. Returns `None` if it does not fit.
     fn encoded(&self, session: Option<SavedSessionJson>) -> Option<Vec<u8>> {
         let owner = self.owner.clone();
         let inode = self.inode;
@@ -283,7 +285,7 @@ impl SessionFile {
         bytes.push(b'\n');
         let sum = sum(&bytes);
         bytes.extend(sum.as_bytes());
-        // Room for a session, where there is none yet.
+        // Leave room for a session if there is none yet.
         let room = if written.session.is_none() { 1024 } else { 0 };
         if bytes.len() + room >= SIZE {
             return None;
@@ -293,7 +295,7 @@ impl SessionFile {
         Some(bytes)
     }
 
-    /// Returns the session that is noted there, or why it is not this member's.
+    /// Returns the saved session, or the reason why it is not this member's.
     fn former(
         &self,
         bytes: &[u8],
@@ -336,7 +338,7 @@ impl SessionFile {
             return Err("is of another clock".into());
         }
         let password = BASE64_STANDARD.decode(&kept.password).map_err(|_| damaged())?;
-        // Later notes have to fit as well.
+        // Later writes must fit as well.
         if password.len() > LONGEST_PASSWORD {
             return Err(damaged());
         }
@@ -362,17 +364,17 @@ impl SavedSession {
     }
 }
 
-/// Whether nothing is lost if this is overwritten: it is empty, or begins as a session file does, or as much of one as was
-/// written before the machine stopped.
+/// Returns true if nothing is lost when this content is overwritten. It is empty, or zeros, or begins as a session file
+/// does; the machine may have stopped while it was written.
 fn may_be_session_file(bytes: &[u8]) -> bool {
     const BEGINNING: &[u8] = b"{\"version\":";
     let shorter = bytes.len().min(BEGINNING.len());
     bytes[..shorter] == BEGINNING[..shorter] || bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Opens the file and locks it, where the path leads to that file still.
+/// Opens the file and locks it, provided that the path still leads to it.
 fn locked(path: &Path) -> Result<File, String> {
-    // Once more for each process that removed it as it ended.
+    // Repeat once for each process that removed the file as it ended.
     for _ in 0..8 {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -384,7 +386,7 @@ fn locked(path: &Path) -> Result<File, String> {
             }
             Err(error) => {
                 return Err(format!(
-                    "cannot be opened: {error}. Its directory has to exist and be writable"
+                    "cannot be opened: {error}. Its directory has to exist, and both have to be writable"
                 ));
             }
         };
@@ -422,7 +424,7 @@ fn locked(path: &Path) -> Result<File, String> {
     Err("is replaced again and again: name another".into())
 }
 
-/// Names the clock whose moments are noted.
+/// Identifies the clock of the saved moments.
 fn clock_identity() -> Result<String, String> {
     let ClockIdentity { boot_id, time_namespace } = ClockIdentity::read();
     let boot_id = boot_id.ok_or(

@@ -1,9 +1,9 @@
-//! Describes problems of a certificate or a revocation list for operators, and how to fix
-//! it: the TLS library's are for programmers.
+//! Describes problems of a certificate or a revocation list to operators, and how to fix them: the TLS library's messages
+//! are for programmers.
 
 use tokio_rustls::rustls::{CertRevocationListError, CertificateError};
 
-/// To be said behind "a certificate that".
+/// Completes a sentence with "a certificate that".
 pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
     use CertificateError as C;
     match wrong {
@@ -44,7 +44,7 @@ pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
     }
 }
 
-/// To be said behind "a revocation list that".
+/// Completes a sentence with "a revocation list that".
 pub(crate) fn of_list(wrong: &CertRevocationListError) -> String {
     use CertRevocationListError as L;
     match wrong {

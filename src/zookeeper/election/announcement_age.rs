@@ -1,5 +1,5 @@
-//! Measures how old a leader's announcement is when this member has relayed it, by the servers' clock, which
-//! stamps each write of each member.
+//! Measures the age of a leader's announcement at the time when this member relays it, by the servers' clock, which stamps
+//! each write of each member.
 
 use crate::counters::Meter;
 use recipes::election::Announcement;
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(super) struct AnnouncementAge {
     meter: Arc<Meter>,
     ours: Option<Relayed>,
-    /// The announcement in the leader's own znode when it was last read, and when it was written.
+    /// The announcement in the leader's own znode at its last read, and when it was written.
     leaders: Option<(Announcement, i64)>,
 }
 
@@ -28,7 +28,7 @@ impl AnnouncementAge {
         Self { meter, ours: None, leaders: None }
     }
 
-    /// Notes what was written to the own znode, and when. An announcement that it has already was relayed before.
+    /// Notes a write to our own znode, and its time. An announcement that the znode already had was relayed before.
     pub(super) fn we_wrote(&mut self, announcement: Announcement, joined_ms: i64, written_ms: i64) {
         if self.ours.as_ref().is_none_or(|ours| ours.announcement != announcement) {
             self.ours = Some(Relayed { announcement, written_ms, joined_ms, is_measured: false });
@@ -42,9 +42,9 @@ impl AnnouncementAge {
         self.measure();
     }
 
-    /// Compares the two, unless the leader wrote before this member joined: then nothing was relayed. The clock of a
-    /// server that has just become the ensemble's leader may differ: an announcement that seems to be relayed
-    /// before it was written is not counted.
+    /// Compares the two times, unless the leader wrote before this member joined: then nothing was relayed. The clock of a
+    /// server that has just become the ensemble's leader may differ, so an announcement that seems to be relayed before it
+    /// was written is not counted.
     fn measure(&mut self) {
         let (Some(ours), Some((announcement, announced_ms))) = (&mut self.ours, &self.leaders)
         else {

@@ -1,5 +1,5 @@
-//! One election over one session: carries out the member's actions, and puts what happens to the session
-//! and to the queue into the member's events.
+//! An election over one session: carries out the member's actions, and converts events of the session and of the queue into
+//! the member's events.
 
 mod announcement_age;
 mod znode_data;
@@ -33,31 +33,37 @@ pub(crate) struct ElectionSession {
     clock: Clock,
     announcement_age: AnnouncementAge,
     own_id: MemberId,
-    /// What its target's znode says is reported as part of a transfer, not as the head's.
+    /// The target of a transfer. A read of its znode is reported as part of the transfer, not as a read of the head.
     target: Option<Sequence>,
-    /// The predecessor's offer, to be told behind what it announces.
+    /// The offer in the predecessor's or the head's znode. Its event follows the event for the announcement in the same
+    /// znode.
     offer: Option<Offer>,
-    /// The predecessor as it was last read, and its member's id.
+    /// The predecessor at its last read, and its member's id.
     predecessor: Option<(Ticket, MemberId)>,
-    /// A standby, whose predecessor is the head, reads no other; members behind it read the head with each heartbeat.
+    /// The owner of the predecessor's znode. A standby, whose predecessor is the head, reads no other znode; members behind
+    /// it read the head with each heartbeat.
     whose_predecessor: ZnodeOwners,
+    /// The owner of the head's znode.
     whose_head: ZnodeOwners,
-    /// The state of the member, for its own znode.
+    /// The state of the member, to be written into its own znode.
     state: OwnState,
     own_znode: OwnZnode,
 }
 
-/// The owner of a znode ahead, by its last data.
+/// The kind of owner of a znode ahead, according to the data that was read.
 #[derive(Default)]
 struct ZnodeOwners {
+    /// The last znode that had a member's data.
     members: Option<Ticket>,
+    /// The znode that was last read, if it never had a member's data.
     unknown_znodes: Option<Ticket>,
-    /// Its format, if that is newer than this version knows.
+    /// The znode and the format of its data, if the format is newer than this version knows.
     newer_format: Option<(Sequence, u32)>,
 }
 
 impl ZnodeOwners {
-    /// What a client writes over a member's data makes no unknown client's znode of it: that member writes it again.
+    /// Notes a read. If another client overwrites a member's data, the znode does not count as unknown: the member will
+    /// write its data again.
     fn note(&mut self, read: Ticket, is_members: bool) {
         if is_members {
             self.members = Some(read);
@@ -75,22 +81,22 @@ impl ZnodeOwners {
     }
 }
 
-/// The own znode, as far as its data is known that was written last, or is to be.
+/// Our own znode, with the data that was last written or is about to be.
 #[derive(Default)]
 struct OwnZnode {
     data: Option<ZnodeData>,
     state: OwnState,
-    /// Whether it can be written to.
-    stands: bool,
+    /// `None` while the znode cannot be written to.
+    ticket: Option<Ticket>,
 }
 
-/// An event of the session or of the queue: both come over one channel, which keeps their order.
+/// An event of the session or of the queue. Both use one channel, which keeps their order.
 enum SourceEvent {
     Session(SessionEvent),
     Queue(QueueEvent),
 }
 
-/// The receiver of the answer to a request to read all members.
+/// Receives the answer to a request to read all members.
 pub(crate) type Reading = oneshot::Receiver<Result<QueueZnodes, Error>>;
 
 impl ElectionSession {
@@ -146,7 +152,7 @@ impl ElectionSession {
         }
     }
 
-    /// Has the own znode say this of the member from now on.
+    /// Writes this state of the member into its own znode, now and with every later write.
     pub(crate) fn tell(&mut self, state: OwnState) {
         self.state = state;
         self.tell_if_news();
@@ -156,7 +162,7 @@ impl ElectionSession {
         if self.znodes.family().is_some() {
             return;
         }
-        let OwnZnode { data: Some(data), state, stands: true } = &self.own_znode else { return };
+        let OwnZnode { data: Some(data), state, ticket: Some(_) } = &self.own_znode else { return };
         if *state != self.state {
             let data = data.clone();
             let written = self.encode(&data);
@@ -164,15 +170,15 @@ impl ElectionSession {
         }
     }
 
-    /// Begins what the member wants done in this session.
+    /// Starts an action of the member in this session.
     pub(crate) fn perform(&mut self, action: Action) {
         match action {
             Action::OpenSession | Action::CloseSession => {
                 unreachable!("the runner opens and closes sessions")
             }
             Action::Join(data) => {
-                // The state belongs to the previous place.
-                (self.state, self.own_znode.stands) = (OwnState::default(), false);
+                // The state belonged to the previous place in the queue.
+                (self.state, self.own_znode.ticket) = (OwnState::default(), None);
                 let data = match self.znodes.family() {
                     None => self.encode(&data),
                     Some(_) => data.profile.id.as_str().into(),
@@ -204,14 +210,14 @@ impl ElectionSession {
         }
     }
 
-    /// Returns what is to be written, and notes it.
+    /// Encodes the data that is about to be written, and remembers it.
     fn encode(&mut self, data: &ZnodeData) -> Vec<u8> {
         self.own_znode.state = self.state;
         self.own_znode.data = Some(data.clone());
         encode(data, self.state, &self.znodes)
     }
 
-    /// Waits for the member's next event. May be dropped and called again: nothing is lost.
+    /// Waits for the member's next event. Cancel-safe: no event is lost.
     pub(crate) async fn next_event(&mut self) -> Event {
         loop {
             self.queue.reap();
@@ -232,18 +238,18 @@ impl ElectionSession {
     fn of_queue(&mut self, event: QueueEvent) -> Option<Event> {
         Some(match event {
             QueueEvent::Joined(ticket) => {
-                self.own_znode.stands = true;
+                self.own_znode.ticket = Some(ticket);
                 self.tell_if_news();
                 Event::Joined(ticket)
             }
             QueueEvent::TicketLost(ticket) => {
-                self.own_znode.stands = false;
+                self.own_znode.ticket = None;
                 Event::TicketLost(ticket)
             }
             QueueEvent::Found { ticket, data, claimed } if self.znodes.family().is_some() => {
-                self.own_znode.stands = true;
+                self.own_znode.ticket = Some(ticket);
                 if data != self.own_id.as_str().as_bytes() {
-                    // The znode has another id than this member now, and is not to be written to.
+                    // The znode has an id that this member no longer has, and must not be written to, so it cannot be used.
                     return Some(Event::NoTicketFound);
                 }
                 let data = claimed.and_then(|data| decode(&data, &self.znodes)).map(own_data);
@@ -253,7 +259,7 @@ impl ElectionSession {
                 let read = decode(&data, &self.znodes);
                 let state = read.as_ref().map(|data| data.state).unwrap_or_default();
                 let data = read.map(own_data);
-                self.own_znode = OwnZnode { data: data.clone(), state, stands: true };
+                self.own_znode = OwnZnode { data: data.clone(), state, ticket: Some(ticket) };
                 self.tell_if_news();
                 Event::TicketFound { ticket, data }
             }
@@ -274,19 +280,21 @@ impl ElectionSession {
                 let data = read;
                 self.predecessor = data.as_ref().map(|data| (predecessor, data.profile.id.clone()));
                 self.offer = data.as_ref().and_then(|data| data.offer);
+                let distance = data.as_ref().and_then(|data| data.distance);
                 let announcement = data.and_then(|data| data.announcement);
-                // The standby's predecessor is the leader, of which it reads nothing else.
+                // The predecessor of a standby is the leader. The standby reads no other znode, so note the time of the
+                // leader's write here.
                 if let Some(own) = announcement.as_ref().filter(|own| own.ticket == predecessor) {
                     self.announcement_age.leader_wrote(own, modified_ms);
                 }
-                Event::PredecessorRead { predecessor, announcement }
+                Event::PredecessorRead { predecessor, announcement, distance }
             }
             QueueEvent::PredecessorGone { predecessor, token } => {
                 self.predecessor = None;
                 self.whose_predecessor.note_gone();
                 Event::PredecessorGone { predecessor, token }
             }
-            // A member that leads reads no head.
+            // A leader does not read the head, so this is a read of its transfer's target.
             QueueEvent::MemberRead { member, data, .. } if self.target == Some(member.sequence) => {
                 let accepted = decode(&data, &self.znodes).and_then(|data| data.accepted);
                 Event::TargetRead { target: member.sequence, accepted }
@@ -299,10 +307,12 @@ impl ElectionSession {
                 self.whose_head.note(head, read.is_some());
                 self.whose_head.note_format(head, read.as_ref(), &data);
                 let data = read;
-                // A member that has just become the standby may have read the offer before it knew that it is.
-                if self.predecessor.as_ref().is_some_and(|(it, _)| *it == head) {
-                    self.offer = data.as_ref().and_then(|data| data.offer);
-                }
+                // A member may have sent this read before it knew that it is the standby, so accept any offer of its
+                // predecessor.
+                let is_predecessor = self.predecessor.as_ref().is_some_and(|(it, _)| *it == head);
+                let own = self.own_znode.ticket.map(|ticket| ticket.sequence);
+                let offer = data.as_ref().and_then(|data| data.offer);
+                self.offer = offer.filter(|offer| is_predecessor || Some(offer.target) == own);
                 let announcement = data.and_then(|data| data.announcement);
                 if let Some(announcement) = &announcement {
                     self.announcement_age.leader_wrote(announcement, modified_ms);
@@ -354,8 +364,8 @@ impl ElectionSession {
         }
     }
 
-    /// Returns what a member's znode tells. That of another client's contender tells its id: that it leads is for the
-    /// queue to tell, whose head it may be.
+    /// Returns the data of a member's znode. A contender in another client's election writes only its id: whether it leads
+    /// depends on its position in the queue.
     fn read(&self, data: &[u8], ticket: Ticket) -> Option<MemberData> {
         match self.znodes.family() {
             None => decode(data, &self.znodes),
@@ -367,27 +377,25 @@ impl ElectionSession {
         decode(data, &self.znodes)?.announcement
     }
 
-    /// Returns the predecessor if its member has this id, as far as it was read.
+    /// Returns the predecessor if its member has this id, according to the last read.
     pub(crate) fn predecessor_named(&self, id: &MemberId) -> Option<Ticket> {
         let (ticket, _) = self.predecessor.as_ref().filter(|(_, other)| other == id)?;
         Some(*ticket)
     }
 
-    /// Returns the head of the queue if it is an unknown znode, as far as this member, be it the standby or behind that one, has
-    /// read it.
+    /// Returns the head of the queue if it was an unknown znode at the last read. A standby has read it as its predecessor.
     pub(crate) fn unknown_znode_at_head(&self, is_standby: bool) -> Option<Sequence> {
         let whose = if is_standby { &self.whose_predecessor } else { &self.whose_head };
         whose.unknown_znodes.map(|ticket| ticket.sequence)
     }
 
-    /// Returns the predecessor or the head, as far as this member has read them, if its data has a newer format than this
-    /// version knows.
+    /// Returns the predecessor or the head, if its data had a newer format at the last read than this version knows.
     pub(crate) fn newer_format_ahead(&self, is_standby: bool) -> Option<(Sequence, u32)> {
         let of_head = if is_standby { None } else { self.whose_head.newer_format };
         self.whose_predecessor.newer_format.or(of_head)
     }
 
-    /// Looks whether other clients' contenders stand in the election's path.
+    /// Looks for foreign contenders in the election's path.
     pub(crate) fn look_for_foreign(&mut self) {
         self.queue.look_for_foreign();
     }
@@ -399,10 +407,10 @@ impl ElectionSession {
         reading
     }
 
-    /// Ends the session now rather than when the servers would expire it, and with it our znode.
+    /// Ends the session, and with it our znode, now rather than when the servers would expire it.
     ///
-    /// Returns once the connection is given up; the future that it returns ends when the session has
-    /// ended, with the session if it may live on.
+    /// Returns once the connection has been given up. The returned future completes when the session has ended; it returns
+    /// the session if that may still be alive.
     pub(crate) async fn close(mut self) -> impl Future<Output = UnclosedSession> {
         self.queue.end_requests().await;
         let closing = self.session.close().await;
@@ -426,13 +434,13 @@ fn of_session(event: SessionEvent) -> Event {
 }
 
 fn own_data(read: MemberData) -> ZnodeData {
-    let MemberData { profile, announcement, priority, ready, offer, accepted, .. } = read;
+    let MemberData { profile, announcement, distance, priority, ready, offer, accepted, .. } = read;
     let [offer, accepted] = [offer, accepted].map(|offer| offer.map(Box::new));
     let profile = Arc::new(profile);
-    ZnodeData { profile, priority, announcement, ready, offer, accepted }
+    ZnodeData { profile, priority, announcement, distance, ready, offer, accepted }
 }
 
-/// Returns the members as they are published. In another client's queue, all take the head for the leader.
+/// Returns the members as they are published. In another client's election, all members take the head for the leader.
 pub(crate) fn entries(members: Vec<MemberZnode>, znodes: &ZnodeNames) -> Vec<MemberEntry> {
     let mut entries: Vec<_> = members.into_iter().map(|member| entry(member, znodes)).collect();
     if znodes.family().is_some()

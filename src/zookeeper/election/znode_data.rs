@@ -1,17 +1,17 @@
-//! How a member's profile and announcement are spelled in its znode.
+//! The JSON format of a member's profile and announcement in its znode.
 
 use crate::status::OwnState;
 use crate::znode_names::ZnodeNames;
-use recipes::election::{Announcement, Offer, Priority, Profile, ZnodeData};
+use recipes::election::{Announcement, Distance, Offer, Priority, Profile, ZnodeData};
 use recipes::{FencingToken, MemberId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Upper bound of a member's data; longer data is not accepted as a member's.
+/// The maximum length of a member's data, in bytes. Longer data is not accepted as a member's.
 const LONGEST: usize = 1024;
 
-/// The format of a member's data, with a new number where an older version would misread it.
+/// The format of a member's data. Its number changes when an older version would misread the data.
 const FORMAT: u32 = 1;
 
 /// The longest id of a member, in characters.
@@ -24,12 +24,15 @@ struct DataJson {
     #[serde(flatten)]
     profile: ProfileJson,
     leader: Option<LeaderJson>,
+    /// The number of members ahead; 3 means three or more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    distance: Option<u8>,
     #[serde(default, skip_serializing_if = "is_default")]
     standby_ready: bool,
-    /// Left out where it is the usual one.
+    /// Left out if it is the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<u8>,
-    /// To which member the leader would hand over.
+    /// The leader's offer to hand over to a member.
     #[serde(skip_serializing_if = "Option::is_none")]
     offer: Option<OfferJson>,
     /// The offer that the standby has accepted.
@@ -79,23 +82,24 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// The data of a member's znode.
 #[derive(Clone, Debug)]
 pub struct MemberData {
-    /// The format in which the data is written.
+    /// The format of the data.
     pub format: u32,
     pub profile: Profile,
     pub announcement: Option<Announcement>,
+    pub distance: Option<Distance>,
     pub priority: Priority,
-    /// Whether the member has written that it is a standby that could lead at once.
+    /// True if the member has written that it is a standby that could lead at once.
     pub ready: bool,
     pub offer: Option<Offer>,
     pub accepted: Option<Offer>,
     /// The version of the member's program.
     pub version: Option<String>,
-    /// The problems of the member, as it reports them itself.
+    /// The problems of the member, as it reports them.
     pub state: OwnState,
 }
 
 pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> Vec<u8> {
-    let ZnodeData { profile, priority, announcement, ready, offer, accepted } = data;
+    let ZnodeData { profile, priority, announcement, distance, ready, offer, accepted } = data;
     let leader = announcement.as_ref().map(|Announcement { leader, ticket }| LeaderJson {
         profile: ProfileJson::of(leader),
         znode: znodes.name(ticket.sequence),
@@ -110,6 +114,7 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
         format: FORMAT,
         profile: ProfileJson::of(profile),
         leader,
+        distance: distance.map(Distance::number),
         standby_ready: *ready,
         priority,
         offer,
@@ -117,7 +122,8 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
         version,
         state,
     };
-    // Longer data would not be accepted as a member's. So others see less of it, and a transfer fails instead.
+    // Longer data would not be accepted as a member's, so parts are left out: others see less of this member, or a transfer
+    // fails.
     let shortened: [fn(&mut DataJson); 3] = [
         |json| json.state = None,
         |json| (json.offer, json.accepted) = (None, None),
@@ -137,7 +143,7 @@ fn to_vec(json: &DataJson) -> Vec<u8> {
     serde_json::to_vec(json).expect("it has nothing that JSON lacks")
 }
 
-/// Returns `None` for data that was not written by a member: other clients may write anything.
+/// Decodes the data of a member's znode. Returns `None` for other data: other clients may write anything.
 pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     if data.len() > LONGEST {
         return None;
@@ -147,6 +153,7 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
         format,
         profile,
         leader,
+        distance,
         standby_ready: ready,
         priority,
         offer,
@@ -166,6 +173,7 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
         format,
         profile,
         announcement,
+        distance: distance.map(|number| Distance::new(number.into())),
         priority,
         ready,
         offer,
@@ -175,8 +183,8 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     })
 }
 
-/// Returns the format of a member's data if it is newer than those that this version knows. `read` is the data as it was
-/// decoded, if it could be.
+/// Returns the format of a member's data if it is newer than the formats that this version knows. `read` is the decoded
+/// data, if it could be decoded.
 pub(super) fn newer_format(read: Option<&MemberData>, data: &[u8]) -> Option<u32> {
     #[derive(Deserialize)]
     struct FormatJson {
@@ -190,8 +198,8 @@ pub(super) fn newer_format(read: Option<&MemberData>, data: &[u8]) -> Option<u32
     (format > FORMAT).then_some(format)
 }
 
-/// Returns what is known of a contender of another client's election by its znode: its id, and that it leads if it is
-/// the head.
+/// Returns the data of a contender in another client's election, as far as its znode shows it: its id, and its
+/// announcement, which counts if the contender is the head.
 pub(crate) fn contender(data: &[u8], ticket: Ticket, znodes: &ZnodeNames) -> MemberData {
     let id = readable_id(data).unwrap_or_else(|| {
         let name = znodes.name(ticket.sequence);
@@ -203,6 +211,7 @@ pub(crate) fn contender(data: &[u8], ticket: Ticket, znodes: &ZnodeNames) -> Mem
         format: FORMAT,
         profile,
         announcement: Some(Announcement { leader, ticket }),
+        distance: None,
         priority: Priority::default(),
         ready: false,
         offer: None,
@@ -212,8 +221,8 @@ pub(crate) fn contender(data: &[u8], ticket: Ticket, znodes: &ZnodeNames) -> Mem
     }
 }
 
-/// Reads how another client's contender names itself. What an id of ours cannot have is written as in a URL; what is too
-/// long is cut. `None` if it says nothing.
+/// Reads the id that another client's contender wrote. Characters that our ids cannot have are percent-encoded, and an id
+/// that is too long is cut. Returns `None` if there is no id.
 fn readable_id(data: &[u8]) -> Option<MemberId> {
     let mut id = String::new();
     for byte in data.trim_ascii().iter().take(LONGEST) {
@@ -229,7 +238,7 @@ fn readable_id(data: &[u8]) -> Option<MemberId> {
     MemberId::new(&id)
 }
 
-/// Returns the name of the znode that a claim's data says it was made for.
+/// Returns the name of the znode that a claim was made for, according to the claim's data.
 pub(super) fn claimants_name(data: &[u8]) -> Option<String> {
     let json: DataJson = serde_json::from_slice(data).ok()?;
     json.leader.map(|leader| leader.znode)
@@ -267,7 +276,7 @@ impl ProfileJson {
         Self { id: id.to_string(), address, labels, revision }
     }
 
-    /// Returns `None` if the name is not a member's.
+    /// Returns `None` if the id is not valid.
     fn read(self) -> Option<Profile> {
         let Self { id, address, labels, revision } = self;
         Some(Profile { id: MemberId::new(&id)?, address, labels, revision })
@@ -335,6 +344,18 @@ mod tests {
         );
         let decoded = decode(&accepts, &"leader_".into()).unwrap();
         assert_eq!((decoded.offer, decoded.accepted), (None, offer));
+    }
+
+    #[test]
+    fn a_distance_is_decoded_to_the_same_and_none_where_there_is_none() {
+        for distance in [None, Some(0), Some(2), Some(3)] {
+            let distance = distance.map(Distance::new);
+            let data = ZnodeData { distance, ..ZnodeData::of(Arc::new(profile("a"))) };
+            let data = encode(&data, OwnState::default(), &"leader_".into());
+            assert_eq!(decode(&data, &"leader_".into()).unwrap().distance, distance);
+        }
+        let far = br#"{"format":1,"id":"a","labels":{},"leader":null,"distance":200}"#;
+        assert_eq!(decode(far, &"leader_".into()).unwrap().distance, Some(Distance::FAR));
     }
 
     #[test]

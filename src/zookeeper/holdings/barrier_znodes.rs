@@ -1,4 +1,4 @@
-//! The znodes of barriers: reads all of one, makes `ready`, and ends a round.
+//! The znodes of barriers: reads all znodes of a barrier, creates `ready`, and ends a round.
 
 use super::data;
 use super::session::{Listing, NamedEntry, QueueEntry, find};
@@ -16,14 +16,14 @@ use tracing::warn;
 /// The znode below a barrier's path that marks it as open.
 pub(super) const READY: &str = "ready";
 
-/// Reads a barrier, and leaves a watch for `ready` to be made or deleted.
+/// Reads a barrier, and leaves a watch that fires when `ready` is created or deleted.
 pub(super) async fn read(
     context: &Context,
     connection: &Connection,
 ) -> Result<(Listing, Option<OneshotWatcher>), Error> {
     let root = &context.settings.root;
     let ready_path = path_of_ready(context);
-    // Each request leaves with the call, the watch first: so it misses nothing that the reading does not show.
+    // Each request is sent by the call. The watch is first, so it fires for every change that the reading does not show.
     let watched = connection.client.check_and_watch_stat(&ready_path);
     let listed = connection.client.get_children(root);
     let read = connection.client.get_data(&ready_path);
@@ -50,14 +50,14 @@ pub(super) async fn read(
             Some(ready) => Some(ready),
             None => ready_of_another_client(context, connection, &shown, &of_ready).await?,
         },
-        // The barrier changed in between: read it again.
+        // The barrier changed between the requests: read it again.
         Ok(_) | Err(Error::NoNode) => return Err(Error::Timeout),
         Err(error) => return Err(error),
     };
     Ok((Listing { ready, ..shown }, Some(watcher)))
 }
 
-/// Returns what a `ready` says that says nothing itself: all are inside that were there when it was made.
+/// Returns the content of a `ready` that another client created: all members that joined before it are inside.
 async fn ready_of_another_client(
     context: &Context,
     connection: &Connection,
@@ -75,8 +75,8 @@ async fn ready_of_another_client(
     Ok(Some(Ready { last: nobody, size: None }))
 }
 
-/// Makes `ready`, unless the round is over, it is there, or a quorum says that one of the members is gone. Returns which of
-/// these znodes outlive every session, so that no member stands there: `ready` is not made then.
+/// Creates `ready`, unless the round is over, `ready` exists, or a quorum says that one of the members is gone. If some
+/// znodes are not ephemeral, and so do not belong to a member, returns them and does not create `ready`.
 pub(super) async fn make_ready(
     context: &Context,
     shown: &Listing,
@@ -92,12 +92,12 @@ pub(super) async fn make_ready(
     let known = members.iter().filter_map(|sequence| find(&shown.entries, *sequence));
     let paths: Vec<_> = known.clone().map(|named| format!("{root}/{}", named.name)).collect();
     let persistent = context
-        .until_judged(async |connection| {
+        .retry_until_answered(async |connection| {
             let mut persistent = vec![];
             let stats = stats(&connection, &paths).await?;
             for ((named, path), stat) in known.clone().zip(&paths).zip(stats) {
                 if stat.is_some_and(|stat| owner(&stat).is_none()) {
-                    warn!("{path} is not ephemeral, so none meets by it; passed over. Delete it");
+                    warn!("{path} is not ephemeral, so it does not count at the barrier: ignored. Delete it");
                     persistent.push(named.entry.sequence());
                 }
             }
@@ -110,7 +110,7 @@ pub(super) async fn make_ready(
     }
     let data = data::encode_ready(ready);
     let mode = CreateMode::Persistent.with_acls(of_queue(context.settings.acl));
-    let made = context.until_judged(async |connection| {
+    let made = context.retry_until_answered(async |connection| {
         let answer = connection.transact(2 + paths.len(), |writer| {
             writer.add_check_version(root, shown.version)?;
             paths.iter().try_for_each(|path| writer.add_check_version(path, -1))?;
@@ -143,14 +143,14 @@ pub(super) async fn end_round(context: &Context, shown: &Listing, round: Round) 
     }
     let root = &context.settings.root;
     let ready_path = path_of_ready(context);
-    let ended = context.until_judged(async |connection| {
+    let ended = context.retry_until_answered(async |connection| {
         let answer = connection.transact(2, |writer| {
             writer.add_delete(&ready_path, None)?;
             writer.add_set_data(root, b"", Some(shown.version))
         });
         match answer.await? {
             TransactionResult::Done(_) => Ok(()),
-            // Another has ended it.
+            // Another member has ended the round.
             TransactionResult::Failed { at: 0, error: Error::NoNode } => {
                 sleep(RETRY_DELAY).await;
                 Ok(())
@@ -164,10 +164,10 @@ pub(super) async fn end_round(context: &Context, shown: &Listing, round: Round) 
     let _path_is_gone = ended.await;
 }
 
-// By the time of its answer to a transaction, a server has carried out all that the quorum knew. Where it shows otherwise,
-// it has lost a transaction, and would go on doing so.
+// When a server answers a transaction, it has applied everything that the quorum had committed by then. If it still shows
+// something else, it has lost a transaction, and will continue to show it.
 
-/// Leaves the server at hand if it still shows a member that a quorum says is gone.
+/// Leaves the current server if it still shows a member that a quorum says is gone.
 async fn leave_if_shown(connection: &Connection, path: &str) -> Result<(), Error> {
     if connection.request(connection.client.check_stat(path)).await?.is_some() {
         leave(connection, path, "still shows", "it is gone").await;
@@ -175,12 +175,12 @@ async fn leave_if_shown(connection: &Connection, path: &str) -> Result<(), Error
     Ok(())
 }
 
-/// Leaves the server at hand if it shows no `ready` though a quorum says, asked twice, that there is one.
+/// Leaves the current server if it does not show `ready`, although a quorum says twice that it exists.
 async fn leave_if_ready_is_not_shown(connection: &Connection, path: &str) -> Result<(), Error> {
     let shows = async || connection.request(connection.client.check_stat(path)).await;
     if shows().await?.is_none() {
         match connection.check(path).await {
-            // The znode has gone since.
+            // The znode was deleted meanwhile.
             Err(Error::NoNode) => return Ok(()),
             checked => checked?,
         }
@@ -191,7 +191,7 @@ async fn leave_if_ready_is_not_shown(connection: &Connection, path: &str) -> Res
     Ok(())
 }
 
-/// Leaves the server at hand if it shows a version that a quorum says is over.
+/// Leaves the current server if it still shows a version that a quorum says is outdated.
 async fn leave_if_outdated(connection: &Connection, path: &str, version: i32) -> Result<(), Error> {
     let stat = connection.request(connection.client.check_stat(path)).await?;
     if stat.is_some_and(|stat| stat.version == version) {
@@ -202,7 +202,7 @@ async fn leave_if_outdated(connection: &Connection, path: &str, version: i32) ->
 
 async fn leave(connection: &Connection, path: &str, shows: &str, truth: &str) {
     if leave_wrong_server(connection, path, shows, truth) == LeaveServerOutcome::NotYet {
-        // There may be no other: what it shows will be the same.
+        // There may be no other server, and this one will show the same again, so wait.
         sleep(RETRY_DELAY).await;
     }
 }

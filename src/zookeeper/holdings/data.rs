@@ -1,5 +1,6 @@
-//! The data in the znode of a lock or a barrier's member: its owner, for people, and the id of the holding,
-//! so that its member finds it again after a create whose outcome is unknown. And what stands in a barrier's `ready`.
+//! The data of the znodes of locks and barriers. The znode of a place has its owner, for people, and the id of the holding,
+//! by which its member finds the znode after a create with unknown outcome. A barrier's `ready` has the last member inside,
+//! and the size.
 
 use crate::holdings::ProcessName;
 use recipes::barrier::Ready;
@@ -16,7 +17,7 @@ struct HoldingJson {
     process: Option<String>,
 }
 
-/// The owner of a place in a lock's queue or at a barrier, as its znode says.
+/// The owner of a place in a lock's queue or at a barrier, according to its znode.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) member: Option<String>,
@@ -33,7 +34,7 @@ pub(super) fn encode(
     serde_json::to_vec(&json).expect("it has nothing that JSON lacks")
 }
 
-/// Data of another ZooKeeper client names nobody.
+/// Returns the owner of a place. The fields are `None` for data of another ZooKeeper client.
 pub(super) fn owner(data: &[u8]) -> Owner {
     // Longer data was not written by a member.
     let data = data.get(..data.len().min(1024)).unwrap_or_default();
@@ -56,7 +57,7 @@ pub(super) fn encode_ready(ready: Ready) -> Vec<u8> {
     serde_json::to_vec(&json).expect("it has nothing that JSON lacks")
 }
 
-/// Returns what stands in `ready`; `None` for data of another ZooKeeper client.
+/// Returns the content of `ready`; `None` for data of another ZooKeeper client.
 pub(super) fn ready(data: &[u8]) -> Option<Ready> {
     let data = data.get(..data.len().min(1024))?;
     let ReadyJson { last, size } = serde_json::from_slice(data).ok()?;

@@ -1,10 +1,10 @@
-//! The locks and barriers that applications ask for, on a session of their own: opened at the first use, closed when none
-//! was asked for during a minute.
+//! The locks and barriers that applications request, on a session of their own. It is opened at the first request, and
+//! closed when nothing has needed it for a minute.
 //!
-//! - `session`: carries out what the holdings want in one session. `watches`: the znodes of one holding. `readings`: those
-//!   of one queue. `barrier_znodes`: those of one barrier.
-//! - `reader`: reads queues and barriers for those who want to look, over the same session.
-//! - `data`: what stands in a znode.
+//! - `session`: performs the actions of the holdings in one session. `watches`: watches the znodes of one holding.
+//!   `readings`: shares the readings of one queue. `barrier_znodes`: reads and changes the znodes of one barrier.
+//! - `reader`: answers requests to read queues and barriers, over the same session.
+//! - `data`: the data of a znode.
 
 mod barrier_znodes;
 mod data;
@@ -21,13 +21,12 @@ use super::queue::Reports;
 use super::shared_config::{self, SharedConfig};
 use crate::clock::{Alarm, Clock};
 use crate::config::{RecipePaths, Zookeeper};
-use crate::holdings::{
-    Ask, Ended, HOLDINGS_MAX, HoldingName, HoldingView, HoldingsMeter, HoldingsRequests,
-    ProcessName, Published,
-};
+use crate::holdings::{Ask, HoldingName, HoldingsMeter, HoldingsRequests, ProcessName, Published};
 use crate::shared_config::ConfigRequests;
 use crate::status::ConnectionState;
-use recipes::holding::{Action, End, Event, HoldingId, HoldingSpec, HoldingState, Holdings};
+use recipes::holding::{
+    Action, End, Event, HoldingId, HoldingKind, HoldingSpec, HoldingState, Holdings,
+};
 use recipes::{Margins, MemberId, Moment};
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -38,14 +37,14 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-/// The session is closed when nothing was asked for during this time.
+/// The session is closed when nothing has needed it for this long.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 
-/// The time in which clients that hold a lock, or are inside a barrier, may release it when this member leaves. Otherwise it is left to
-/// expire with the session: they were told until when they hold it.
+/// How long a leaving member waits for clients to release their locks and leave their barriers. After that, what is
+/// still held expires with the session, because each client knows until when it holds.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The timer of a runner that has nothing to wait for.
+/// Upper bound for the timer, also when nothing is due.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// The settings of locks and barriers.
@@ -58,24 +57,24 @@ pub struct HoldingsSettings {
 }
 
 impl HoldingsSettings {
-    fn path_of(&self, wanted: HoldingSpec, name: &HoldingName) -> Arc<str> {
-        let root = match wanted {
-            HoldingSpec::Lock(_) => &self.paths.locks,
-            HoldingSpec::Barrier(_) => &self.paths.barriers,
-        };
-        format!("{root}/{name}").into()
+    fn root(&self, kind: HoldingKind) -> &str {
+        match kind {
+            HoldingKind::Lock => &self.paths.locks,
+            HoldingKind::Barrier => &self.paths.barriers,
+        }
     }
 }
 
-/// Runs the locks and barriers until told to stop. Returns whether none of their znodes is surely left.
+/// Runs the locks and barriers until stopped. Returns true only if all of their znodes are known to be deleted.
 pub async fn run_holdings(
     settings: HoldingsSettings,
+    credentials: Arc<Credentials>,
     clock: Clock,
     (requests, config): (&mut HoldingsRequests, &mut ConfigRequests),
     stop: &mut oneshot::Receiver<()>,
 ) -> bool {
     let HoldingsRequests { asks, looks, meter } = requests;
-    let runner = HoldingsRunner::new(settings.clone(), clock, meter.clone(), config);
+    let runner = HoldingsRunner::new(settings.clone(), credentials, clock, meter.clone(), config);
     let sessions = runner.config.sessions();
     let link = runner.reports.link.subscribe();
     let reader = QueueReader::new(
@@ -104,35 +103,37 @@ struct HoldingsRunner {
     credentials: Arc<Credentials>,
     reports: Reports,
     session: Option<HoldingsSession>,
-    /// The session before, if it may live on.
+    /// The previous session, if it may still be alive.
     unclosed: UnclosedSession,
     asked: BTreeMap<HoldingId, RequestedHolding>,
-    /// Wait until those who asked give back what they asked for.
+    /// Tasks that wait until a client releases its lock, leaves its barrier, or stops waiting.
     releases: JoinSet<HoldingId>,
     last_id: HoldingId,
     alarm: Alarm,
     config: SharedConfig,
     /// Notified when a queue is about to be read.
     reads: Arc<Notify>,
-    /// Counts what has begun or ended of the locks and barriers: what was read of them before may be outdated.
+    /// Counts the changes of locks and barriers: a reading that began before the last change may be outdated.
     changes: ChangeCounter,
-    /// Until when to wait for those who hold a lock, or are inside a barrier; `None` unless this member leaves.
+    /// Until when to wait for clients that hold a lock or are inside a barrier; `None` unless this member is leaving.
     leaves_at: Option<Moment>,
     meter: Arc<HoldingsMeter>,
 }
 
-/// One lock or barrier that was asked for, and is not gone.
+/// A requested lock or barrier that is not over yet.
 struct RequestedHolding {
     wanted: HoldingSpec,
     name: HoldingName,
     path: Arc<str>,
     process: Option<ProcessName>,
+    /// When it was requested.
     at: Moment,
     published: watch::Sender<Published>,
-    ended: Option<Ended>,
+    /// The reported end, which is published although a znode may still have to be deleted.
+    ended: Option<End>,
 }
 
-/// Which holdings an event may have changed.
+/// The holdings that an event may have changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChangedHoldings {
     None,
@@ -143,6 +144,7 @@ enum ChangedHoldings {
 impl HoldingsRunner {
     fn new(
         settings: HoldingsSettings,
+        credentials: Arc<Credentials>,
         clock: Clock,
         meter: Arc<HoldingsMeter>,
         config: &ConfigRequests,
@@ -151,11 +153,11 @@ impl HoldingsRunner {
             root: settings.paths.config.clone(),
             acl: settings.zookeeper.security.acl,
         };
-        // This has no other readers: a member's `/status` is about its election.
+        // Only this module reads this state: `/status` shows the connection of the election.
         let link = watch::Sender::new(ConnectionState::default());
         Self {
             holdings: Holdings::new(settings.margins, IDLE_AFTER),
-            credentials: Credentials::of(&settings.zookeeper),
+            credentials,
             reports: Reports::new(link, Arc::default()),
             session: None,
             unclosed: None,
@@ -173,8 +175,10 @@ impl HoldingsRunner {
         }
     }
 
-    /// Of what is there at once, in this order: the end of the process; events of the session; the timer; what is given
-    /// back; what is asked for; reads; the shared configuration.
+    /// Runs until this member has left, after a stop. Returns true only if all znodes are known to be deleted.
+    ///
+    /// If several events are ready, they are taken in this order: the end of the process; events of the session; the
+    /// timer; releases; new requests; reads; the shared configuration.
     async fn run(
         mut self,
         asks: &mut mpsc::Receiver<Ask>,
@@ -200,10 +204,7 @@ impl HoldingsRunner {
                 Some(released) = self.releases.join_next() => {
                     Event::Released(released.expect("it neither panics nor is cancelled"))
                 }
-                Some(ask) = asks.recv(), if !leaves => match self.take(ask) {
-                    Some(event) => event,
-                    None => continue,
-                },
+                Some(ask) = asks.recv(), if !leaves => self.take(ask),
                 () = self.reads.notified(), if !leaves => Event::Read,
                 () = self.config.turn(&mut config.requests), if !leaves => {
                     Event::InUse(self.config.needs_session())
@@ -213,7 +214,7 @@ impl HoldingsRunner {
         }
         let now = self.clock.now();
         if self.asked.keys().any(|id| self.is_held(*id, now)) {
-            // Were it dropped, the client library would end the session.
+            // Do not drop the session: the client library would end it, although clients still hold locks in it.
             mem::forget(self.session.take());
             return false;
         }
@@ -221,7 +222,7 @@ impl HoldingsRunner {
         self.unclosed.is_none()
     }
 
-    /// Tells all that their lock or barrier ends, and no longer waits for those that are not held.
+    /// Reports to all clients that their lock or barrier ends, and releases all that are not held.
     async fn begin_to_leave(&mut self) {
         let now = self.clock.now();
         self.leaves_at = Some(now.after(RELEASE_TIMEOUT));
@@ -229,7 +230,7 @@ impl HoldingsRunner {
         for id in ids {
             let is_held = self.is_held(id, now);
             if let Some(asked) = self.asked.get_mut(&id) {
-                asked.ended = asked.ended.or(Some(Ended::Stopped));
+                asked.ended = asked.ended.or(Some(End::Stopped));
             }
             self.publish(id, now);
             if !is_held {
@@ -239,25 +240,21 @@ impl HoldingsRunner {
     }
 
     fn is_held(&self, id: HoldingId, now: Moment) -> bool {
-        let status = self.holdings.standing(id).map(|standing| standing.at(now));
-        matches!(status, Some(HoldingState::Held { .. }))
+        let state = self.holdings.standing(id).and_then(|standing| standing.at(now));
+        matches!(state, Some(HoldingState::Held { .. }))
     }
 
-    /// Whether it has left its barrier, and is only to hear when others have.
+    /// Returns true if this member has left the barrier, and only waits until the others have left too.
     fn has_left(&self, id: HoldingId) -> bool {
         let standing = self.holdings.standing(id);
-        let status = standing.as_ref().map(|standing| standing.at(self.clock.now()));
+        let state = standing.as_ref().and_then(|standing| standing.at(self.clock.now()));
         let ticket = standing.and_then(|standing| standing.ticket());
-        matches!((status, ticket), (Some(HoldingState::Leaving), None))
+        matches!((state, ticket), (Some(HoldingState::Leaving), None))
     }
 
-    fn take(&mut self, ask: Ask) -> Option<Event> {
+    fn take(&mut self, ask: Ask) -> Event {
         let Ask { name, wanted, process, published, released } = ask;
-        let path = self.settings.path_of(wanted, &name);
-        if self.asked.len() >= HOLDINGS_MAX {
-            published.send_modify(|published| published.ended = Some(Ended::TooMany));
-            return None;
-        }
+        let path: Arc<str> = format!("{}/{name}", self.settings.root(wanted.kind())).into();
         let id = HoldingId(self.last_id.0 + 1);
         self.last_id = id;
         debug!("{path}: asked for {wanted}");
@@ -269,17 +266,16 @@ impl HoldingsRunner {
             let _dropped = released.await;
             id
         });
-        Some(Event::Asked(id, wanted))
+        Event::Asked(id, wanted)
     }
 
-    /// Steps the holdings. What ended is published first, then it is acted on.
+    /// Steps the holdings. Ends are published before the actions are performed.
     async fn step(&mut self, event: Event) {
         let now = self.clock.now();
         let touched = match &event {
-            Event::Asked(id, _) | Event::Released(id) | Event::Lock(id, _) => {
+            Event::Asked(id, _) | Event::Released(id) | Event::Place(id, _) => {
                 ChangedHoldings::One(*id)
             }
-            Event::Barrier(id, _) => ChangedHoldings::One(*id),
             Event::SessionOpened { .. }
             | Event::SessionResumed { .. }
             | Event::SessionLost
@@ -289,14 +285,13 @@ impl HoldingsRunner {
             Event::InUse(_) | Event::Read => ChangedHoldings::None,
         };
         let is_lost = event == Event::SessionLost;
-        let stops = event == Event::Stop;
         if let (Event::Released(id), Some(session)) = (&event, &self.session) {
             session.withdraw(*id);
         }
         let actions = self.holdings.step(now, event);
         for action in &actions {
             if let Action::Ended(id, end) = action {
-                self.end(*id, *end, stops, now);
+                self.end(*id, *end, now);
             }
         }
         match touched {
@@ -315,24 +310,21 @@ impl HoldingsRunner {
         }
     }
 
-    fn end(&mut self, id: HoldingId, end: End, stops: bool, now: Moment) {
+    fn end(&mut self, id: HoldingId, end: End, now: Moment) {
         let Some(asked) = self.asked.get_mut(&id) else { return };
         let RequestedHolding { wanted, name, .. } = &asked;
         match end {
             End::Lost(loss) => {
                 self.meter.of(*wanted).lost.inc();
-                warn!("{} {name}: lost: {loss}", kind(*wanted));
+                warn!("{} {name}: lost: {loss}", wanted.kind());
             }
-            End::Released | End::AllLeft | End::Refused { .. } => {
-                debug!("{} {name}: {end}", kind(*wanted));
-            }
+            _ => debug!("{} {name}: {end}", wanted.kind()),
         }
-        let ended = if stops { Ended::Stopped } else { end.into() };
-        asked.ended = asked.ended.or(Some(ended));
+        asked.ended = asked.ended.or(Some(end));
         self.publish(id, now);
     }
 
-    /// Publishes how one stands, and forgets it if nothing of it is left.
+    /// Publishes the standing of a holding, and forgets the holding if it is over.
     fn publish(&mut self, id: HoldingId, now: Moment) {
         let Some(RequestedHolding { wanted, name, at, published, ended, .. }) = self.asked.get(&id)
         else {
@@ -344,15 +336,15 @@ impl HoldingsRunner {
             let before = published.at(now);
             *published = Published { standing, ended: *ended };
             let judged = published.at(now);
-            // Before it is published: a client that hears of the change must not be given a reading from before it.
+            // Note the change before it is published: a client that sees it must not get a reading from before it.
             if mem::discriminant(&judged) != mem::discriminant(&before) || is_over {
                 self.changes.note_change();
             }
-            if let HoldingView::Held { token, .. } = judged
+            if let HoldingState::Held { token, .. } = judged
                 && before.is_waiting()
             {
                 self.meter.of(*wanted).waits.observe(now.since(*at).as_secs_f64());
-                debug!("{} {name}: held, token {token}", kind(*wanted));
+                debug!("{} {name}: held, token {token}", wanted.kind());
             }
             judged != before
         });
@@ -373,14 +365,9 @@ impl HoldingsRunner {
                     session.renew(sent_at);
                 }
             }
-            Action::Lock(id, action) => {
+            Action::Place(id, action) => {
                 if let (Some(session), Some(asked)) = (&mut self.session, self.asked.get(&id)) {
-                    session.perform_lock(id, &asked.path, asked.process.as_ref(), action);
-                }
-            }
-            Action::Barrier(id, action) => {
-                if let (Some(session), Some(asked)) = (&mut self.session, self.asked.get(&id)) {
-                    session.perform_barrier(id, &asked.path, asked.process.as_ref(), action);
+                    session.perform(id, &asked.path, asked.process.as_ref(), action);
                 }
             }
             Action::Ended(..) => {}
@@ -411,13 +398,6 @@ impl HoldingsRunner {
             self.unclosed = session.close().await;
             self.reports.link.send_modify(ConnectionState::forget_session);
         }
-    }
-}
-
-fn kind(wanted: HoldingSpec) -> &'static str {
-    match wanted {
-        HoldingSpec::Lock(_) => "lock",
-        HoldingSpec::Barrier(_) => "barrier",
     }
 }
 

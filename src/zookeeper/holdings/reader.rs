@@ -1,7 +1,7 @@
-//! Reads the queues of locks, and barriers, for those who want to look: each at most once a second, however many ask, and
-//! one at a time.
+//! Reads the queues of locks, and barriers, for clients: each at most once a second, however many clients ask, and one at a
+//! time.
 //!
-//! The session is that of the locks, whose renewals go the same way: so znodes are read in small groups (`read_short`).
+//! It uses the session of the locks. Renewals share its connection, so znodes are read in small groups (`read_short`).
 
 use super::barrier_znodes::READY;
 use super::{HoldingsSettings, data};
@@ -12,11 +12,12 @@ use crate::holdings::{
 };
 use crate::status::ConnectionState;
 use crate::zookeeper::cached::{Cached, ChangeCounter};
-use crate::zookeeper::client::{Connection, in_words, is_verdict};
+use crate::zookeeper::client::{Connection, in_words, is_server_answer};
 use crate::zookeeper::queue::{BROKEN, names_below, owner, read_short, refusal, token};
 use crate::zookeeper::shared_config::CurrentSession;
 use ::zookeeper::{Error, Stat};
 use recipes::barrier::{self, Reading, Ready, Round};
+use recipes::holding::HoldingKind;
 use recipes::lock::{LockEntry, holders};
 use recipes::{FencingToken, Sequence, Ticket};
 use std::collections::BTreeMap;
@@ -26,13 +27,13 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tracing::warn;
 
-/// Less than those who ask wait for an answer: they are to hear why there is none.
+/// Shorter than the time that clients wait for an answer, so that they get the reason if a read fails.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// How often a read is tried: its session may be replaced by one that can hold locks.
+/// The number of attempts of a read: the session may be replaced meanwhile by one that can hold locks.
 const ATTEMPTS: u32 = 2;
 
-/// No longer queue is read in full: so much of its head.
+/// The largest number of places that are read of a queue, from its head.
 const PLACES_MAX: usize = 2000;
 
 pub(super) struct QueueReader {
@@ -40,12 +41,11 @@ pub(super) struct QueueReader {
     clock: Clock,
     sessions: CurrentSession,
     link: watch::Receiver<ConnectionState>,
-    /// Notified before each read: the session has to be open.
+    /// Notified before each read, which needs an open session.
     reads: Arc<Notify>,
     changes: ChangeCounter,
-    names: Option<Cached<LookResult<[String]>>>,
+    names: BTreeMap<HoldingKind, Cached<LookResult<[String]>>>,
     queues: BTreeMap<HoldingName, Cached<LookResult<[LockQueuePlace]>>>,
-    barrier_names: Option<Cached<LookResult<[String]>>>,
     barriers: BTreeMap<HoldingName, Cached<LookResult<BarrierContent>>>,
 }
 
@@ -67,14 +67,13 @@ impl QueueReader {
             link,
             reads,
             changes,
-            names: None,
+            names: BTreeMap::new(),
             queues: BTreeMap::new(),
-            barrier_names: None,
             barriers: BTreeMap::new(),
         }
     }
 
-    /// Answers until there is none left that could ask.
+    /// Answers requests until no sender is left.
     pub(super) async fn run(mut self, looks: &mut mpsc::Receiver<LookRequest>) {
         while let Some(look) = looks.recv().await {
             self.answer(look).await;
@@ -84,39 +83,24 @@ impl QueueReader {
     async fn answer(&mut self, look: LookRequest) {
         let now = self.clock.now();
         let changes = self.changes.get();
-        self.names.take_if(|cached| !cached.is_fresh(now, changes));
+        self.names.retain(|_, cached| cached.is_fresh(now, changes));
         self.queues.retain(|_, cached| cached.is_fresh(now, changes));
-        self.barrier_names.take_if(|cached| !cached.is_fresh(now, changes));
         self.barriers.retain(|_, cached| cached.is_fresh(now, changes));
         let RecipePaths { locks, barriers, .. } = self.settings.paths.clone();
         match look {
-            LookRequest::Names(answer) => {
-                let names = match self.names.take() {
-                    Some(names) => names,
-                    None => {
-                        let names = self.read(&locks, async |at| names(at, &locks).await).await;
-                        Cached::new(names, self.clock.now(), changes)
-                    }
-                };
-                let _receiver_gone = answer.send(self.names.insert(names).value.clone());
-            }
-            LookRequest::BarrierNames(answer) => {
-                let names = match self.barrier_names.take() {
-                    Some(names) => names,
-                    None => {
-                        let names =
-                            self.read(&barriers, async |at| names(at, &barriers).await).await;
-                        Cached::new(names, self.clock.now(), changes)
-                    }
-                };
-                let _receiver_gone = answer.send(self.barrier_names.insert(names).value.clone());
+            LookRequest::Names(kind, answer) => {
+                if !self.names.contains_key(&kind) {
+                    let root = self.settings.root(kind).to_owned();
+                    let names = self.read(&root, async |at| names(at, &root).await).await;
+                    self.names.insert(kind, Cached::new(names, self.clock.now(), changes));
+                }
+                let _receiver_gone = answer.send(self.names[&kind].value.clone());
             }
             LookRequest::Queue(name, answer) => {
                 if !self.queues.contains_key(&name) {
                     let path = format!("{locks}/{name}");
                     let queue = self.read(&path, async |at| queue(at, &path).await).await;
-                    let queue = Cached::new(queue, self.clock.now(), changes);
-                    self.queues.insert(name.clone(), queue);
+                    self.queues.insert(name.clone(), Cached::new(queue, self.clock.now(), changes));
                 }
                 let _receiver_gone = answer.send(self.queues[&name].value.clone());
             }
@@ -124,8 +108,8 @@ impl QueueReader {
                 if !self.barriers.contains_key(&name) {
                     let path = format!("{barriers}/{name}");
                     let read = self.read(&path, async |at| gathered(at, &path).await).await;
-                    let read = Cached::new(read, self.clock.now(), changes);
-                    self.barriers.insert(name.clone(), read);
+                    self.barriers
+                        .insert(name.clone(), Cached::new(read, self.clock.now(), changes));
                 }
                 let _receiver_gone = answer.send(self.barriers[&name].value.clone());
             }
@@ -141,15 +125,15 @@ impl QueueReader {
                     warn!("lock {name}: the place with token {ticket} {done}");
                 }
                 self.changes.note_change();
-                // A session that has not reconnected for its timeout is given up, and whatever it renewed until then was less
-                // than another.
+                // The owner gives a session up if it has not reconnected for one session timeout, and a lease that was
+                // renewed before then lasts less than one more session timeout.
                 let wait = 2 * self.settings.zookeeper.session_timeout;
                 let _receiver_gone = answer.send(found.map(|found| found.then_some(wait)));
             }
         }
     }
 
-    /// Reads over the session of the locks.
+    /// Reads over the session of the locks. Returns the reason on failure.
     async fn read<T>(
         &mut self,
         path: &str,
@@ -164,7 +148,7 @@ impl QueueReader {
 
             match read(&connection).await {
                 Ok(read) => return read,
-                Err(error) if is_verdict(&error) => {
+                Err(error) if is_server_answer(&error) => {
                     let acl = self.settings.zookeeper.security.acl;
                     return Err(refusal(&connection, acl, path, &error).await);
                 }
@@ -192,7 +176,7 @@ async fn names(
     }))
 }
 
-/// One znode, as it was read.
+/// A znode of a queue or a barrier, as it was read.
 struct ReadZnode<E> {
     entry: E,
     znode: String,
@@ -200,7 +184,7 @@ struct ReadZnode<E> {
     stat: Stat,
 }
 
-/// Reads the ephemeral znodes of these.
+/// Reads these znodes, and returns the ephemeral ones.
 async fn read_all<E>(
     connection: &Connection,
     path: &str,
@@ -209,14 +193,14 @@ async fn read_all<E>(
     let paths: Vec<_> = entries.iter().map(|(_, znode)| format!("{path}/{znode}")).collect();
     let read = read_short(connection, &paths).await?;
     let read = entries.into_iter().zip(read).filter_map(|((entry, znode), read)| {
-        // It may have gone in the meantime.
+        // The znode may have been deleted meanwhile.
         let (data, stat) = read?;
         owner(&stat).is_some().then_some(ReadZnode { entry, znode, data, stat })
     });
     Ok(read.collect())
 }
 
-/// Returns who is in a queue, in order.
+/// Returns the places in a lock's queue, in order.
 async fn queue(
     connection: &Connection,
     path: &str,
@@ -246,7 +230,7 @@ async fn queue(
     Ok(Ok(places.collect()))
 }
 
-/// Marks the place with this token, or deletes its znode. Returns whether it was there.
+/// Marks the place with this token, or deletes its znode. Returns true if the place existed.
 async fn break_place(
     connection: &Connection,
     path: &str,
@@ -278,7 +262,7 @@ async fn break_place(
     }
 }
 
-/// Returns who is in front of a barrier or inside, in order.
+/// Returns the members at a barrier, waiting or inside, in order.
 async fn gathered(
     connection: &Connection,
     path: &str,
@@ -304,7 +288,7 @@ async fn gathered(
     entries.truncate(PLACES_MAX);
     let read = read_all(connection, path, entries).await?;
     let ready = ready.map(|(data, stat)| {
-        // Another ZooKeeper client says nothing: all are inside that were there before it.
+        // Another ZooKeeper client writes no data that is known here: all members that joined before `ready` are inside.
         let before = read.iter().filter(|read| read.stat.czxid < stat.czxid);
         let last = before.map(|read| read.entry.sequence).next_back();
         let nobody = Sequence::new(0).expect("it is not negative");

@@ -1,17 +1,17 @@
-//! The readings of one queue: one at a time, for all that ask.
+//! The readings of one queue: one at a time, each for all holdings that have requested it.
 
 use recipes::holding::HoldingId;
 
 #[derive(Default)]
 pub(super) struct Readings {
-    /// The holdings that asked before the current reading began; `None` without a reading.
+    /// The holdings that requested the current reading; `None` if no reading is running.
     under_way: Option<Vec<HoldingId>>,
-    /// The holdings that asked since.
+    /// The holdings that have requested a reading since the current one began.
     next: Vec<HoldingId>,
 }
 
 impl Readings {
-    /// Takes note that this one asks. Returns whether a reading is to begin.
+    /// Notes that a holding requests a reading. Returns true if a reading must begin.
     pub(super) fn ask(&mut self, id: HoldingId) -> bool {
         if !self.next.contains(&id) {
             self.next.push(id);
@@ -19,18 +19,18 @@ impl Readings {
         self.begin()
     }
 
-    /// Notes that the reading under way has ended. Returns for whom it was, and whether another is to begin.
+    /// Notes that the current reading has ended. Returns the holdings that requested it, and whether the next must begin.
     pub(super) fn end(&mut self) -> (Vec<HoldingId>, bool) {
         let asked = self.under_way.take().unwrap_or_default();
         (asked, self.begin())
     }
 
-    /// Returns one of those for whom the reading under way is.
+    /// Returns one of the holdings that requested the current reading.
     pub(super) fn one(&self) -> Option<HoldingId> {
         self.under_way.iter().flatten().copied().next()
     }
 
-    /// Forgets that this one asked: it has another znode since, or none.
+    /// Forgets the requests of a holding whose znode was replaced or removed.
     pub(super) fn forget(&mut self, id: HoldingId) {
         let both = self.under_way.iter_mut().chain([&mut self.next]);
         both.for_each(|ids| ids.retain(|other| *other != id));

@@ -1,25 +1,26 @@
-//! The session in which locks are held, and barriers entered: carries out what the holdings want, and puts what happens
-//! into their events.
+//! The session of locks and barriers: performs the actions of the holdings, and converts answers and notifications into
+//! their events.
 
 use super::readings::Readings;
-use super::watches::{self, PlaceEvent, WatchRequest};
+use super::watches::{self, WatchRequest};
 use super::{HoldingsSettings, barrier_znodes, data};
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
 use crate::holdings::ProcessName;
 use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::{
-    SessionEvent, SessionHandle, SessionSettings, SessionTask, UnclosedSession, delay_after_force,
+    SessionEvent, SessionHandle, SessionSettings, SessionTask, UnclosedSession, rejoin_delay,
 };
 use crate::zookeeper::queue::{
-    self, CHILDREN_MAX, Context, QueueEvent, QueueSettings, RETRY_DELAY, Reports, join, still_ours,
-    unless_crowded, unless_denied, warn_if_weak,
+    self, CHILDREN_MAX, Context, QueueEvent, QueueSettings, RETRY_DELAY, Reports,
+    give_up_if_no_auth, join, still_ours, unless_crowded, warn_if_weak,
 };
 use ::zookeeper::Error;
 use ::zookeeper::OneshotWatcher;
 use recipes::barrier::{self, Reading, Ready, Round};
-use recipes::holding::{Event, HoldingId};
+use recipes::holding::{Event, HoldingId, HoldingKind, HoldingSpec};
 use recipes::lock;
+use recipes::place;
 use recipes::{Moment, Sequence, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,13 +29,13 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::error;
 
-/// How many requests about places may be under way at once: heartbeats come between them.
+/// The maximum number of concurrent requests for places, so that heartbeats do not wait behind too many of them.
 const REQUESTS_AT_ONCE: usize = 64;
 
-/// Of how many locks and barriers in a session the ACL is looked at.
+/// The maximum number of paths per session whose ACL is checked.
 const ACLS_MAX: usize = 1000;
 
-/// Of one session, which requests end with.
+/// A session and its requests, which end with it.
 pub(super) struct HoldingsSession {
     session: SessionTask,
     shared: SessionContext,
@@ -43,11 +44,11 @@ pub(super) struct HoldingsSession {
     watches: JoinSet<()>,
     places: BTreeMap<HoldingId, HoldingPlace>,
     readings: BTreeMap<Arc<str>, Readings>,
-    /// Holdings whose queue or barrier has just been read, with the reading.
+    /// The readings to deliver, each with a holding that requested it.
     read: VecDeque<(HoldingId, Arc<Listing>)>,
     /// The events to deliver next.
     due: VecDeque<Event>,
-    /// Wait for `ready` to be made or deleted, at the paths of barriers.
+    /// Tasks that wait until `ready` is created or deleted, by the path of the barrier.
     ready_watches: BTreeMap<Arc<str>, AbortHandle>,
     /// Paths whose ACL has been checked.
     acls_known: BTreeSet<Arc<str>>,
@@ -64,24 +65,21 @@ struct SessionContext {
     pace: Arc<Semaphore>,
 }
 
-/// One holding's place in a lock's queue or a barrier, or on the way there.
+/// The place of one holding in a lock's queue or at a barrier, also while it joins.
 struct HoldingPlace {
-    kind: Kind,
+    kind: HoldingKind,
     path: Arc<str>,
     context: Arc<Context>,
     own: OwnPlace,
+    /// The task that watches the own znode and those ahead.
     watching: Option<AbortHandle>,
+    /// Sends requests to the task that watches.
     wants: mpsc::UnboundedSender<WatchRequest>,
     /// The queue or barrier as it was last read.
     shown: Arc<Listing>,
-    /// Znodes ahead that are gone, whatever a server shows: while the own znode exists, no number is used twice.
+    /// Znodes ahead that are gone, even if a server still shows them: while the own znode exists, no number is used
+    /// twice.
     gone: BTreeSet<Sequence>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Lock,
-    Barrier,
 }
 
 /// The own znode of a place.
@@ -89,11 +87,11 @@ enum Kind {
 enum OwnPlace {
     Joining,
     Stands(Ticket),
-    /// The own znode is deleted, and the barrier waits for others.
+    /// The own znode is deleted, and this member waits until the others have left the barrier.
     Left,
 }
 
-/// A watch of `ready`, and of the connection with which it goes.
+/// A watch of `ready`, and the connections of its session: the watch ends with its connection.
 struct ReadyWatch {
     watcher: OneshotWatcher,
     connections: SessionHandle,
@@ -101,7 +99,7 @@ struct ReadyWatch {
 
 /// The result of a reading; empty by default.
 pub(super) struct Listing {
-    /// In order of their numbers.
+    /// Sorted by number.
     pub(super) entries: Vec<NamedEntry>,
     pub(super) round: Round,
     /// The version of the path's data in that round.
@@ -109,7 +107,7 @@ pub(super) struct Listing {
     pub(super) ready: Option<Ready>,
 }
 
-/// An entry, and what its znode is named.
+/// An entry, and the name of its znode.
 pub(super) struct NamedEntry {
     pub(super) entry: QueueEntry,
     pub(super) name: String,
@@ -123,16 +121,14 @@ pub(super) enum QueueEntry {
 
 enum Message {
     Session(SessionEvent),
-    Place(HoldingId, PlaceEvent),
+    Place(HoldingId, place::Event),
     Read(Arc<str>, Arc<Listing>, Option<ReadyWatch>),
-    /// The queue is to be read once more for this one.
+    /// The queue must be read again for this holding.
     Unread(HoldingId),
-    /// `ready` was made or deleted in this barrier, or the watch of it is gone.
+    /// `ready` of this barrier was created or deleted, or its watch has ended.
     ReadyChanged(Arc<str>),
-    /// A request to the barrier for this holding was answered, whatever the answer.
-    Answered(HoldingId),
     Renewed(Moment),
-    /// The session cannot go on: the servers keep us from our own znode, or a task died.
+    /// The session cannot go on: the servers deny access to our own znode, or a task has panicked.
     Unusable,
 }
 
@@ -175,13 +171,13 @@ impl HoldingsSession {
         self.session.handle()
     }
 
-    /// Has a quorum commit a write that changes nothing.
+    /// Sends a heartbeat, and repeats it until a quorum has committed it.
     pub(super) fn renew(&mut self, sent_at: Moment) {
         let shared = self.shared.clone();
         self.requests.spawn(async move {
             loop {
                 match shared.session.connection().await.check("/").await {
-                    // A check that fails is a transaction of this session all the same, which a quorum has logged.
+                    // A denied check is also a transaction of this session, and a quorum has logged it.
                     Ok(()) | Err(Error::NoAuth) => return shared.tell(Message::Renewed(sent_at)),
                     Err(_) => tokio::time::sleep(RETRY_DELAY).await,
                 }
@@ -189,46 +185,34 @@ impl HoldingsSession {
         });
     }
 
-    /// Begins what one lock wants done.
-    pub(super) fn perform_lock(
+    /// Performs an action of one place; its requests run in tasks.
+    pub(super) fn perform(
         &mut self,
         id: HoldingId,
         path: &Arc<str>,
         process: Option<&ProcessName>,
-        action: lock::Action,
+        action: place::Action,
     ) {
         match action {
-            lock::Action::Join(mode) => self.join(id, Kind::Lock, path, process, mode.prefix()),
-            lock::Action::ReadQueue => self.read(id),
-            lock::Action::Watch(sequence) => self.watch(id, sequence),
-            lock::Action::Prove(sequence) => self.want(id, WatchRequest::Prove(sequence)),
-            lock::Action::Leave(ticket) => self.leave(id, ticket),
-        }
-    }
-
-    /// Begins what one member of a barrier wants done.
-    pub(super) fn perform_barrier(
-        &mut self,
-        id: HoldingId,
-        path: &Arc<str>,
-        process: Option<&ProcessName>,
-        action: barrier::Action,
-    ) {
-        match action {
-            barrier::Action::Join(size) => {
-                self.join(id, Kind::Barrier, path, process, barrier::prefix(size));
-            }
-            barrier::Action::Read => {
+            place::Action::Join(spec) => self.join(id, spec, path, process),
+            place::Action::Read => {
                 if !self.places.contains_key(&id) {
-                    // This holding left in an earlier session, and others may still be inside.
-                    self.add_place(id, Kind::Barrier, path.clone(), String::new(), OwnPlace::Left);
+                    // This member left the barrier in an earlier session, and others may still be inside.
+                    self.add_place(
+                        id,
+                        HoldingKind::Barrier,
+                        path.clone(),
+                        String::new(),
+                        OwnPlace::Left,
+                    );
                     self.watch_others(id);
                 }
                 self.read(id);
             }
-            barrier::Action::Watch(sequence) => self.watch(id, sequence),
-            barrier::Action::Prove(sequence) => self.want(id, WatchRequest::Prove(sequence)),
-            barrier::Action::MakeReady { round, size, members } => {
+            place::Action::Watch(sequence) => self.watch(id, sequence),
+            place::Action::Prove(sequence) => self.want(id, WatchRequest::Prove(sequence)),
+            place::Action::Leave(ticket) => self.leave(id, ticket),
+            place::Action::MakeReady { round, size, members } => {
                 let Some(place) = self.places.get(&id) else { return };
                 let Some(last) = members.iter().last() else { return };
                 let context = place.context.clone();
@@ -239,7 +223,7 @@ impl HoldingsSession {
                     barrier_znodes::make_ready(&context, &shown, round, ready, &members).await
                 });
             }
-            barrier::Action::EndRound(round) => {
+            place::Action::EndRound(round) => {
                 let Some(place) = self.places.get(&id) else { return };
                 let context = place.context.clone();
                 let shown = place.shown.clone();
@@ -248,11 +232,10 @@ impl HoldingsSession {
                     vec![]
                 });
             }
-            barrier::Action::Leave(ticket) => self.leave(id, ticket),
         }
     }
 
-    /// Changes a barrier in a task that returns the znodes of other clients.
+    /// Changes a barrier in a task. `change` returns the znodes that turn out not to belong to a member.
     fn change_barrier<F: Future<Output = Vec<Sequence>> + Send>(
         &mut self,
         id: HoldingId,
@@ -261,18 +244,18 @@ impl HoldingsSession {
         let shared = self.shared.clone();
         self.requests.spawn(async move {
             for sequence in change().await {
-                // Whatever a server shows, none stands there.
-                shared.tell(Message::Place(id, PlaceEvent::Gone { sequence, token: None }));
+                // This znode does not belong to a member, so report it as gone although it exists.
+                shared.tell(Message::Place(id, place::Event::Gone { sequence, token: None }));
             }
-            shared.tell(Message::Answered(id));
+            shared.tell(Message::Place(id, place::Event::BarrierChanged));
         });
     }
 
-    /// Returns the place that it had before.
+    /// Adds a place for this holding, and returns its previous one.
     fn add_place(
         &mut self,
         id: HoldingId,
-        kind: Kind,
+        kind: HoldingKind,
         path: Arc<str>,
         prefix: String,
         own: OwnPlace,
@@ -295,13 +278,13 @@ impl HoldingsSession {
     fn join(
         &mut self,
         id: HoldingId,
-        kind: Kind,
+        spec: HoldingSpec,
         path: &Arc<str>,
         process: Option<&ProcessName>,
-        prefix: String,
     ) {
         let shared = self.shared.clone();
-        let before = self.add_place(id, kind, path.clone(), prefix, OwnPlace::Joining);
+        let before =
+            self.add_place(id, spec.kind(), path.clone(), spec.prefix(), OwnPlace::Joining);
         let context = self.places[&id].context.clone();
         self.forget_readings(id);
         let was_lost = before.is_some();
@@ -314,20 +297,21 @@ impl HoldingsSession {
             && !shared.is_open_and_told();
         self.requests.spawn(async move {
             if was_lost {
-                tokio::time::sleep(delay_after_force()).await;
+                tokio::time::sleep(rejoin_delay()).await;
             }
             let joined = join(&context, &data, queue::OwnZnodeMatch::WithData).await;
             let Some((ticket, sent_at)) = joined else {
-                return shared.tell(Message::Place(id, PlaceEvent::Left));
+                return shared.tell(Message::Place(id, place::Event::Left));
             };
-            shared.tell(Message::Place(id, PlaceEvent::Joined { ticket, sent_at }));
+            shared.tell(Message::Place(id, place::Event::Joined { ticket, sent_at }));
             if is_acl_news {
                 warn_if_weak(&context).await;
             }
         });
     }
 
-    /// Stops the join of a holding that is released. A znode that was created already is reported, to be deleted.
+    /// Stops the join of a holding that is released. If its znode was already created, the join reports it, so that it
+    /// is deleted.
     pub(super) fn withdraw(&self, id: HoldingId) {
         if let Some(HoldingPlace { own: OwnPlace::Joining, context, .. }) = self.places.get(&id) {
             context.withdraw();
@@ -342,33 +326,34 @@ impl HoldingsSession {
         }
     }
 
-    /// Reads the queue or barrier of this one, and of all others that asked.
+    /// Reads the queue or barrier of this holding, for all holdings that have requested it.
     fn begin_reading(&mut self, path: Arc<str>, id: HoldingId) {
         let Some(place) = self.places.get(&id) else { return };
         let shared = self.shared.clone();
         let context = place.context.clone();
         let kind = place.kind;
-        // No more stood there when it joined than were ever created, as its number says: nobody need be asked how many do.
+        // The own number limits how many znodes can have been there at the join. If it is small, the first reading need
+        // not count them.
         let is_short = place.shown.entries.is_empty()
             && matches!(place.own, OwnPlace::Stands(ticket) if ticket.sequence.number() < CHILDREN_MAX);
         self.requests.spawn(async move {
             let mut connections = shared.session.clone();
-            // Before any connection is taken: so the loss of none is missed.
+            // Call this before a connection is taken, so that its loss is not missed.
             connections.mark_seen();
-            let read = context.until_judged(async |connection| {
+            let read = context.retry_until_answered(async |connection| {
                 if !is_short {
                     unless_crowded(&context, &connection).await?;
                 }
                 match kind {
-                    Kind::Lock => {
+                    HoldingKind::Lock => {
                         let root = &context.settings.root;
                         let listed = connection.request(connection.client.list_children(root));
                         Ok((shown_queue(listed.await?), None))
                     }
-                    Kind::Barrier => barrier_znodes::read(&context, &connection).await,
+                    HoldingKind::Barrier => barrier_znodes::read(&context, &connection).await,
                 }
             });
-            // Without a path, the queue is empty.
+            // If the path does not exist, the queue is empty.
             let (shown, watcher) = read.await.unwrap_or_default();
             let watch = watcher.map(|watcher| ReadyWatch { watcher, connections });
             shared.tell(Message::Read(path, Arc::new(shown), watch));
@@ -403,7 +388,8 @@ impl HoldingsSession {
         }
     }
 
-    /// Tells when `ready` is made or deleted, or can be watched no longer, instead of the watch before.
+    /// Watches `ready`, instead of the previous watch. Reports when it is created or deleted, or when the watch has
+    /// ended.
     fn watch_ready(&mut self, path: &Arc<str>, watch: ReadyWatch) {
         let shared = self.shared.clone();
         let at = path.clone();
@@ -411,7 +397,7 @@ impl HoldingsSession {
         let watching = self.watches.spawn(async move {
             tokio::select! {
                 biased;
-                // The watch went with its connection: the library panics where one is polled after it.
+                // The watch ended with its connection: the library panics if a watch is polled after that.
                 _ = connections.changed() => {}
                 _ = watcher.changed() => {}
             }
@@ -422,10 +408,11 @@ impl HoldingsSession {
 
     fn on_ready_changed(&mut self, path: &Arc<str>) {
         let ids = self.places.iter().filter(|(_, place)| place.path == *path).map(|(id, _)| *id);
-        self.due.extend(ids.map(|id| Event::Barrier(id, barrier::Event::Changed)));
+        self.due.extend(ids.map(|id| Event::Place(id, place::Event::BarrierChanged)));
     }
 
-    /// Returns what the next of those hears whose queue has just been read. One by one: there may be many, of a long queue.
+    /// Returns the event for the next holding whose queue or barrier was read. Events are created one by one, because a
+    /// long queue has many holdings.
     fn next_read(&mut self) -> Option<Event> {
         while let Some((id, shown)) = self.read.pop_front() {
             let Some(place) = self.places.get_mut(&id) else { continue };
@@ -433,18 +420,16 @@ impl HoldingsSession {
             let entries = shown.entries.iter().map(|named| named.entry);
             let entries = entries.filter(|entry| !place.gone.contains(&entry.sequence()));
             let event = match place.kind {
-                Kind::Lock => {
-                    let entries = entries.filter_map(QueueEntry::of_lock).collect();
-                    Event::Lock(id, lock::Event::QueueRead(entries))
+                HoldingKind::Lock => {
+                    place::Event::QueueRead(entries.filter_map(QueueEntry::of_lock).collect())
                 }
-                Kind::Barrier => {
+                HoldingKind::Barrier => {
                     let entries = entries.filter_map(QueueEntry::of_barrier).collect();
-                    let reading = Reading::of(shown.round, entries, shown.ready);
-                    Event::Barrier(id, barrier::Event::Read(reading))
+                    place::Event::BarrierRead(Reading::of(shown.round, entries, shown.ready))
                 }
             };
             place.shown = shown;
-            return Some(event);
+            return Some(Event::Place(id, event));
         }
         None
     }
@@ -468,21 +453,22 @@ impl HoldingsSession {
         self.requests.spawn(async move {
             let path = context.path(ticket.sequence);
             let is_retry = AtomicBool::new(false);
-            let deleted = context.until_judged(async |connection| {
-                // While there was no answer, the path may have become another's.
+            let deleted = context.retry_until_answered(async |connection| {
+                // Check this before a retry: the first request may have deleted the znode, and another client may use
+                // the path now.
                 if is_retry.swap(true, Ordering::Relaxed) {
                     still_ours(&context, &connection, ticket).await?;
                 }
                 let deleted = connection.request(connection.client.delete(&path, None)).await;
-                unless_denied(&context, &path, deleted).await
+                give_up_if_no_auth(&context, &path, deleted).await
             });
-            // If a quorum says that there is none, it is gone as well.
+            // An error means that the znode does not exist, as a quorum has confirmed.
             let _gone_already = deleted.await;
-            shared.tell(Message::Place(id, PlaceEvent::Left));
+            shared.tell(Message::Place(id, place::Event::Left));
         });
     }
 
-    /// Waits for the next event of the holdings. May be dropped and called again: nothing is lost.
+    /// Waits for the next event of the holdings. Cancel-safe: no event is lost.
     pub(super) async fn next_event(&mut self) -> Event {
         loop {
             if let Some(event) = self.due.pop_front().or_else(|| self.next_read()) {
@@ -507,7 +493,6 @@ impl HoldingsSession {
                 Message::Read(path, shown, watch) => self.on_read(&path, &shown, watch),
                 Message::Unread(id) => self.read(id),
                 Message::ReadyChanged(path) => self.on_ready_changed(&path),
-                Message::Answered(id) => return Event::Barrier(id, barrier::Event::Changed),
                 Message::Place(id, event) => {
                     if let Some(event) = self.noted(id, event) {
                         return event;
@@ -517,12 +502,11 @@ impl HoldingsSession {
         }
     }
 
-    /// Updates a place. Returns the event for its holding.
-    fn noted(&mut self, id: HoldingId, event: PlaceEvent) -> Option<Event> {
+    /// Updates a place, and returns the event for its holding, unless the event is outdated.
+    fn noted(&mut self, id: HoldingId, event: place::Event) -> Option<Event> {
         let place = self.places.get_mut(&id)?;
-        let kind = place.kind;
         match event {
-            PlaceEvent::Joined { ticket, .. } => {
+            place::Event::Joined { ticket, .. } => {
                 place.own = OwnPlace::Stands(ticket);
                 let (wants, wanted) = mpsc::unbounded_channel();
                 place.wants = wants;
@@ -534,23 +518,20 @@ impl HoldingsSession {
                     }));
                 place.watching = Some(watching);
             }
-            PlaceEvent::TicketLost(lost) if place.own != OwnPlace::Stands(lost) => return None,
-            PlaceEvent::Gone { sequence, .. } => {
+            place::Event::TicketLost(lost) if place.own != OwnPlace::Stands(lost) => return None,
+            place::Event::Gone { sequence, .. } => {
                 place.gone.insert(sequence);
             }
-            PlaceEvent::Left if kind == Kind::Barrier => {
+            place::Event::Left if place.kind == HoldingKind::Barrier => {
                 place.own = OwnPlace::Left;
                 self.watch_others(id);
             }
             _ => {}
         }
-        match kind {
-            Kind::Lock => Some(Event::Lock(id, event.of_lock())),
-            Kind::Barrier => event.of_barrier().map(|event| Event::Barrier(id, event)),
-        }
+        Some(Event::Place(id, event))
     }
 
-    /// Watches others from now on, without an own znode.
+    /// Starts to watch the znodes of others, without an own znode.
     fn watch_others(&mut self, id: HoldingId) {
         let Some(place) = self.places.get_mut(&id) else { return };
         let (wants, wanted) = mpsc::unbounded_channel();
@@ -572,14 +553,14 @@ impl HoldingsSession {
         }
     }
 
-    /// Forgets a holding of which nothing is left.
+    /// Forgets a holding that is over.
     pub(super) fn forget(&mut self, id: HoldingId) {
         self.forget_readings(id);
         let Some(HoldingPlace { kind, path, watching, .. }) = self.places.remove(&id) else {
             return;
         };
         watching.inspect(AbortHandle::abort);
-        if kind == Kind::Barrier && self.places.values().all(|place| place.path != path) {
+        if kind == HoldingKind::Barrier && self.places.values().all(|place| place.path != path) {
             self.ready_watches.remove(&path).inspect(AbortHandle::abort);
         }
     }
@@ -597,7 +578,7 @@ impl HoldingsSession {
         }
     }
 
-    /// Ends the session, and with it all znodes. Returns it if it may live on.
+    /// Ends the session, and with it all znodes. Returns the session if it may still be alive.
     pub(super) async fn close(mut self) -> UnclosedSession {
         self.requests.shutdown().await;
         let closing = self.session.close().await;
@@ -611,7 +592,7 @@ impl SessionContext {
         let _receiver_gone = self.told.send(told);
     }
 
-    /// Whether it was told that all is open: so is each lock then.
+    /// Returns true if a warning about open ACLs was already published: it also covers each lock and barrier.
     fn is_open_and_told(&self) -> bool {
         let told = self.reports.acl_warning.lock().expect("no panic while it is held");
         self.settings.zookeeper.security.acl == AclPolicy::Open && told.is_some()
@@ -626,7 +607,7 @@ impl SessionContext {
             is_open_by_choice: security.is_open_by_choice,
         };
         let told = self.told.clone();
-        // Of all that a queue can tell, what is used of it here tells one thing.
+        // The only event that the code used here can report is that the session is unusable.
         let tell = Box::new(move |_: QueueEvent| {
             let _receiver_gone = told.send(Message::Unusable);
         });
@@ -656,13 +637,13 @@ impl QueueEntry {
 
 impl Default for Listing {
     fn default() -> Self {
-        // No path was last written in that round.
+        // No barrier has this round: zxids are not negative.
         Self { entries: vec![], round: Round(-1), version: -1, ready: None }
     }
 }
 
 impl Listing {
-    /// Returns this with these entries, in order.
+    /// Returns this listing with these entries instead, in order.
     pub(super) fn with(self, entries: impl Iterator<Item = NamedEntry>) -> Self {
         let mut entries: Vec<_> = entries.collect();
         entries.sort_unstable_by_key(|named| named.entry.sequence());
@@ -681,7 +662,8 @@ pub(super) fn find(entries: &[NamedEntry], sequence: Sequence) -> Option<&NamedE
     entries.get(at)
 }
 
-/// Finds out whether a quorum agrees that the own znode is not in its queue. Else the queue is read again.
+/// Asks a quorum whether our own znode exists, after a reading did not show it. If it does not exist, reports its loss;
+/// otherwise requests another reading.
 async fn own_is_not_shown(
     shared: &SessionContext,
     context: &Context,
@@ -691,7 +673,7 @@ async fn own_is_not_shown(
     let connection = context.session.connection().await;
     let path = context.path(ticket.sequence);
     if let Error::NoNode = context.own_is_not_shown(&connection, &path).await {
-        return shared.tell(Message::Place(id, PlaceEvent::TicketLost(ticket)));
+        return shared.tell(Message::Place(id, place::Event::TicketLost(ticket)));
     }
     drop(connection);
     tokio::time::sleep(RETRY_DELAY).await;

@@ -1,15 +1,16 @@
-//! Watches the own znode of one holding, and those that it waits for. `queue/watches` has the invariant of that, and
-//! the loop that keeps it.
+//! Watches the own znode of one holding, and the znodes that it waits for. `queue/watches` describes the order of their
+//! events, and has the loop that ensures it.
 
 use crate::zookeeper::client::{Connection, LeaveServerOutcome};
 use crate::zookeeper::queue::{
-    Context, ZnodesAhead, leave_if_lacking, leave_wrong_server, owner, token,
+    Context, ZnodesAhead, leave_if_znode_missing, leave_wrong_server, owner, token,
     watch_until_own_is_lost,
 };
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use recipes::{FencingToken, Moment, Sequence, Ticket, barrier, lock};
+use recipes::place::Event;
+use recipes::{FencingToken, Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
@@ -18,66 +19,29 @@ use tracing::warn;
 
 /// A request about a znode ahead.
 pub(super) enum WatchRequest {
-    /// Watch the one at this path.
+    /// Watch the znode with this number, at this path.
     Watch(Sequence, String),
-    /// Have a quorum say whether the watched one stands.
+    /// Ask a quorum whether the watched znode with this number exists.
     Prove(Sequence),
 }
 
-/// The events of one holding's place.
-pub(super) enum PlaceEvent {
-    /// Its znode exists.
-    Joined { ticket: Ticket, sent_at: Option<Moment> },
-    /// Its znode is gone, although the session lives.
-    TicketLost(Ticket),
-    /// This znode stands, and is watched.
-    Watched(Ticket),
-    /// No znode stands there any more. The token is that of the znode that was watched.
-    Gone { sequence: Sequence, token: Option<FencingToken> },
-    /// Its own znode is deleted.
-    Left,
-}
-
-impl PlaceEvent {
-    pub(super) fn of_lock(self) -> lock::Event {
-        match self {
-            Self::Joined { ticket, sent_at } => lock::Event::Joined { ticket, sent_at },
-            Self::TicketLost(ticket) => lock::Event::TicketLost(ticket),
-            Self::Watched(znode) => lock::Event::Watched(znode),
-            Self::Gone { sequence, token } => lock::Event::Gone { sequence, token },
-            Self::Left => lock::Event::Left,
-        }
-    }
-
-    /// Returns `None` for what is nothing to a barrier.
-    pub(super) fn of_barrier(self) -> Option<barrier::Event> {
-        Some(match self {
-            Self::Joined { ticket, sent_at } => barrier::Event::Joined { ticket, sent_at },
-            Self::TicketLost(ticket) => barrier::Event::TicketLost(ticket),
-            Self::Watched(_) => return None,
-            Self::Gone { sequence, .. } => barrier::Event::Gone(sequence),
-            Self::Left => barrier::Event::Left,
-        })
-    }
-}
-
-/// Watches until the own znode is lost.
+/// Watches until the own znode is lost, and reports the loss.
 pub(super) async fn watch(
     context: Arc<Context>,
     ticket: Ticket,
     wanted: mpsc::UnboundedReceiver<WatchRequest>,
-    tell: impl Fn(PlaceEvent),
+    tell: impl Fn(Event),
 ) {
     let ahead = ZnodesAheadWatch::new(context.clone(), wanted);
     watch_until_own_is_lost(&context, ticket, ahead, &tell).await;
-    tell(PlaceEvent::TicketLost(ticket));
+    tell(Event::TicketLost(ticket));
 }
 
-/// Watches others for one that has no znode any more.
+/// Watches the znodes of others for a member whose own znode is deleted. Ends with the session.
 pub(super) async fn watch_others(
     context: Arc<Context>,
     wanted: mpsc::UnboundedReceiver<WatchRequest>,
-    tell: impl Fn(PlaceEvent),
+    tell: impl Fn(Event),
 ) {
     let mut connections = context.session.clone();
     let mut others = ZnodesAheadWatch::new(context, wanted);
@@ -87,7 +51,7 @@ pub(super) async fn watch_others(
         loop {
             tokio::select! {
                 biased;
-                // The watches went with their connection: the library panics where one is polled after it.
+                // The watches ended with their connection: the library panics if a watch is polled after that.
                 changed = connections.changed() => match changed {
                     Ok(()) => break,
                     // The session has ended.
@@ -110,26 +74,27 @@ struct ZnodesAheadWatch {
 
 struct WatchedZnode {
     path: String,
-    /// Of the znode that stood there when it was first read.
+    /// The token at the last reading; `None` before the first.
     token: Option<FencingToken>,
 }
 
 enum WatchStep {
     Read(Sequence, WatchRead),
     Changed(Sequence, WatchedEvent),
+    /// A quorum was asked; true if the znode is gone.
     Proved(Sequence, bool),
 }
 
 enum WatchRead {
     Stands(Stat, OneshotWatcher),
-    /// A quorum agrees.
+    /// The znode does not exist, as a quorum has confirmed.
     Gone,
 }
 
 impl ZnodesAhead for ZnodesAheadWatch {
-    type Event = PlaceEvent;
+    type Event = Event;
 
-    async fn next_event(&mut self) -> PlaceEvent {
+    async fn next_event(&mut self) -> Event {
         loop {
             tokio::select! {
                 biased;
@@ -183,7 +148,7 @@ impl ZnodesAheadWatch {
         self.steps.push(read.boxed());
     }
 
-    fn after(&mut self, step: WatchStep) -> Option<PlaceEvent> {
+    fn after(&mut self, step: WatchStep) -> Option<Event> {
         match step {
             WatchStep::Read(sequence, found) => self.after_reading(sequence, found),
             WatchStep::Changed(sequence, change) if change.event_type != EventType::NodeDeleted => {
@@ -197,56 +162,57 @@ impl ZnodesAheadWatch {
         }
     }
 
-    fn after_reading(&mut self, sequence: Sequence, found: WatchRead) -> Option<PlaceEvent> {
+    fn after_reading(&mut self, sequence: Sequence, found: WatchRead) -> Option<Event> {
         let watched = self.watched.get_mut(&sequence)?;
         let WatchRead::Stands(stat, watcher) = found else { return self.gone(sequence) };
         let path = &watched.path;
         let token = token(&stat);
         let is_ephemeral = owner(&stat).is_some();
         if !is_ephemeral {
-            warn!("{path} is not ephemeral, so none holds by it; passed over. Delete it");
-        }
-        // While there was no watch, the path may have become another's.
-        if !is_ephemeral || watched.token.is_some_and(|known| known != token) {
+            warn!("{path} is not ephemeral, so it is not a place in the queue: ignored. Delete it");
             return self.gone(sequence);
         }
+        // This may be a different znode with the same number as before, but it counts as ahead all the same: while the
+        // own znode exists, no number is given twice, so one of the two servers has shown a znode that no quorum
+        // committed.
         watched.token = Some(token);
         let changed = watcher.changed().map(move |change| WatchStep::Changed(sequence, change));
         self.steps.push(changed.boxed());
-        Some(PlaceEvent::Watched(Ticket { sequence, token }))
+        Some(Event::Watched(Ticket { sequence, token }))
     }
 
-    fn gone(&mut self, sequence: Sequence) -> Option<PlaceEvent> {
+    fn gone(&mut self, sequence: Sequence) -> Option<Event> {
         let WatchedZnode { token, .. } = self.watched.remove(&sequence)?;
-        Some(PlaceEvent::Gone { sequence, token })
+        Some(Event::Gone { sequence, token })
     }
 }
 
-/// Reads a znode and watches it: for its children, of which an ephemeral znode has none, so that the watch fires when
-/// the znode is deleted. A reading that finds none counts only if a quorum agrees: until then it is asked again, as no claim
-/// keeps a lock that stands. A notification needs no such check.
+/// Reads a znode and watches its children: an ephemeral znode has none, so the watch fires when the znode is deleted.
+/// If the znode is not shown, that counts only if a quorum agrees, and the read is repeated until then: a lock has no
+/// claim that would exclude a second holder. A notification needs no such check.
 async fn read_and_watch(context: &Context, path: &str) -> WatchRead {
-    let read = context.until_judged(async |connection| {
+    let read = context.retry_until_answered(async |connection| {
         match connection.request(connection.client.get_and_watch_children(path)).await {
             Ok((_, stat, watcher)) => return Ok(WatchRead::Stands(stat, watcher)),
             Err(Error::NoNode) => {}
             Err(error) => return Err(error),
         }
-        leave_if_lacking(&connection, path).await?;
+        leave_if_znode_missing(&connection, path).await?;
         Err(Error::Timeout)
     });
     read.await.unwrap_or(WatchRead::Gone)
 }
 
-/// Asks a quorum whether a znode stands. A server that shows it though it does not is left.
+/// Asks a quorum whether a znode exists. If it does not, but the current server still shows it, leaves that server.
 async fn stands(context: &Context, path: &str) -> bool {
-    let judged = context.until_judged(async |connection| match connection.check(path).await {
-        Err(Error::NoNode) => {
-            leave_if_shown(&connection, path).await?;
-            Err(Error::NoNode)
-        }
-        checked => checked,
-    });
+    let judged =
+        context.retry_until_answered(async |connection| match connection.check(path).await {
+            Err(Error::NoNode) => {
+                leave_if_shown(&connection, path).await?;
+                Err(Error::NoNode)
+            }
+            checked => checked,
+        });
     judged.await.is_ok()
 }
 
@@ -256,7 +222,7 @@ async fn leave_if_shown(connection: &Connection, path: &str) -> Result<(), Error
         && leave_wrong_server(connection, path, "still shows", "it is gone")
             == LeaveServerOutcome::NotYet
     {
-        // The watch of that znode would never fire.
+        // On this connection, the watch of the deleted znode would never fire.
         connection.give_up();
     }
     Ok(())

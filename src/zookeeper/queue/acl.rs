@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use crate::config::security::AclPolicy;
-use crate::zookeeper::client::{Connection, is_verdict};
+use crate::zookeeper::client::{Connection, is_server_answer};
 use ::zookeeper::{Acl as Entry, Acls, AuthId, AuthUser, Error, Permission};
 use std::sync::atomic::Ordering;
 use tracing::warn;
@@ -15,8 +15,8 @@ const ANYONE_CREATES: Entry = Entry::new_const(Permission::CREATE, "world", "any
 static READABLE: [Entry; 2] = [OURS, ANYONE_READS];
 static ALSO_FOR_OTHERS: [Entry; 3] = [OURS, ANYONE_READS, ANYONE_CREATES];
 
-/// Returns the ACL of members' znodes and of the one above them: a client that may delete there can end
-/// leaderships, and one that may write can forge announcements.
+/// Returns the ACL of members' znodes and of the znode above them. A client that may delete there can end leaderships, and
+/// a client that may write can forge announcements.
 pub(in crate::zookeeper) fn of_queue(acl: AclPolicy) -> Acls<'static> {
     match acl {
         AclPolicy::Open => Acls::anyone_all(),
@@ -25,8 +25,8 @@ pub(in crate::zookeeper) fn of_queue(acl: AclPolicy) -> Acls<'static> {
     }
 }
 
-/// Returns the ACL of the znodes further up: others may create their paths there beside ours, and no
-/// client can delete them while there is anything below.
+/// Returns the ACL of the znodes further up: others may create their own paths there beside ours, and no client can delete
+/// a znode that has children.
 pub(in crate::zookeeper) fn of_ancestors(acl: AclPolicy) -> Acls<'static> {
     match acl {
         AclPolicy::Open => Acls::anyone_all(),
@@ -34,16 +34,16 @@ pub(in crate::zookeeper) fn of_ancestors(acl: AclPolicy) -> Acls<'static> {
     }
 }
 
-/// Warns, once in a session and only if it was not the last warning, when clients other than members may
-/// harm what stands at the path.
+/// Warns when clients other than members may harm the znodes at the path. Warns at most once in a session, and only if the
+/// last warning was different.
 pub(in crate::zookeeper) async fn warn_if_weak(context: &Context) {
     let settings = &context.settings;
     if settings.is_open_by_choice || context.is_acl_checked.swap(true, Ordering::Relaxed) {
         return;
     }
     let root = &settings.root;
-    let look =
-        context.until_judged(async |connection| weakness(&connection, root, settings.acl).await);
+    let look = context
+        .retry_until_answered(async |connection| weakness(&connection, root, settings.acl).await);
     let Ok(weakness) = look.await else { return };
     let remedy = remedy(settings.acl);
     let warning = weakness.map(|weakness| format!("at {root}, {weakness}: {remedy}"));
@@ -54,22 +54,22 @@ pub(in crate::zookeeper) async fn warn_if_weak(context: &Context) {
     *warned = warning;
 }
 
-/// Says which clients other than members may harm what stands at the path, and how.
+/// Describes which clients other than members may harm the znodes at the path, and how.
 async fn weakness(
     connection: &Connection,
     path: &str,
     acl: AclPolicy,
 ) -> Result<Option<String>, Error> {
     let (entries, _) = match connection.request(connection.client.get_acl(path)).await {
-        // Then it is not readable for anyone either.
-        Err(error) if is_verdict(&error) => return Ok(None),
+        // We may not read the ACL, so `world:anyone` has no permission to read either.
+        Err(error) if is_server_answer(&error) => return Ok(None),
         read => read?,
     };
     let us = auth_users(connection).await;
     Ok(exposed(&entries, us.as_deref(), acl))
 }
 
-/// Returns the identities by which the servers know us, where they say so.
+/// Returns our identities as the servers know them, if the servers report them.
 async fn auth_users(connection: &Connection) -> Option<Vec<AuthUser>> {
     if !connection.has_who_am_i().await {
         return None;
@@ -87,7 +87,7 @@ fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: AclPolicy) -> Option
     } else if anyone_may(Permission::ADMIN) {
         harm.push("change who may delete members' znodes");
     }
-    // Without an identity of members, any client may act as one.
+    // With an open ACL, members have no identity, so any client may act as one anyway.
     if anyone_may(Permission::CREATE) && acl != AclPolicy::Open {
         harm.push("join the queue, or block it");
     }
@@ -100,12 +100,13 @@ fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: AclPolicy) -> Option
     (!found.is_empty()).then(|| found.join("; and "))
 }
 
-/// Returns the owner, if the ACL gives others DELETE or ADMIN and does not name us: an ACL made for several
-/// identities would name ours among them.
+/// Returns the owner, if the ACL gives others DELETE or ADMIN and does not name us. An ACL made for several identities
+/// would name ours as well.
 fn owner(entries: &[Entry], us: &[AuthUser]) -> Option<String> {
     const OWNERS: [Permission; 2] = [Permission::DELETE, Permission::ADMIN];
     if entries.iter().any(|entry| {
-        // Servers show the hash behind a name only to clients that may change the ACL.
+        // Servers hide the hash behind a name from clients that may not change the ACL, so a hidden entry with ADMIN is not
+        // ours.
         let is_hidden = entry.scheme() == "digest" && entry.id().ends_with(":x");
         let is_anothers = is_hidden && entry.permission().has(Permission::ADMIN);
         !is_anothers
@@ -122,7 +123,7 @@ fn owner(entries: &[Entry], us: &[AuthUser]) -> Option<String> {
     (!others.is_empty()).then(|| others.join(" and "))
 }
 
-/// Returns whether it is for any client, or for so many addresses that it may as well be.
+/// Returns true if the entry is for any client, or for so many addresses that it may as well be.
 fn is_anyone(entry: &Entry) -> bool {
     let bits: Option<u8> = entry.id().split_once('/').and_then(|(_, bits)| bits.parse().ok());
     *entry.auth_id() == AuthId::anyone()
@@ -137,7 +138,7 @@ fn name(entry: &Entry) -> &str {
     }
 }
 
-/// Says what to do about it.
+/// Returns the advice about a weak ACL.
 fn remedy(acl: AclPolicy) -> &'static str {
     match acl {
         AclPolicy::Open => {
@@ -151,7 +152,7 @@ fn remedy(acl: AclPolicy) -> &'static str {
     }
 }
 
-/// Says in one line what the servers refused at the path: the identity that they know us by, and whose the path is.
+/// Describes in one line what the servers refused at the path: our identity as they know it, and the owners of the path.
 pub(crate) async fn refusal(
     connection: &Connection,
     acl: AclPolicy,
@@ -196,7 +197,7 @@ async fn ourselves(connection: &Connection) -> String {
 }
 
 async fn owners(connection: &Connection, path: &str) -> String {
-    // Of the nearest znode that exists.
+    // The ACL of the nearest znode that exists.
     let ends = path.match_indices('/').skip(1).map(|(at, _)| at).chain([path.len()]);
     let ends: Vec<_> = ends.collect();
     for end in ends.into_iter().rev() {

@@ -1,22 +1,24 @@
-//! The claim: the one znode of a queue that excludes a second holder, whatever single servers show.
+//! The claim: the single znode of a queue that excludes a second holder, whatever individual servers show.
 //!
-//! It is created together with the write into the own znode that announces the new holder, and it ends with the session. So a quorum
-//! commits no second claim while the session of the first lives. A member whose server has lost a transaction may take
-//! itself for the first; it cannot claim.
+//! It is created together with the write to our own znode that announces the new holder, and it ends with the session. So a
+//! quorum commits no second claim while the session of the first lives. A member whose server has lost a transaction may
+//! consider itself the head of the queue, but it cannot claim.
 
 use super::acl;
-use super::context::{Context, REFUSED_DELAY, leave_if_lacking};
-use super::write::{ZnodeLost, still_ours, unless_denied};
+use super::context::{Context, REFUSED_DELAY, leave_if_znode_missing};
+use super::write::{ZnodeLost, give_up_if_no_auth, still_ours};
 use super::znode::{is_of_session, is_ours, owner};
 use crate::znode_names::ZnodeNames;
-use crate::zookeeper::client::{Connection, LeaveServerOutcome, TransactionResult, is_verdict};
+use crate::zookeeper::client::{
+    Connection, LeaveServerOutcome, TransactionResult, is_server_answer,
+};
 use ::zookeeper::{CreateMode, Error, MultiWriteResult, Stat};
 use recipes::Ticket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::warn;
 
-/// Returns the path of a queue's claim. Its name cannot be a member's, which ends in ten digits. Other clients take all
-/// that stands in their path for contenders: so there it stands beside the path.
+/// Returns the path of a queue's claim. Its name cannot be a member's, because a member's name ends in ten digits. Other
+/// clients take every znode in their path for a contender, so the claim is beside the path in an election shared with them.
 pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
     match znodes.family() {
         None => format!("{root}/claim-{}", znodes.kind()),
@@ -26,13 +28,13 @@ pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
 
 /// The outcome of a claim.
 pub(super) enum ClaimOutcome {
-    /// A quorum committed it. This is the stat of our own znode.
+    /// A quorum committed the claim. Contains the stat of our own znode.
     Ours(Stat),
-    /// Another session's stands there, with this data.
+    /// Another session owns the claim, which has this data.
     Anothers(Vec<u8>),
 }
 
-/// Writes to our own znode and makes the claim, both or neither. Asks until the servers have judged.
+/// Writes to our own znode and creates the claim, both or neither. Repeats the request until the servers answer.
 pub(super) async fn claim(
     context: &Context,
     ticket: Ticket,
@@ -44,7 +46,7 @@ pub(super) async fn claim(
     let is_retry = AtomicBool::new(false);
     let unknown = OpenQuestions::default();
     let writes_own = context.settings.znodes.family().is_none();
-    let claimed = context.until_judged(async |connection| {
+    let claimed = context.retry_until_answered(async |connection| {
         if is_retry.swap(true, Ordering::Relaxed) {
             still_ours(context, &connection, ticket).await?;
         }
@@ -60,13 +62,13 @@ pub(super) async fn claim(
         match answer? {
             TransactionResult::Done(results) => ours(results, stat, ticket, &connection),
             TransactionResult::Failed { at: 0, error } => {
-                unless_denied(context, &path, Err(error)).await
+                give_up_if_no_auth(context, &path, Err(error)).await
             }
             TransactionResult::Failed { error: Error::NodeExists, .. } => {
                 holder(context, &connection, ticket, data, &unknown).await
             }
             TransactionResult::Failed { error, .. } => {
-                if !writes_own && is_verdict(&error) {
+                if !writes_own && is_server_answer(&error) {
                     context.set_problem(format!(
                         "ZooKeeper refuses the claim of a leader at {claim_path} ({error}), and no member leads without \
                          it: let members create znodes in its parent (setAcl)"
@@ -83,16 +85,16 @@ pub(super) async fn claim(
     claimed.map_err(|_| ZnodeLost)
 }
 
-/// The open questions of one claim.
+/// The uncertainties about one claim.
 #[derive(Default)]
 struct OpenQuestions {
-    /// An attempt had no answer.
+    /// An attempt was not answered, so it may have created the claim.
     outcome: AtomicBool,
-    /// A claim that stands was not shown.
+    /// The servers said that a claim exists, and then did not show it.
     holder: AtomicBool,
 }
 
-/// Finds out whose claim stands in the way of ours.
+/// Finds out which session owns the claim that prevents ours.
 async fn holder(
     context: &Context,
     connection: &Connection,
@@ -103,12 +105,12 @@ async fn holder(
     let claim_path = context.claim_path();
     let read = connection.request(connection.client.get_data(&claim_path)).await;
     let (data, stat) = match read {
-        // The claim znode has gone meanwhile; or the current server has lost the transaction that created it.
+        // The claim was deleted meanwhile, or the current server has lost the transaction that created it.
         Err(Error::NoNode) => {
             if !unknown.holder.swap(true, Ordering::Relaxed) {
                 return Err(Error::Timeout);
             }
-            return match leave_if_lacking(connection, &claim_path).await {
+            return match leave_if_znode_missing(connection, &claim_path).await {
                 Err(Error::NoNode) | Ok(LeaveServerOutcome::First | LeaveServerOutcome::Again) => {
                     Err(Error::Timeout)
                 }
@@ -123,8 +125,8 @@ async fn holder(
         return confirm(context, connection, ticket, announced).await;
     }
     if unknown.outcome.load(Ordering::Relaxed) {
-        // It may be ours all the same, where this server shows one that is gone. It ends with our session, on that server
-        // too.
+        // The claim may still be ours: this server may show an earlier claim that is gone. Our claim ends with our session,
+        // on that server too.
         warn!("what became of our claim is unknown: starting over with another session");
         return context.give_session_up().await;
     }
@@ -132,7 +134,7 @@ async fn holder(
         warn!("{claim_path} is not ephemeral, so no member made it: deleting it");
         match connection.request(connection.client.delete(&claim_path, Some(stat.version))).await {
             Ok(()) | Err(Error::NoNode | Error::BadVersion) => return Err(Error::Timeout),
-            Err(error) if is_verdict(&error) => {
+            Err(error) if is_server_answer(&error) => {
                 context.set_problem(format!(
                     "{claim_path} is not ephemeral, so no member made it, and none can lead while it stands; it cannot \
                      be deleted ({error}). Delete it"
@@ -144,8 +146,8 @@ async fn holder(
     Ok(ClaimOutcome::Anothers(data))
 }
 
-/// Writes to our own znode where our claim stands already: an attempt of which no answer came was carried out, or the
-/// process before this one made it.
+/// Writes to our own znode when our claim already exists: an attempt without an answer was carried out, or the previous
+/// process created the claim.
 async fn confirm(
     context: &Context,
     connection: &Connection,
@@ -166,16 +168,16 @@ async fn confirm(
     match answer? {
         TransactionResult::Done(results) => ours(results, stat, ticket, connection),
         TransactionResult::Failed { at: 0, error } => {
-            unless_denied(context, &path, Err(error)).await
+            give_up_if_no_auth(context, &path, Err(error)).await
         }
-        // The claim znode has gone meanwhile, so it is created again.
+        // The claim was deleted meanwhile, so create it again.
         TransactionResult::Failed { error: Error::NoNode, .. } => Err(Error::Timeout),
         TransactionResult::Failed { error, .. } => Err(error),
     }
 }
 
-/// Returns the stat of a znode, if it is wanted: pipelined behind a claim that does not write to it, it proves that the
-/// znode there is ours.
+/// Returns the stat of a znode if `is_wanted`. Pipelined behind a claim that does not write to the znode, the stat confirms
+/// that the znode is ours.
 async fn stat_of(
     connection: &Connection,
     path: &str,
@@ -199,10 +201,10 @@ fn ours(
         }
         Some(MultiWriteResult::Check) => match read? {
             Some(stat) if is_ours(&stat, ticket, connection) => Ok(ClaimOutcome::Ours(stat)),
-            // A server that has just committed a check of it shows it, unless it has gone since.
+            // The server has just committed a check of the znode, so it shows the znode unless that was deleted since.
             Some(_) | None => Err(Error::NoNode),
         },
-        // We wrote into another's znode and hold its claim: both go with this session.
+        // We wrote to a znode that is not ours, so our own is lost. The claim is ours, and ends with the session.
         _ => Err(Error::NoNode),
     }
 }

@@ -4,7 +4,9 @@ use super::znode::{owner, token};
 use super::{QueueEvent, QueueSettings, Reports, acl, claim_path, foreign};
 use crate::clock::Clock;
 use crate::status::{ConnectionState, ForeignQueue};
-use crate::zookeeper::client::{Connection, LeaveServerOutcome, SessionHandle, Tell, is_verdict};
+use crate::zookeeper::client::{
+    Connection, LeaveServerOutcome, SessionHandle, Tell, is_server_answer,
+};
 use ::zookeeper::{Error, Stat};
 use recipes::{FencingToken, Sequence, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,9 +16,9 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tracing::{debug, info, warn};
 
-/// Delay before a request is sent again of which no answer came.
+/// Delay before a request without an answer is sent again.
 pub(in crate::zookeeper) const RETRY_DELAY: Duration = Duration::from_millis(200);
-/// Delay before a request is sent again that the servers refused: only an operator can change that.
+/// Delay before a request that the servers refused is sent again: only an operator can change the refusal.
 pub(super) const REFUSED_DELAY: Duration = Duration::from_secs(2);
 
 pub(in crate::zookeeper) struct Context {
@@ -25,32 +27,32 @@ pub(in crate::zookeeper) struct Context {
     pub(super) reports: Reports,
     pub(super) clock: Clock,
     pub(super) tell: Tell<QueueEvent>,
-    /// Whether the queue's ACL was looked at in this session.
+    /// True once the queue's ACL has been checked in this session.
     pub(super) is_acl_checked: AtomicBool,
-    /// Znodes that are named like a member's and are not ephemeral, so no member's.
+    /// Znodes that are named like a member's but are not ephemeral, so they do not belong to a member.
     non_ephemeral: Mutex<BTreeSet<Sequence>>,
-    /// Those that were seen to be ephemeral when that was asked: it is asked once of each.
+    /// Znodes that are known to be ephemeral. Each znode is checked only once.
     ephemeral: Mutex<BTreeSet<Sequence>>,
-    /// Znodes that a server shows and a quorum says are gone.
+    /// Znodes that a server shows although a quorum says that they are gone.
     denied: Mutex<BTreeMap<Sequence, FencingToken>>,
-    /// Whether there are too many znodes below the path to list them.
+    /// True while there are too many znodes below the path to list them.
     is_crowded: AtomicBool,
-    /// Our own znode, while there is one.
+    /// Our own ticket, while our znode exists.
     own: Mutex<Option<Ticket>>,
-    /// The names of other clients' contenders that were listed last.
+    /// The names of the foreign contenders in the last listing.
     foreign: Mutex<Vec<String>>,
-    /// Whether we were last told, in this session, to keep out because of them.
+    /// True if foreign contenders keep us out, as last reported in this session; `None` before the first report.
     kept_out: Mutex<Option<bool>>,
-    /// For turns to ask, where many share a session.
+    /// Permits for requests, where many queues share a session.
     pace: Option<Arc<Semaphore>>,
-    /// Whether our place is not wanted any more.
+    /// True once our place in the queue is no longer wanted.
     is_withdrawn: AtomicBool,
-    /// Whether our place is lost when others write [`BROKEN`] into its znode.
+    /// True if our place is lost when another client writes [`BROKEN`] into its znode.
     is_breakable: bool,
 }
 
-/// The data of a place that an operator has broken: its owner gives it up, and the operator deletes it once the lease by
-/// which it may still be held is over.
+/// The data that an operator writes into a znode to break a lock: its owner gives the place up, and the operator deletes
+/// the znode once the lease under which it may still be held has ended.
 pub(in crate::zookeeper) const BROKEN: &[u8] = b"broken";
 
 /// The servers answered that the znode does not exist, or belongs to another session.
@@ -92,12 +94,13 @@ impl Context {
         }
     }
 
-    /// Has each attempt to ask take a turn. None is kept while nothing is asked: what is refused every time keeps no other from
-    /// asking.
+    /// Makes each attempt of a request take a permit. No permit is held between attempts, so a request that is always
+    /// refused does not block the others.
     pub(in crate::zookeeper) fn paced_by(self, pace: Arc<Semaphore>) -> Self {
         Self { pace: Some(pace), ..self }
     }
 
+    /// Makes the own place end when an operator writes [`BROKEN`] into its znode.
     pub(in crate::zookeeper) fn breakable(self) -> Self {
         Self { is_breakable: true, ..self }
     }
@@ -106,6 +109,7 @@ impl Context {
         self.is_breakable
     }
 
+    /// Waits for a permit, if requests need one.
     async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         match &self.pace {
             Some(pace) => Some(pace.acquire().await.expect("it is never closed")),
@@ -113,7 +117,7 @@ impl Context {
         }
     }
 
-    /// Has a join end whose znode is not wanted any more, once it is known that none was made.
+    /// Ends a join whose znode is no longer wanted, as soon as it is known that no znode was created.
     pub(in crate::zookeeper) fn withdraw(&self) {
         self.is_withdrawn.store(true, Ordering::Relaxed);
     }
@@ -130,7 +134,7 @@ impl Context {
         format!("{}/{}", self.settings.root, self.settings.znodes.name(sequence))
     }
 
-    /// Returns where the holder of the queue's claim has its znode.
+    /// Returns the path of the queue's claim.
     pub(super) fn claim_path(&self) -> String {
         claim_path(&self.settings.root, &self.settings.znodes)
     }
@@ -143,31 +147,31 @@ impl Context {
         *self.own.lock().expect("no panic while it is held") = own;
     }
 
-    /// Handles a read that did not show our own znode. Returns [`Error::NoNode`] if a quorum agrees.
+    /// Handles a read that did not show our own znode. Returns [`Error::NoNode`] if a quorum says that it does not exist.
     ///
-    /// Else the server at hand has lost the transaction that created it. A second znode of this session would wait behind the
-    /// first indefinitely, so another server is asked; where none is found for as long as a session lasts, another session is
-    /// needed.
+    /// Otherwise the current server has lost the transaction that created it. A second znode of this session would wait
+    /// behind the first indefinitely, so another server is asked. If no other server is found for as long as a session
+    /// lasts, the session is given up.
     pub(in crate::zookeeper) async fn own_is_not_shown(
         &self,
         connection: &Connection,
         path: &str,
     ) -> Error {
-        match leave_if_lacking(connection, path).await {
+        match leave_if_znode_missing(connection, path).await {
             Err(error) => error,
             Ok(LeaveServerOutcome::Again) => self.give_session_up().await,
             Ok(LeaveServerOutcome::First | LeaveServerOutcome::NotYet) => Error::Timeout,
         }
     }
 
-    /// Reports that the queue cannot go on in this session, and waits for the end of the session.
+    /// Reports that the queue cannot be used in this session, and waits for the end of the session.
     pub(super) async fn give_session_up<T>(&self) -> T {
         self.tell(QueueEvent::Unusable);
         std::future::pending().await
     }
 
-    /// Handles that the server at hand shows this znode, and a quorum says that it is gone: takes it for gone from then
-    /// on, whichever server shows it, and leaves the server.
+    /// Handles a server that shows this znode although a quorum says that it is gone. Treats the znode as gone from then
+    /// on, even if a server shows it, and leaves the server.
     pub(super) fn deny(&self, connection: &Connection, sequence: Sequence, shown: &Stat) {
         let mut denied = self.denied.lock().expect("no panic while it is held");
         if denied.insert(sequence, token(shown)) == Some(token(shown)) {
@@ -178,12 +182,12 @@ impl Context {
         if leave_wrong_server(connection, &path, "still shows", "it is gone")
             == LeaveServerOutcome::NotYet
         {
-            // The watch of that znode would never fire.
+            // The watch of that znode would never fire, so reconnect even if there is only this server.
             connection.give_up();
         }
     }
 
-    /// Forgets all znodes by number: the path may have been created again.
+    /// Forgets all znodes by number: the path may have been re-created, and its numbers start again.
     pub(super) fn forget_znodes(&self) {
         self.non_ephemeral().clear();
         self.ephemeral().clear();
@@ -199,10 +203,13 @@ impl Context {
         self.denied.lock().expect("no panic while it is held").keys().copied().collect()
     }
 
-    /// Repeats a request until the servers answer, or report that the znode does not exist. Any other error proves
-    /// nothing of the kind, and is a problem for as long as this request lasts. Ends, at the latest, with the session,
-    /// whose end aborts its requests.
-    pub(in crate::zookeeper) async fn until_judged<T, F: Future<Output = Result<T, Error>>>(
+    /// Repeats a request until the servers answer it, or report that the znode does not exist. Any other error says nothing
+    /// about the znode; if the servers refused the request, it is a problem for as long as this call lasts. Ends, at the
+    /// latest, with the session, whose end aborts its requests.
+    pub(in crate::zookeeper) async fn retry_until_answered<
+        T,
+        F: Future<Output = Result<T, Error>>,
+    >(
         &self,
         ask: impl Fn(Connection) -> F,
     ) -> Result<T, NoNode> {
@@ -223,9 +230,10 @@ impl Context {
         (self.session.connection().await, self.turn().await)
     }
 
-    /// Waits after a request that was refused, or not answered. Apart from the loop, of which the program has many.
+    /// Waits after a request that was refused or not answered. It is not generic, unlike the loop, which is compiled many
+    /// times.
     async fn backoff(&self, error: Error, refused: &mut RequestRefusal<'_>) {
-        if !is_verdict(&error) {
+        if !is_server_answer(&error) {
             debug!(%error, "no answer");
             return tokio::time::sleep(RETRY_DELAY).await;
         }
@@ -238,7 +246,7 @@ impl Context {
         tokio::time::sleep(REFUSED_DELAY).await;
     }
 
-    /// Publishes why we are not where we want to be, and warns once, however many attempts follow.
+    /// Publishes the problem. Logs it once, however many attempts follow.
     pub(super) fn set_problem(&self, problem: String) {
         let link = &self.reports.link;
         if link.borrow().problem.as_ref() != Some(&problem) {
@@ -247,7 +255,7 @@ impl Context {
         link.send_modify(|link| link.problem = Some(problem));
     }
 
-    /// Publishes that there are too many znodes below the path, for as long as there are.
+    /// Publishes that there are too many znodes below the path; with `None`, clears that problem.
     pub(super) fn set_crowded(&self, problem: Option<String>) {
         let was_crowded = self.is_crowded.swap(problem.is_some(), Ordering::Relaxed);
         match problem {
@@ -257,7 +265,7 @@ impl Context {
         }
     }
 
-    /// Clears whatever problem there is: for the answers alone that give this member its place, or prove it.
+    /// Clears any problem. Call this only after answers that give this member its place in the queue, or confirm it.
     pub(super) fn clear_problem(&self) {
         if self.is_crowded.load(Ordering::Relaxed) {
             return;
@@ -265,12 +273,12 @@ impl Context {
         self.reports.link.send_if_modified(|link| link.problem.take().is_some());
     }
 
-    /// Publishes what the servers refused at the path, and why.
+    /// Publishes that the servers refused a request at the path, and why.
     pub(super) async fn report_refusal(&self, connection: &Connection, path: &str, error: &Error) {
         self.set_problem(acl::refusal(connection, self.settings.acl, path, error).await);
     }
 
-    /// Tells which of the names that stand below the path are those of other clients' contenders, where that has changed.
+    /// Reports the foreign contenders among these names, if they have changed.
     pub(super) fn note_foreign(&self, names: &[String]) {
         let mut listed = foreign::contenders(names, &self.settings.znodes);
         listed.truncate(foreign::MOST);
@@ -283,7 +291,7 @@ impl Context {
         self.tell(QueueEvent::ForeignListed(listed));
     }
 
-    /// Tells whether we are to keep out, where that has changed.
+    /// Reports whether foreign contenders keep us out, if that has changed.
     pub(super) fn tell_foreign(&self, keep_out: bool) {
         let mut told = self.kept_out.lock().expect("no panic while it is held");
         if told.replace(keep_out) != Some(keep_out) {
@@ -292,12 +300,12 @@ impl Context {
         }
     }
 
-    /// Whether we were last told to keep out.
+    /// Returns true if the last report was that foreign contenders keep us out.
     pub(super) fn is_kept_out(&self) -> bool {
         *self.kept_out.lock().expect("no panic while it is held") == Some(true)
     }
 
-    /// Publishes whose contenders of other clients stand below the path. Logs it once, until it changes.
+    /// Publishes the foreign contenders below the path, by client. Logs each change once.
     pub(super) fn report_foreign(&self, found: Vec<ForeignQueue>) {
         let root = &self.settings.root;
         self.reports.link.send_if_modified(|link| {
@@ -327,8 +335,8 @@ impl Context {
         self.ephemeral.lock().expect("no panic while it is held")
     }
 
-    /// Returns whether the znode is not ephemeral, and passes over it from then on: it outlives every
-    /// member, and would be waited for in vain.
+    /// Returns true if the znode is not ephemeral, and ignores it from then on: it outlives every member, so no member
+    /// should wait for its deletion.
     pub(super) fn is_not_ephemeral(&self, sequence: Sequence, stat: &Stat) -> bool {
         let is_not = owner(stat).is_none();
         if is_not {
@@ -337,7 +345,7 @@ impl Context {
         is_not
     }
 
-    /// Passes over these non-ephemeral znodes from then on. Warns once of each, and of all new ones in one line.
+    /// Ignores these non-ephemeral znodes from then on. Warns once about each, in one line for all new ones.
     pub(super) fn pass_over(&self, found: &[Sequence]) {
         let mut known = self.non_ephemeral();
         let new: Vec<_> =
@@ -360,8 +368,8 @@ impl Context {
     }
 }
 
-/// A refusal of one request by the servers: no longer a problem once the request is answered or given up. Another
-/// request's problem stays.
+/// A refusal of one request by the servers. Dropping it, when the request is answered or given up, clears its problem. The
+/// problem of another request stays.
 struct RequestRefusal<'a> {
     link: &'a watch::Sender<ConnectionState>,
     problem: Option<String>,
@@ -375,9 +383,9 @@ impl Drop for RequestRefusal<'_> {
     }
 }
 
-/// Handles that the server at hand does not show this znode. Returns [`Error::NoNode`] if a quorum agrees. Else that
-/// server has lost a transaction, and is left.
-pub(in crate::zookeeper) async fn leave_if_lacking(
+/// Handles a server that does not show this znode. Returns [`Error::NoNode`] if a quorum agrees. Otherwise the server has
+/// lost a transaction, and is left.
+pub(in crate::zookeeper) async fn leave_if_znode_missing(
     connection: &Connection,
     path: &str,
 ) -> Result<LeaveServerOutcome, Error> {
@@ -385,7 +393,7 @@ pub(in crate::zookeeper) async fn leave_if_lacking(
     Ok(leave_wrong_server(connection, path, "does not show", "it is there"))
 }
 
-/// Leaves a server with which a quorum disagrees, and warns of it. `truth` is what the quorum says of the path.
+/// Leaves a server that a quorum contradicts, and logs a warning. `truth` is the quorum's statement about the path.
 pub(in crate::zookeeper) fn leave_wrong_server(
     connection: &Connection,
     path: &str,

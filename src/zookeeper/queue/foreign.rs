@@ -1,4 +1,4 @@
-//! Finds other clients' contenders in the queue's path: they elect a leader of their own there.
+//! Finds foreign contenders in the queue's path: other clients elect a leader of their own there.
 
 use super::context::Context;
 use super::read::{LONGEST_DATA, stats};
@@ -10,18 +10,19 @@ use ::zookeeper::Error;
 use recipes::ForeignClient;
 use std::collections::BTreeMap;
 
-/// How many of them are looked at, or in one go, the lowest numbers: who writes znodes at will must not cost members much.
+/// The largest number of foreign contenders that are listed, or read in one go, lowest numbers first. A client that creates
+/// many znodes must not cost members much.
 pub(super) const MOST: usize = 100;
 
-/// Returns whose contender a znode of this name is, if it is none of this queue, and its number. Members that elect by
-/// themselves may have several queues in one path, by prefixes of their own.
+/// Returns the client and the number of a contender with this name, or `None` if it is not a foreign contender. Members
+/// that elect by themselves may have several queues in one path, each with its own prefix, so such znodes are not foreign.
 pub(crate) fn foreign_name(name: &str, znodes: &ZnodeNames) -> Option<(ForeignClient, i32)> {
     let (family, number) = ForeignClient::of_name(name)?;
     let is_members = family == ForeignClient::Bellwether && znodes.family().is_none();
     (znodes.sequence(name).is_none() && !is_members).then_some((family, number))
 }
 
-/// Returns which names are those of other clients' contenders, in the order of their numbers.
+/// Returns the names of foreign contenders, in the order of their numbers.
 pub(super) fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
     let foreign = names.iter().filter_map(|name| {
         let (_, number) = foreign_name(name, znodes)?;
@@ -32,8 +33,8 @@ pub(super) fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
     numbered.into_iter().map(|(_, name)| name.clone()).collect()
 }
 
-/// Looks for other clients' contenders among all that stands below the path. Where these keep us out, that is known, and
-/// told, when this returns: before anything else is made of the same listing.
+/// Looks for foreign contenders among the names of the path's children. Where these keep us out, the event is sent before
+/// this returns, and so before any other result of the same listing.
 pub(super) async fn judge(context: &Context, names: &[String]) {
     if !context.settings.refuses_foreign() {
         return context.note_foreign(names);
@@ -46,19 +47,19 @@ pub(super) async fn judge(context: &Context, names: &[String]) {
     read(context, &found).await;
 }
 
-/// Reads those of these znodes that are ephemeral, and publishes whose they are.
+/// Reads the ephemeral znodes among these, and publishes their clients.
 pub(super) async fn read(context: &Context, names: &[String]) {
     let mut found = Some(vec![]);
-    // Behind those that contend for nothing, others may.
+    // Contenders may be behind znodes that are not ephemeral, so continue until a contender is found.
     for some in names.chunks(MOST) {
-        let read =
-            context.until_judged(async |connection| read_all(context, &connection, some).await);
+        let read = context
+            .retry_until_answered(async |connection| read_all(context, &connection, some).await);
         found = read.await.ok();
         if found.as_ref().is_none_or(|queues| !queues.is_empty()) {
             break;
         }
     }
-    // Znodes that are gone are skipped, so a read without an answer means nothing.
+    // Znodes that are gone are skipped, so an error here says nothing about contenders: keep out.
     let keep_out = found.as_ref().is_none_or(|queues| !queues.is_empty());
     context.report_foreign(found.unwrap_or_default());
     if context.settings.refuses_foreign() {
@@ -102,7 +103,7 @@ async fn read_all(
     Ok(found)
 }
 
-/// Returns how a contender names itself. Its client may keep others from reading that.
+/// Returns the id that a contender has written, if its client lets others read it.
 async fn read_id(connection: &Connection, path: &str) -> Result<Option<String>, Error> {
     match connection.request(connection.client.get_data(path)).await {
         Ok((data, _)) => Ok(ForeignClient::id(&data)),

@@ -1,33 +1,32 @@
-//! Joins the queue: creates our znode, and never sends a second create without knowing what became of
-//! the first.
+//! Joins the queue: creates our znode, and never sends a second create before the outcome of the first is known.
 
-use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_lacking};
+use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_znode_missing};
 use super::list::{queue_names, sequences};
 use super::name_taken::NameTaken;
 use super::read::stats;
 use super::znode::{is_of_session, is_ours, session_of, token};
 use super::{acl, foreign, make_path};
-use crate::zookeeper::client::{Connection, is_verdict};
+use crate::zookeeper::client::{Connection, is_server_answer};
 use ::zookeeper::{CreateMode, Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 use std::time::Duration;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-/// Delay before a create is tried again although the counter is at its end.
+/// Delay before the next create when the sequence counter is at its end.
 const COUNTER_END_DELAY: Duration = Duration::from_secs(5);
 
-/// Which of a session's znodes in a queue is the one that was created.
+/// Identifies our znode among the znodes of the session in a queue, after a create with unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::zookeeper) enum OwnZnodeMatch {
-    /// Its only one. Any other is deleted.
+    /// The session's only znode. Any other is deleted.
     OfSession,
-    /// The one with the same data: the session has several, each with data of its own.
+    /// The znode with the same data: the session has several znodes, each with different data.
     WithData,
 }
 
-/// Creates our znode, or finds the one that this session owns already. Returns also when the create was sent that was
-/// acknowledged; `None` if our place is not wanted any more, and there is no such znode.
+/// Creates our znode, or finds the one that this session already owns. Also returns the time when the acknowledged create
+/// was sent. Returns `None` if our place is no longer wanted and no such znode exists.
 ///
 /// The znode is ephemeral and sequential, so after a create with unknown outcome it is found by its owner.
 pub(in crate::zookeeper) async fn join(
@@ -83,7 +82,7 @@ pub(in crate::zookeeper) async fn join(
                 }
             }
             Err(Error::NodeExists) => name_taken.pass_over(context, &connection).await,
-            Err(error) if is_verdict(&error) => {
+            Err(error) if is_server_answer(&error) => {
                 context.report_refusal(&connection, &context.settings.root, &error).await;
                 drop(turn);
                 sleep(REFUSED_DELAY).await;
@@ -98,8 +97,8 @@ pub(in crate::zookeeper) async fn join(
     }
 }
 
-/// Whether no contender with another order stands in the path, where that keeps us out: already our znode could make its
-/// client fail.
+/// Returns true unless foreign contenders with a different order keep us out. This is checked before the create, because
+/// our znode alone could make their client fail.
 async fn may_join(context: &Context, connection: &Connection) -> bool {
     if !context.settings.refuses_foreign() {
         return true;
@@ -107,7 +106,7 @@ async fn may_join(context: &Context, connection: &Connection) -> bool {
     let names = match queue_names(context, connection).await {
         Ok(names) => names,
         Err(Error::NoNode) => vec![],
-        Err(error) if is_verdict(&error) => {
+        Err(error) if is_server_answer(&error) => {
             context.report_refusal(connection, &context.settings.root, &error).await;
             sleep(REFUSED_DELAY).await;
             return false;
@@ -123,7 +122,7 @@ async fn may_join(context: &Context, connection: &Connection) -> bool {
 
 /// Returns the znode that this session owns, and its data.
 pub(super) async fn find(context: &Context) -> Option<OwnedZnode> {
-    let found = context.until_judged(async |connection| {
+    let found = context.retry_until_answered(async |connection| {
         let Some(ticket) = find_own(context, &connection, b"", OwnZnodeMatch::OfSession).await?
         else {
             return Ok(None);
@@ -141,15 +140,16 @@ pub(super) async fn find(context: &Context) -> Option<OwnedZnode> {
     found
 }
 
-/// A znode that our session owns, of a process before.
+/// A znode that our session already owns, created by a previous process.
 pub(super) struct OwnedZnode {
     pub(super) ticket: Ticket,
     pub(super) data: Vec<u8>,
-    /// The data that the session wrote into its claim.
+    /// The data of the session's claim.
     pub(super) claimed: Option<Vec<u8>>,
 }
 
-/// Reads the claim of our session, if there is one, where our znode's data does not tell the same.
+/// Reads the claim of our session, if there is one. Outside of elections shared with another client our znode's own data
+/// says the same, so the claim is not read.
 async fn own_claim(context: &Context, connection: &Connection) -> Result<Option<Vec<u8>>, Error> {
     if context.settings.znodes.family().is_none() {
         return Ok(None);
@@ -161,8 +161,8 @@ async fn own_claim(context: &Context, connection: &Connection) -> Result<Option<
     }
 }
 
-/// Returns the lowest znode that is our own. The check is the barrier behind which the listing shows a create that was
-/// carried out.
+/// Returns the lowest znode that is our own. The check is a barrier: the listing after it shows any create that was carried
+/// out.
 async fn find_own(
     context: &Context,
     connection: &Connection,
@@ -175,9 +175,9 @@ async fn find_own(
     }
     let root = &context.settings.root;
     let names = match queue_names(context, connection).await {
-        // The znode has just been checked, unless it has gone since.
+        // The check has just found the path, so it exists unless it was deleted since.
         Err(Error::NoNode) => {
-            leave_if_lacking(connection, root).await?;
+            leave_if_znode_missing(connection, root).await?;
             return Err(Error::Timeout);
         }
         names => names?,
@@ -210,7 +210,7 @@ async fn find_own(
     Ok(found)
 }
 
-/// Returns `None` if the counter is past its end.
+/// Returns the ticket, or `None` if the counter is past its end.
 fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
     let sequence = Sequence::new(i32::try_from(sequence).ok()?)?;
     if sequence.number() > Sequence::LAST - 1_000_000 {

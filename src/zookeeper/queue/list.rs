@@ -4,19 +4,19 @@ use super::context::{Context, REFUSED_DELAY};
 use super::read::{read_proven, stats};
 use super::znode::owner;
 use super::{QueueEvent, foreign};
-use crate::zookeeper::client::{Connection, is_verdict};
+use crate::zookeeper::client::{Connection, is_server_answer};
 use ::zookeeper::Error;
 use recipes::Sequence;
 use std::collections::BTreeSet;
 use tokio::time::sleep;
 
-/// The most znodes below the path that are listed: a listing takes some 100 bytes of memory for each.
+/// The largest number of znodes below the path that are listed. A listing takes about 100 bytes of memory for each.
 pub(in crate::zookeeper) const CHILDREN_MAX: i32 = 100_000;
 
 /// Lists the members in the queue.
 pub(super) async fn list(context: &Context, number: u64) {
-    let read = context.until_judged(async |connection| {
-        // Known before the listing: a znode that is made meanwhile need not be in it.
+    let read = context.retry_until_answered(async |connection| {
+        // Read this before the listing, which need not contain a znode that is created meanwhile.
         let own = context.own();
         let listed = members(context, &connection).await;
         let own_is_listed = listed
@@ -44,8 +44,8 @@ pub(super) async fn list(context: &Context, number: u64) {
     context.tell(QueueEvent::Listed { number, members: read.unwrap_or_default() });
 }
 
-/// Returns the members without a head that a quorum says is gone. A member that is not in the queue and waits for it to
-/// be empty watches none of these znodes, so no notification would correct a server that still shows the head.
+/// Returns the members, without a head that a quorum says is gone. A member that is not in the queue and waits for it to be
+/// empty watches none of these znodes, so no notification would correct a server that still shows the head.
 async fn without_a_dead_head(
     context: &Context,
     connection: &Connection,
@@ -61,7 +61,7 @@ async fn without_a_dead_head(
     Ok(members.iter().copied().filter(|member| !denied.contains(member)).collect())
 }
 
-/// Lists what stands below a path; a problem for operators where that is too much.
+/// Lists the children of a path. Returns a problem for operators if there are too many.
 async fn children(
     connection: &Connection,
     root: &str,
@@ -72,7 +72,7 @@ async fn children(
     connection.request(connection.client.list_children(root)).await.map(Ok)
 }
 
-/// Says that there is too much below a path to list it, if that is so.
+/// Returns a problem for operators if a path has too many children to list them.
 async fn crowd(connection: &Connection, root: &str) -> Result<Option<String>, Error> {
     let stat =
         connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
@@ -85,7 +85,7 @@ async fn crowd(connection: &Connection, root: &str) -> Result<Option<String>, Er
     }))
 }
 
-/// Fails, some time later, where too much stands below the path to list it.
+/// Fails, after a delay, if the path has too many children to list them.
 pub(in crate::zookeeper) async fn unless_crowded(
     context: &Context,
     connection: &Connection,
@@ -101,16 +101,16 @@ pub(in crate::zookeeper) async fn unless_crowded(
     }
 }
 
-/// Has what is read behind it be as new as what the servers' leader knew then.
+/// Syncs the current server, so that the reads after it are as new as the data that the servers' leader had then.
 pub(in crate::zookeeper) async fn sync(connection: &Connection, path: &str) -> Result<(), Error> {
     match connection.request(connection.client.sync(path)).await {
-        Err(error) if !is_verdict(&error) => Err(error),
+        Err(error) if !is_server_answer(&error) => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// Returns what stands below a path, as of now: none where there is no such path, and a problem for operators where there is
-/// too much.
+/// Returns the current children of a path: none if the path does not exist, and a problem for operators if there are too
+/// many.
 pub(in crate::zookeeper) async fn names_below(
     connection: &Connection,
     path: &str,
@@ -122,16 +122,16 @@ pub(in crate::zookeeper) async fn names_below(
     }
 }
 
-/// Lists what stands below the path once, for other clients' contenders. What is not answered is asked again by the next.
-/// Among what we are refused, any may stand: where they keep us out, so does the refusal.
+/// Lists the path once to find foreign contenders. Without an answer, the next call asks again. A listing that is refused
+/// may hide foreign contenders: where these keep us out, the refusal does too.
 pub(super) async fn look_for_foreign(context: &Context) {
     let connection = context.session.connection().await;
     let root = &context.settings.root;
     let refused = match children(&connection, root).await {
         Ok(Ok(names)) => return foreign::judge(context, &names).await,
-        // Without the path, the own znode does not exist.
+        // Without the path, our own znode is gone as well, which its watch reports.
         Err(Error::NoNode) => return,
-        Err(error) if !is_verdict(&error) => return,
+        Err(error) if !is_server_answer(&error) => return,
         Err(error) => Err(error),
         Ok(Err(problem)) => Ok(problem),
     };
@@ -145,7 +145,7 @@ pub(super) async fn look_for_foreign(context: &Context) {
     context.tell_foreign(true);
 }
 
-/// Returns the names of all that stands below the path.
+/// Returns the names of all children of the path.
 pub(super) async fn queue_names(
     context: &Context,
     connection: &Connection,
@@ -154,7 +154,7 @@ pub(super) async fn queue_names(
     connection.request(connection.client.list_children(&context.settings.root)).await
 }
 
-/// Returns the same, as of now, and the transaction by which one last came or went.
+/// Returns the names of all current children, and the transaction that last created or deleted one.
 pub(super) async fn queue_names_and_index(
     context: &Context,
     connection: &Connection,
@@ -166,7 +166,7 @@ pub(super) async fn queue_names_and_index(
     Ok((names, stat.pzxid.cast_unsigned()))
 }
 
-/// Returns the numbers of all znodes that are named like a member's and are not known to be no member's.
+/// Returns the numbers of all znodes that are named like a member's, except those known to be gone or not to be a member's.
 pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequence> {
     let settings = &context.settings;
     settings.znodes.note_all(names);
@@ -179,8 +179,8 @@ pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequenc
         .collect()
 }
 
-/// Returns the members. Once one znode was found to be named like a member's and not ephemeral, more may
-/// be: then the stat is read, in one go, of all of which it was not read before.
+/// Returns the members. If one znode was found that is named like a member's and not ephemeral, there may be more: then the
+/// stats of all znodes that were not checked before are read, in one go.
 async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<Sequence>, Error> {
     let names = queue_names(context, connection).await?;
     foreign::judge(context, &names).await;

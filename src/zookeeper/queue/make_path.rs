@@ -2,7 +2,7 @@
 
 use super::acl;
 use super::context::{Context, RETRY_DELAY};
-use crate::zookeeper::client::{Connection, is_verdict};
+use crate::zookeeper::client::{Connection, is_server_answer};
 use ::zookeeper::{CreateMode, Error};
 use recipes::ForeignClient;
 use std::sync::atomic::Ordering;
@@ -11,8 +11,9 @@ use tracing::info;
 
 const DELAY: Duration = RETRY_DELAY.saturating_mul(5);
 
-/// Creates the path. The last part is a container where the servers know them: it goes when the last
-/// member has gone. Another client's path is of the kind that it makes. Where it cannot be created, returns how long to wait.
+/// Creates the path. The last part is a container if the servers support that: it is deleted after the last member has
+/// gone. In another client's election, the path is of the kind that this client creates. Returns the delay before the next
+/// attempt if the path cannot be created.
 pub(super) async fn make_path(context: &Context, connection: &Connection) -> Result<(), Duration> {
     let acl = context.settings.acl;
     let root = &context.settings.root;
@@ -30,7 +31,7 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) -> Res
                 | ForeignClient::DocumentedRecipe
                 | ForeignClient::Bellwether,
             ) => last,
-            // As these clients make them.
+            // The kind that these clients create.
             Some(ForeignClient::CuratorLatch | ForeignClient::CuratorSelector) => true,
             Some(ForeignClient::Kazoo | ForeignClient::ZookeeperRecipe) => false,
         };
@@ -46,7 +47,7 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) -> Res
         match made {
             Ok(_) => info!("created {path}"),
             Err(Error::NodeExists) => {}
-            Err(error) if is_verdict(&error) => {
+            Err(error) if is_server_answer(&error) => {
                 context.report_refusal(connection, path, &error).await;
                 return Err(DELAY);
             }

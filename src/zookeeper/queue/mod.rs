@@ -1,8 +1,8 @@
 //! A queue of ephemeral sequential znodes, one for each member: joining it, listing it, watching the
 //! predecessor, and writing to our own znode in order.
 //!
-//! It is independent of recipes: data is bytes here, and the meaning of a znode's presence is for the
-//! owner to judge. Several queues can share one session.
+//! It does not depend on a recipe: data is bytes here, and the owner of the queue decides what a znode means. Several
+//! queues can share one session.
 
 mod acl;
 mod claim;
@@ -22,7 +22,7 @@ pub(crate) use acl::refusal;
 pub(in crate::zookeeper) use acl::{of_queue, warn_if_weak};
 pub(crate) use claim::claim_path;
 pub(in crate::zookeeper) use context::{
-    BROKEN, Context, RETRY_DELAY, leave_if_lacking, leave_wrong_server,
+    BROKEN, Context, RETRY_DELAY, leave_if_znode_missing, leave_wrong_server,
 };
 pub(crate) use foreign::foreign_name;
 pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};
@@ -30,11 +30,11 @@ pub(in crate::zookeeper) use list::{CHILDREN_MAX, names_below, sync, unless_crow
 pub(crate) use read::{MemberZnode, QueueZnodes};
 pub(in crate::zookeeper) use read::{read_short, stats};
 pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
-pub(in crate::zookeeper) use write::{still_ours, unless_denied};
+pub(in crate::zookeeper) use write::{give_up_if_no_auth, still_ours};
 pub(crate) use znode::{owner, token};
 
 use self::write::QueueWrite;
-use super::client::{SessionHandle, Tell, delay_after_force};
+use super::client::{SessionHandle, Tell, rejoin_delay};
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
 use crate::counters::Meter;
@@ -49,35 +49,37 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::error;
 
-/// Which queue, and what is created there.
+/// The path of a queue, and the names and the ACL of the znodes in it.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueSettings {
-    /// The path below which members' znodes stand.
+    /// The path below which members create their znodes.
     pub(crate) root: String,
-    /// How members' znodes are named.
+    /// The naming scheme of members' znodes.
     pub(crate) znodes: ZnodeNames,
     pub(crate) acl: AclPolicy,
-    /// The operator chose that anyone may change what stands there: no warning then.
+    /// The operator chose that anyone may change the znodes, so no ACL warning is logged.
     pub(crate) is_open_by_choice: bool,
 }
 
 impl QueueSettings {
-    /// Whether to keep out while contenders with another order stand in the path. Where members alone elect, unknown clients must
-    /// not be able to stop an election.
+    /// Returns true if members must stay out of the queue while foreign contenders with a different order are in the path.
+    /// This is so only in an election that is shared with another client; elsewhere, unknown clients must not be able to
+    /// stop an election.
     fn refuses_foreign(&self) -> bool {
         self.znodes.family().is_some()
     }
 }
 
-/// Collects the problems for operators, and the durations of requests.
+/// Collects problems for operators, and the durations of requests.
 #[derive(Clone)]
 pub(crate) struct Reports {
+    /// Publishes the state of the connection, and the current problem.
     pub(crate) link: watch::Sender<ConnectionState>,
     pub(crate) meter: Arc<Meter>,
-    /// The last warning about the path's ACL, in whichever session.
+    /// The last warning about the path's ACL; kept across sessions.
     pub(crate) acl_warning: Arc<Mutex<Option<String>>>,
-    /// Whether a connection was lost while a container was being created, in whichever session. Servers other than ZooKeeper
-    /// may close it at a request that they do not know.
+    /// True if the connection was lost while a container was being created; kept across sessions. Servers other than
+    /// ZooKeeper may close the connection at a request that they do not know.
     pub(crate) container_unanswered: Arc<AtomicBool>,
 }
 
@@ -89,83 +91,85 @@ impl Reports {
     }
 }
 
-/// Events of a queue, and of the own place in it.
+/// An event of a queue, or of our own place in it.
 #[derive(Clone, Debug)]
 pub(crate) enum QueueEvent {
-    /// Our znode stands in the queue.
+    /// Our znode exists in the queue.
     Joined(Ticket),
-    /// This znode of ours is gone, or is another's, although the session lives.
+    /// Our znode is gone or belongs to another session, although our session is alive.
     TicketLost(Ticket),
-    /// The session owns this znode already, with this data, and a claim with that.
+    /// The session already owns this znode. `claimed` is the data of its claim znode, read only in an election that is
+    /// shared with another client.
     Found { ticket: Ticket, data: Vec<u8>, claimed: Option<Vec<u8>> },
-    /// The session owns none.
+    /// The session does not own a znode in the queue.
     NoneFound,
-    /// The queue as it was at some moment not later than now, and the number of the listing.
+    /// The members that were in the queue at some moment not later than now, and the number of the listing.
     Listed { number: u64, members: BTreeSet<Sequence> },
-    /// Whether contenders with another order stand in the path, where that keeps us out and is news in this session.
+    /// Foreign contenders with a different order were found, or are gone. Sent on change, and only where they keep us out.
     Foreign { keep_out: bool },
-    /// The names of other clients' contenders that stand in the path, where these have changed.
+    /// The names of the foreign contenders in the path. Sent on change.
     ForeignListed(Vec<String>),
-    /// The predecessor's znode, which is being watched; sent again each time its data changes.
+    /// The predecessor's znode, which is now being watched. Sent again each time its data changes.
     PredecessorRead { predecessor: Ticket, data: Vec<u8>, modified_ms: i64 },
     /// The predecessor's znode is gone, and the watch has ended.
     PredecessorGone {
         predecessor: Sequence,
-        /// Of the znode that was watched; `None` if no ephemeral znode stood there when it was first
-        /// read.
+        /// The token of the znode that was watched; `None` if no ephemeral znode existed at the last read.
         token: Option<FencingToken>,
     },
-    /// A member's znode, read through the ensemble's leader.
+    /// A member's znode, read once.
     MemberRead { member: Ticket, data: Vec<u8>, modified_ms: i64, sent_at: Moment },
-    /// No member's znode stands there.
+    /// The member's znode does not exist.
     MemberGone { member: Sequence, sent_at: Moment },
-    /// The own claim was not committed, or no longer exists.
+    /// Our claim was not committed, or no longer exists.
     ClaimRefused { holder: ClaimHolder, sent_at: Moment },
     /// This data was committed to our znode.
     Written {
         data: Arc<[u8]>,
-        /// When the servers created our znode, and when they wrote this, by their clock.
+        /// When the servers created our znode, by their clock.
         created_ms: i64,
+        /// When the servers wrote this data, by their clock.
         modified_ms: i64,
-        /// When the write was sent, for those that prove how long the session lives.
+        /// When the write was sent; `None` for a write that does not extend the lease.
         sent_at: Option<Moment>,
     },
-    /// A quorum committed that our znode is there.
+    /// A quorum confirmed that our znode exists.
     Renewed { sent_at: Moment },
-    /// All members' znodes.
+    /// The znodes of all members, as they were read for [`QueueSession::read_members`].
     MembersRead(Vec<MemberZnode>),
-    /// The queue cannot go on in this session: the servers keep us from our own znode, or a task died.
+    /// The queue cannot be used in this session: the servers deny us access to our own znode, or a task panicked.
     Unusable,
 }
 
-/// The other holder of the queue's claim.
+/// The reason why we do not hold the queue's claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimHolder {
-    /// The claim belongs to another session, which wrote this data.
+    /// Another session owns the claim znode, and wrote this data.
     Another(Vec<u8>),
-    /// Ours was committed, and has been deleted.
+    /// Our claim was committed, and has been deleted since.
     Gone,
 }
 
-/// Our place in one queue, for the length of a session. Requests end when it is dropped.
+/// Our place in one queue, for the length of a session. Dropping it ends its requests.
 pub(crate) struct QueueSession {
     context: Arc<Context>,
     requests: JoinSet<()>,
     watches: JoinSet<()>,
-    /// Joins, and then watches our own znode and the predecessor's.
+    /// The task that joins, and then watches our own znode and the predecessor's.
     membership: Option<AbortHandle>,
-    /// Passes on to that task which predecessor to watch.
+    /// Sends the predecessor to watch to the membership task.
     predecessor: watch::Sender<Option<Sequence>>,
-    /// The last listing, and our own znode when it began.
+    /// The last listing, and our own ticket when it began.
     listing: Option<(Option<Ticket>, AbortHandle)>,
-    /// Looks for other clients' contenders.
+    /// The task that lists the path to find foreign contenders.
     look: Option<AbortHandle>,
-    /// Reads other clients' contenders.
+    /// The task that reads the foreign contenders that were listed.
     foreign: Option<AbortHandle>,
-    /// How many listings were begun.
+    /// The number of listings begun so far.
     listings: u64,
+    /// Sends writes to the task that carries them out in order.
     writes: mpsc::UnboundedSender<QueueWrite>,
-    /// Reads all members' znodes for the queue's owner.
+    /// The task that reads all members' znodes.
     members: Option<AbortHandle>,
 }
 
@@ -196,7 +200,7 @@ impl QueueSession {
         }
     }
 
-    /// Creates our znode, or finds the one that this session owns already, and watches it.
+    /// Creates our znode, or finds the one that this session already owns, and watches it.
     pub(crate) fn join(&mut self, data: Vec<u8>) {
         let context = self.context.clone();
         let writes = self.writes.clone();
@@ -205,7 +209,7 @@ impl QueueSession {
         (self.predecessor, predecessor) = watch::channel(None);
         let membership = self.watches.spawn(async move {
             if was_lost {
-                tokio::time::sleep(delay_after_force()).await;
+                tokio::time::sleep(rejoin_delay()).await;
             }
             context.set_own(None);
             if let Some((ticket, _)) = join(&context, &data, OwnZnodeMatch::OfSession).await {
@@ -215,7 +219,7 @@ impl QueueSession {
         self.membership.replace(membership).inspect(AbortHandle::abort);
     }
 
-    /// Finds the znode that this session owns already, and watches it. None is created.
+    /// Finds the znode that this session already owns, and watches it. Does not create one.
     pub(crate) fn find(&mut self) {
         let context = self.context.clone();
         let writes = self.writes.clone();
@@ -233,11 +237,11 @@ impl QueueSession {
         self.membership.replace(membership).inspect(AbortHandle::abort);
     }
 
-    /// Lists the members, unless a listing for the same znode of ours is under way: were a slow one given up for the next, none
-    /// might ever end. What has changed since it began shows when the predecessor that it tells of is watched.
+    /// Lists the members, unless a listing for the same ticket is already running: if each call aborted a slow listing, it
+    /// might never finish. Changes since its beginning are noticed when the predecessor that it names is watched.
     ///
-    /// Only the last listing is of use: one before is aborted, and [`Self::is_last_listing`] sorts out one whose event was sent
-    /// already.
+    /// Only the last listing counts: an earlier one is aborted, and [`Self::is_last_listing`] rejects its event if it was
+    /// already sent.
     pub(crate) fn list(&mut self) {
         let own = self.context.own();
         if self.listing.as_ref().is_some_and(|(of, listing)| *of == own && !listing.is_finished()) {
@@ -252,8 +256,8 @@ impl QueueSession {
         }
     }
 
-    /// Lists what stands in the path, for other clients' contenders alone. One look is under way at most: were a slow one
-    /// given up for the next, none might ever end.
+    /// Lists the path only to find foreign contenders. At most one such listing runs: if each call aborted a slow listing,
+    /// it might never finish.
     pub(crate) fn look_for_foreign(&mut self) {
         if self.look.as_ref().is_some_and(|look| !look.is_finished()) {
             return;
@@ -263,14 +267,14 @@ impl QueueSession {
         self.look = Some(look);
     }
 
-    /// Reads other clients' contenders, and publishes whose they are. Only what was listed last is of use.
+    /// Reads these foreign contenders and publishes their clients. Aborts an earlier read, whose names are outdated.
     pub(crate) fn read_foreign(&mut self, names: Vec<String>) {
         let context = self.context.clone();
         let read = self.requests.spawn(async move { foreign::read(&context, &names).await });
         self.foreign.replace(read).inspect(AbortHandle::abort);
     }
 
-    /// Notes the name of a contender that need not have been listed here.
+    /// Notes the name of a contender that may not have been listed here, so that its path is known.
     pub(crate) fn note_name(&self, name: &str) {
         self.context.settings.znodes.note(name);
     }
@@ -279,19 +283,19 @@ impl QueueSession {
         number == self.listings
     }
 
-    /// Watches this predecessor from now on, instead of the one before.
+    /// Watches this predecessor from now on, instead of the previous one.
     pub(crate) fn watch_predecessor(&self, predecessor: Sequence) {
         let _receiver_gone = self.predecessor.send(Some(predecessor));
     }
 
-    /// Reads a member's znode once, through the ensemble's leader. With `prove`, a quorum has to agree that it exists.
+    /// Reads a member's znode once. With `prove`, a quorum must confirm that it exists.
     pub(crate) fn read(&mut self, member: Sequence, prove: bool, sent_at: Moment) {
         let context = self.context.clone();
         self.requests.spawn(async move { read::read(&context, member, prove, sent_at).await });
     }
 
-    /// Finds out whether the server at hand shows this member, and goes to another if it does not and a quorum says that it
-    /// is there.
+    /// Checks that the current server shows this member. If it does not, although a quorum says that the member exists,
+    /// goes to another server.
     pub(crate) fn verify(&mut self, member: Sequence) {
         let context = self.context.clone();
         self.requests.spawn(async move { read::verify(&context, member).await });
@@ -305,7 +309,7 @@ impl QueueSession {
         });
     }
 
-    /// Reads the znodes of all members, unless that is under way already. What cannot be read is not published.
+    /// Reads the znodes of all members, unless such a read is already running. A failed read is not published.
     pub(crate) fn read_members(&mut self) {
         if self.members.as_ref().is_some_and(|members| !members.is_finished()) {
             return;
@@ -324,20 +328,20 @@ impl QueueSession {
         let _receiver_gone = self.writes.send(QueueWrite::Put(data.into(), sent_at));
     }
 
-    /// Writes to our own znode and makes the queue's one claim, both or neither, in order with the writes. The claim ends with
-    /// the session.
+    /// Writes to our own znode and creates the queue's only claim, both or neither, in order with the writes. The claim
+    /// ends with the session.
     pub(crate) fn claim(&self, data: Vec<u8>, sent_at: Moment) {
         let _receiver_gone = self.writes.send(QueueWrite::Claim(data.into(), sent_at));
     }
 
-    /// Has a quorum commit that our znode is there, and our claim if we made it, in order with the writes. Finds out whether
-    /// the predecessor is gone.
+    /// Confirms with a quorum that our znode exists, in order with the writes. The same request checks our claim if we made
+    /// it, and the predecessor otherwise.
     pub(crate) fn renew(&self, predecessor: Option<Sequence>, sent_at: Moment) {
         let _receiver_gone = self.writes.send(QueueWrite::Renew(predecessor, sent_at));
     }
 
-    /// Removes what has ended. A dead task may have been a watch, without which a member must not
-    /// stay in the queue.
+    /// Removes finished tasks. A task that panicked may have been a watch, without which a member must not stay in the
+    /// queue.
     pub(crate) fn reap(&mut self) {
         while let Some(done) =
             self.requests.try_join_next().or_else(|| self.watches.try_join_next())
@@ -351,20 +355,19 @@ impl QueueSession {
         }
     }
 
-    /// Aborts all requests. Watches end later, with [`Self::end_watches`]: while the connection lasts,
-    /// the library would ask the servers to remove each of them, and wait for that with the end of
-    /// the session.
+    /// Aborts all requests. [`Self::end_watches`] aborts the watches later: while the connection exists, the library would
+    /// ask the servers to remove each watch, and the end of the session would wait for that.
     pub(crate) async fn end_requests(&mut self) {
         self.requests.shutdown().await;
     }
 
-    /// Ends the watches, once the connection is given up.
+    /// Aborts the watches, after the connection has been given up.
     pub(crate) async fn end_watches(mut self) {
         self.watches.shutdown().await;
     }
 }
 
-/// Tells that our znode stands, and watches it and the predecessor's from then on.
+/// Reports that our znode exists, and watches it and the predecessor's from then on.
 async fn stand(
     context: &Context,
     writes: &mpsc::UnboundedSender<QueueWrite>,

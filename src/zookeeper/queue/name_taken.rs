@@ -1,18 +1,18 @@
-//! Passes over names that the next members would get and that are taken, by znodes made by hand:
-//! ZooKeeper would try the first of them again and again.
+//! Skips sequence numbers whose names are already taken by znodes that were created by hand: ZooKeeper would try the first
+//! of them again and again.
 
-use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_lacking};
+use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_znode_missing};
 use super::join::refuse_sequence;
 use super::znode::session_of;
 use crate::random;
-use crate::zookeeper::client::{Connection, is_verdict};
+use crate::zookeeper::client::{Connection, is_server_answer};
 use ::zookeeper::{Acls, CreateMode, Error, Stat};
 use recipes::Sequence;
 use std::collections::BTreeSet;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-/// How many pairs of a create and a delete surely fit into a request, however long the path.
+/// The number of pairs of a create and a delete that surely fit into one request, however long the path is.
 const PASSED_AT_ONCE: usize = 100;
 
 /// The first taken name that was found while joining.
@@ -20,12 +20,12 @@ const PASSED_AT_ONCE: usize = 100;
 pub(super) struct NameTaken(Option<String>);
 
 impl NameTaken {
-    /// Uses up the numbers that are taken: whatever is created below another name uses one up.
+    /// Uses up the numbers that are taken: each znode created under another name uses up one number.
     pub(super) async fn pass_over(&mut self, context: &Context, connection: &Connection) {
         let root = &context.settings.root;
         let (names, parent) = match connection.request(connection.client.get_children(root)).await {
             Ok(read) => read,
-            // The next create tells what to do about it.
+            // The next create reports what to do about the error.
             Err(error) => {
                 debug!(%error, "cannot tell what is in the way");
                 return sleep(RETRY_DELAY).await;
@@ -46,8 +46,8 @@ impl NameTaken {
             .count();
         let name = format!("{root}/{prefix}{next:010}");
         if count == 0 {
-            // The znode has gone since, or the current server does not show it.
-            let _left_or_gone = leave_if_lacking(connection, &name).await;
+            // The znode was deleted meanwhile, or the current server does not show it.
+            let _left_or_gone = leave_if_znode_missing(connection, &name).await;
             return sleep(RETRY_DELAY).await;
         }
         if self.0.is_none() {
@@ -59,7 +59,7 @@ impl NameTaken {
         let first = self.0.get_or_insert(name);
         match use_up(connection, root, count).await {
             Ok(()) => {}
-            Err(error) if is_verdict(&error) => {
+            Err(error) if is_server_answer(&error) => {
                 context.set_problem(format!(
                     "{first} is in the way of the next member, and cannot be passed over ({error}): \
                      have it deleted"
@@ -74,17 +74,18 @@ impl NameTaken {
     }
 }
 
-/// Returns the number of the next sequential znode below this one: how many were created there so
-/// far. `cversion` counts the created and the deleted ones, and the children are the created less the deleted
-/// ones: their sum is twice the answer.
+/// Returns the number of the next sequential znode below this parent, which is the number of children created so far.
+/// `cversion` counts creations and deletions, and the number of children is creations minus deletions, so their sum is
+/// twice the answer.
 fn next_number(parent: &Stat) -> i32 {
     let twice = parent.cversion.wrapping_add(parent.num_children).cast_unsigned();
     (twice / 2).cast_signed()
 }
 
-/// Uses up `count` numbers: creates and deletes a znode that often, in one transaction, so that none is left behind.
+/// Uses up `count` numbers: creates and deletes a znode that many times in one transaction, so that no znode is left
+/// behind.
 async fn use_up(connection: &Connection, parent: &str, count: usize) -> Result<(), Error> {
-    // No two clients choose the same name, and none that ends in digits as members' names do.
+    // No two clients choose the same name, and it does not end in digits as members' names do.
     let path = format!("{parent}/pass-{:032x}-", random::id());
     let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     let used = connection.transact(2 * count, |writer| {

@@ -1,17 +1,17 @@
 //! Reads other members' znodes once, without a watch.
 
 use super::QueueEvent;
-use super::context::{Context, leave_if_lacking};
+use super::context::{Context, leave_if_znode_missing};
 use super::list::{queue_names_and_index, sequences};
 use super::znode::{owner, token};
-use crate::zookeeper::client::{Connection, LeaveServerOutcome, is_verdict};
+use crate::zookeeper::client::{Connection, LeaveServerOutcome, is_server_answer};
 use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 
-/// The longest data of a contender, in bytes: what has more is not read.
+/// The longest data of a contender that is read, in bytes.
 pub(super) const LONGEST_DATA: i32 = 1024;
 
-/// The largest number of reads sent at once. A renewal, which goes over the same connection, waits for no more than these.
+/// The largest number of reads sent at once. A renewal on the same connection waits behind at most this many reads.
 const READS_AT_ONCE: usize = 64;
 
 /// A member's znode, as it was read.
@@ -19,40 +19,30 @@ const READS_AT_ONCE: usize = 64;
 pub(crate) struct MemberZnode {
     pub(crate) ticket: Ticket,
     pub(crate) data: Vec<u8>,
-    /// When it was created, by the servers' clock, in milliseconds since 1970.
+    /// The creation time, by the servers' clock, in milliseconds since 1970.
     pub(crate) created_ms: i64,
 }
 
 /// The znodes of the queue, as they were read at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct QueueZnodes {
-    /// The transaction by which a znode was last created or deleted there.
+    /// The transaction that last created or deleted a znode in the queue.
     pub(crate) index: u64,
     pub(crate) members: Vec<MemberZnode>,
 }
 
-/// Reads a member's znode, behind a sync or a check that goes through the ensemble's leader: so an answer also
-/// proves that the ensemble's leader runs and has received our request.
+/// Reads a member's znode. With `prove`, or if the current server does not show the znode, a quorum must confirm the
+/// result.
 pub(super) async fn read(context: &Context, member: Sequence, prove: bool, sent_at: Moment) {
     let path = context.path(member);
-    let read = context.until_judged(async |connection| {
-        if prove {
-            return read_proven(context, &connection, member).await;
+    let read = context.retry_until_answered(async |connection| {
+        if !prove {
+            let read = connection.request(connection.client.get_data(&path)).await;
+            if !matches!(read, Err(Error::NoNode)) {
+                return read;
+            }
         }
-        let synced = connection.client.sync(&context.settings.root);
-        let read = connection.client.get_data(&path);
-        let both = async { tokio::join!(synced, read) };
-        let (synced, read) = connection.request(async { Ok(both.await) }).await?;
-        if let Err(error) = synced
-            && !is_verdict(&error)
-        {
-            return Err(error);
-        }
-        match read {
-            // A znode that one server does not show may still exist.
-            Err(Error::NoNode) => read_proven(context, &connection, member).await,
-            read => read,
-        }
+        read_proven(context, &connection, member).await
     });
     let event = match read.await {
         Ok((_, stat)) if context.is_not_ephemeral(member, &stat) => {
@@ -67,7 +57,7 @@ pub(super) async fn read(context: &Context, member: Sequence, prove: bool, sent_
     context.tell(event);
 }
 
-/// Reads a znode, and has a quorum agree that it is there, or is not.
+/// Reads a znode, and confirms with a quorum that it exists, or that it does not.
 pub(super) async fn read_proven(
     context: &Context,
     connection: &Connection,
@@ -84,11 +74,11 @@ pub(super) async fn read_proven(
             }
             Err(Error::NoNode)
         }
-        (Err(error), _) if !is_verdict(&error) => Err(error),
-        // Only a verdict that there is none says so.
+        (Err(error), _) if !is_server_answer(&error) => Err(error),
+        // The check did not say that the znode is gone, so the read alone does not count.
         (Ok(()) | Err(_), Err(Error::NoNode)) => {
-            // The znode may have gone between the two requests.
-            match leave_if_lacking(connection, &path).await? {
+            // The znode may have been deleted between the two requests, so check again.
+            match leave_if_znode_missing(connection, &path).await? {
                 LeaveServerOutcome::First | LeaveServerOutcome::Again => Err(Error::Timeout),
                 LeaveServerOutcome::NotYet => Err(Error::NoNode),
             }
@@ -97,15 +87,15 @@ pub(super) async fn read_proven(
     }
 }
 
-/// Leaves the server at hand if it does not show this member, and a quorum says that it is there.
+/// Leaves the current server if it does not show this member although a quorum says that the member exists.
 pub(super) async fn verify(context: &Context, member: Sequence) {
-    // The answer itself is not needed: if the server was left, the next connection's reads show what is true.
+    // The answer itself is not needed: if the server was left, the reads on the next connection show the truth.
     let _read = context
-        .until_judged(async |connection| read_proven(context, &connection, member).await)
+        .retry_until_answered(async |connection| read_proven(context, &connection, member).await)
         .await;
 }
 
-/// Returns the znodes of all members, as of now.
+/// Returns the current znodes of all members.
 pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
     let connection = context.session.connection().await;
     let mut members = vec![];
@@ -119,7 +109,7 @@ pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
     let read = read_short(&connection, &paths).await?;
     let mut non_ephemeral = vec![];
     for (sequence, read) in sequences.into_iter().zip(read) {
-        // The znode has gone in the meantime.
+        // The znode was deleted meanwhile.
         let Some((data, stat)) = read else { continue };
         if owner(&stat).is_none() {
             non_ephemeral.push(sequence);
@@ -135,7 +125,8 @@ pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
     Ok(QueueZnodes { index, members })
 }
 
-/// Reads the stat of each of these znodes, all in one go: each request leaves with the call. `None` where there is none.
+/// Reads the stats of these znodes, all in one go: each request is sent by the call, before the first is awaited. `None`
+/// for a znode that does not exist.
 pub(in crate::zookeeper) async fn stats(
     connection: &Connection,
     paths: &[String],
@@ -148,8 +139,8 @@ pub(in crate::zookeeper) async fn stats(
     Ok(stats)
 }
 
-/// Reads znodes, [`READS_AT_ONCE`] at a time: the stat of each, and the data of those that have no more than members write.
-/// `None` for one that is gone.
+/// Reads znodes, [`READS_AT_ONCE`] at a time: the stat of each, and its data unless that is longer than members write.
+/// `None` for a znode that does not exist.
 pub(in crate::zookeeper) async fn read_short(
     connection: &Connection,
     paths: &[String],

@@ -1,17 +1,17 @@
-//! Watches our own znode and the predecessor's, or others ahead.
+//! Watches our own znode and the predecessor's, or several znodes ahead of ours.
 //!
-//! The invariant of this file: **the loss of the own znode is reported before the loss of one ahead if it was
-//! committed before it.** Else a member could act as first by a znode that it no longer has. The invariant holds
-//! because
+//! The invariant of this file: **the loss of our own znode is reported before the loss of a znode ahead of it, if it was
+//! committed before it.** Otherwise a member could act as the head of the queue with a znode that it no longer owns. The
+//! invariant holds because
 //!
-//! 1. the servers send the notifications and answers of one session in the order of commits, and the
-//!    client library hands them on in that order;
-//! 2. one task watches them all, polls our own first, and after each event of one ahead, notification or answer, it looks at the watch of our own znode before it tells that event;
-//! 3. a watch ends with its connection, and over the next one our own znode is read, and watched, before
-//!    those ahead are.
+//! 1. the servers send the notifications and answers of one session in the order of commits, and the client library
+//!    delivers them in that order;
+//! 2. one task watches all these znodes and polls our own first. After each event of a znode ahead, notification or answer,
+//!    it checks the watch of our own znode before it reports that event;
+//! 3. a watch ends with its connection. On the next connection, our own znode is read and watched before those ahead.
 
 use super::QueueEvent;
-use super::context::{BROKEN, Context, leave_if_lacking};
+use super::context::{BROKEN, Context, leave_if_znode_missing};
 use super::znode::{is_of_session, is_ours, token};
 use crate::zookeeper::client::{Connection, LeaveServerOutcome, SessionHandle};
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
@@ -20,7 +20,7 @@ use recipes::{FencingToken, Sequence, Ticket};
 use tokio::sync::watch;
 use tracing::warn;
 
-/// Watches until our own znode is lost. Which predecessor to watch may change at any time.
+/// Watches until our own znode is lost. The predecessor to watch may change at any time.
 pub(super) async fn watch(
     context: &Context,
     ticket: Ticket,
@@ -31,19 +31,19 @@ pub(super) async fn watch(
     context.tell(QueueEvent::TicketLost(ticket));
 }
 
-/// The znodes ahead of the own one, in the order in which their events are reported.
+/// The znodes ahead of our own, whose events are reported in order.
 pub(in crate::zookeeper) trait ZnodesAhead {
     type Event;
 
-    /// Waits for an event of one of them. May be dropped and called again: nothing is lost.
+    /// Waits for an event of one of the znodes. Cancel-safe: no event is lost.
     async fn next_event(&mut self) -> Self::Event;
 
-    /// Reads all of them again: the watches ended with their connection.
+    /// Reads all znodes again, because the watches ended with their connection.
     fn read_again(&mut self);
 }
 
-/// Watches the own znode beside those ahead, and reports the events of these, until the own one is lost: that is reported
-/// when this returns.
+/// Watches our own znode together with those ahead, and reports the events of those ahead. Returns when our own znode is
+/// lost, which the caller reports.
 pub(in crate::zookeeper) async fn watch_until_own_is_lost<A: ZnodesAhead>(
     context: &Context,
     ticket: Ticket,
@@ -66,10 +66,11 @@ pub(in crate::zookeeper) async fn watch_until_own_is_lost<A: ZnodesAhead>(
     }
 }
 
-/// The next step after the watches can no longer be used.
+/// The next step when the watches can no longer be used.
 enum WatchesEnd<E> {
+    /// Our own znode is lost.
     OwnLost,
-    /// All znodes are read again; the event of one ahead is reported once the own one is known to exist.
+    /// Reads all znodes again. The event of a znode ahead is reported once our own is known to exist.
     ReadAgain(Option<E>),
 }
 
@@ -91,7 +92,7 @@ async fn watch_all<A: ZnodesAhead>(
     loop {
         tokio::select! {
             biased;
-            // The watches went with their connection: the library panics where one is polled after it.
+            // The watches ended with their connection: the library panics if one is polled after that.
             _ = connections.changed() => return WatchesEnd::ReadAgain(None),
             change = &mut *own => return WatchesEnd::after_own_change(&change, None),
             event = ahead.next_event() => {
@@ -105,13 +106,13 @@ async fn watch_all<A: ZnodesAhead>(
     }
 }
 
-/// Returns the watch on our own znode, or `None` if it is gone or another's.
+/// Watches our own znode. Returns `None` if it is gone or belongs to another session.
 ///
-/// The watch is for children, which an ephemeral znode does not have: so it fires when the znode is
-/// deleted, and not at each of our own writes. A place that can be broken is not written to, and its data is watched.
+/// The watch is for children, and an ephemeral znode has none. So it fires when the znode is deleted, but not at each of
+/// our own writes. A breakable place is not written to by its owner, so its data is watched.
 async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'static, WatchedEvent>> {
     let path = context.path(ticket.sequence);
-    let read = context.until_judged(async |connection| {
+    let read = context.retry_until_answered(async |connection| {
         let client = &connection.client;
         let read = if context.is_breakable() {
             let read = connection.request(client.get_and_watch_data(&path)).await;
@@ -133,7 +134,7 @@ async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'stati
     Some(watcher.changed().boxed())
 }
 
-/// The predecessor that is to be watched.
+/// The predecessor to watch.
 struct Predecessor<'a> {
     context: &'a Context,
     wanted: watch::Receiver<Option<Sequence>>,
@@ -142,9 +143,9 @@ struct Predecessor<'a> {
 
 struct WatchedPredecessor {
     sequence: Sequence,
-    /// Of the znode that stood there when it was first read.
+    /// The token of the znode that existed at the last read.
     token: Option<FencingToken>,
-    /// `None` if the znode is to be read.
+    /// The watch; `None` if the znode has to be read first.
     change: Option<BoxFuture<'static, WatchedEvent>>,
 }
 
@@ -196,21 +197,22 @@ impl WatchedPredecessor {
             }
         }
         let path = context.path(self.sequence);
-        let read = context
-            .until_judged(async |connection| read_and_watch(context, &connection, &path).await);
+        let read = context.retry_until_answered(async |connection| {
+            read_and_watch(context, &connection, &path).await
+        });
         let Ok(read) = read.await else { return self.gone() };
         let Some((data, stat, watcher)) = read else {
-            // Without a token: a lease must not be used for what is not proven.
+            // Leave the token out: without proof that the znode is gone, a lease must not be used.
             self.token = None;
             return self.gone();
         };
-        let token = token(&stat);
-        // While there was no watch, the path may have become another's.
-        let is_another = self.token.is_some_and(|known| known != token);
-        let is_denied = context.is_denied(self.sequence, &stat);
-        if context.is_not_ephemeral(self.sequence, &stat) || is_another || is_denied {
+        if context.is_not_ephemeral(self.sequence, &stat) || context.is_denied(self.sequence, &stat)
+        {
             return self.gone();
         }
+        // A znode with this number that is not the one seen before is ahead of ours as well: while our znode exists, no
+        // number is given twice, so one of two servers has shown a znode that no quorum committed.
+        let token = token(&stat);
         self.token = Some(token);
         self.change = Some(watcher.changed().boxed());
         let predecessor = Ticket { sequence: self.sequence, token };
@@ -222,9 +224,9 @@ impl WatchedPredecessor {
     }
 }
 
-/// Reads a predecessor's znode and watches it. A read that finds no znode counts only if a quorum agrees, as one server
-/// may lack it; a notification needs no such check. Returns `None` where a quorum says that the znode is there, but
-/// the server at hand does not show it and was not left, as there was no other.
+/// Reads a predecessor's znode and watches it. A read that finds no znode counts only if a quorum agrees, because a server
+/// may have lost the znode; a notification needs no such check. Returns `None` if a quorum says that the znode exists, but
+/// the current server does not show it and no other server is known.
 async fn read_and_watch(
     context: &Context,
     connection: &Connection,
@@ -240,7 +242,7 @@ async fn read_and_watch(
         }
         read => return read.map(Some),
     }
-    match leave_if_lacking(connection, path).await? {
+    match leave_if_znode_missing(connection, path).await? {
         LeaveServerOutcome::First | LeaveServerOutcome::Again => Err(Error::Timeout),
         LeaveServerOutcome::NotYet => Ok(None),
     }

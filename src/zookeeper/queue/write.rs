@@ -1,9 +1,9 @@
-//! Writes to our own znode, in the order in which that was wanted, claims, and renews.
+//! Writes to our own znode in the order of the calls, claims, and renews.
 
 use super::context::Context;
 use super::znode::is_ours;
 use super::{ClaimHolder, QueueEvent, claim};
-use crate::zookeeper::client::{Connection, TransactionResult, is_verdict};
+use crate::zookeeper::client::{Connection, TransactionResult, is_server_answer};
 use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 use std::sync::Arc;
@@ -11,18 +11,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 use tracing::warn;
 
+/// A write to our own znode, or a check of it.
 pub(super) enum QueueWrite {
-    /// From here on, this znode is ours.
+    /// This znode is ours from here on.
     Joined(Ticket),
-    /// Writes the data into our znode. The moment, if there is one, comes back with the commit.
+    /// Writes the data to our znode. The moment, if there is one, is returned with the commit.
     Put(Arc<[u8]>, Option<Moment>),
-    /// The same, together with the claim.
+    /// Writes the data to our znode, together with the claim.
     Claim(Arc<[u8]>, Moment),
-    /// Finds out whether this predecessor is gone.
+    /// Confirms with a quorum that our znode exists, and finds out whether this predecessor is gone.
     Renew(Option<Sequence>, Moment),
 }
 
-/// The last write to the own znode, and the resulting version of its data.
+/// The last write to our own znode, and the resulting version of its data.
 struct LastWrite {
     data: Arc<[u8]>,
     version: i32,
@@ -31,31 +32,33 @@ struct LastWrite {
 /// The znode is gone, or it is not ours.
 pub(super) struct ZnodeLost;
 
-/// Our znode, as writes know it.
+/// Our znode, and the state of our writes to it.
 struct OwnZnodeVersion {
     ticket: Ticket,
     last: Option<LastWrite>,
-    /// Whether a quorum has acknowledged our claim.
+    /// True once a quorum has acknowledged our claim.
     is_claimed: bool,
-    /// The version of its data that was seen last, where we write none.
+    /// The last known version of the znode's data, where we do not write to it.
     seen: i32,
 }
 
-/// The znodes that a renewal checks besides the own one.
+/// The znode that a renewal checks in addition to our own.
 enum RenewalCheck {
     Nothing,
     Claim,
     Predecessor(Sequence),
 }
 
+/// The servers' answer to a renewal.
 enum RenewalOutcome {
-    /// The version of our znode's data.
+    /// Our znode exists, and its data has this version.
     Ours(i32),
-    /// The claim that was looked at beside our znode is gone; or the predecessor's is, or we may not read it.
+    /// The additional znode is gone: our claim or the predecessor's znode. Also returned if we may not read the
+    /// predecessor's znode.
     BesideGone,
 }
 
-/// Carries out one write after the other: none is sent before the outcome of the one before is known.
+/// Carries out the writes one after the other: no write is sent before the outcome of the previous one is known.
 pub(super) async fn write_in_order(
     context: Arc<Context>,
     mut wanted: mpsc::UnboundedReceiver<QueueWrite>,
@@ -115,7 +118,7 @@ impl OwnZnodeVersion {
         Ok(QueueEvent::Written { data, created_ms, modified_ms, sent_at })
     }
 
-    /// Renews, and writes our data again where it was overwritten.
+    /// Confirms that our znode exists, and writes our data again if it was overwritten.
     async fn renew(
         &mut self,
         context: &Context,
@@ -135,7 +138,8 @@ impl OwnZnodeVersion {
                 let holder = ClaimHolder::Gone;
                 return Ok(QueueEvent::ClaimRefused { holder, sent_at });
             }
-            // The watch reports that the predecessor is gone. Our own lease needs a write that is committed.
+            // The watch reports that the predecessor is gone. Our own lease needs a check that is committed, so repeat it
+            // without the predecessor.
             RenewalOutcome::BesideGone => {
                 match check(context, self.ticket, &RenewalCheck::Nothing).await? {
                     RenewalOutcome::Ours(version) => version,
@@ -156,8 +160,8 @@ impl OwnZnodeVersion {
 }
 
 impl OwnZnodeVersion {
-    /// Warns if another client has written into our znode since the last renewal. What it wrote stays there: another write would
-    /// use up the watch of who is behind us, as theirs did.
+    /// Warns if another client has written to our znode since the last renewal. Its data stays: another write would trigger
+    /// the one-shot watch of the contender behind us, as the first did.
     fn note_version(&mut self, context: &Context, version: i32) {
         if std::mem::replace(&mut self.seen, version) != version {
             warn!("another client wrote into our znode, {}", context.path(self.ticket.sequence));
@@ -168,23 +172,23 @@ impl OwnZnodeVersion {
 async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, ZnodeLost> {
     let path = context.path(ticket.sequence);
     let is_retry = AtomicBool::new(false);
-    let written = context.until_judged(async |connection| {
+    let written = context.retry_until_answered(async |connection| {
         if is_retry.swap(true, Ordering::Relaxed) {
             still_ours(context, &connection, ticket).await?;
         }
         let written = connection.request(connection.client.set_data(&path, data, None)).await;
         let stat = match written {
-            // The answer may come from a server that has lost the znode.
+            // The answer may come from a server that has lost the znode, so a quorum must confirm it.
             Err(Error::NoNode) => return Err(context.own_is_not_shown(&connection, &path).await),
-            written => unless_denied(context, &path, written).await?,
+            written => give_up_if_no_auth(context, &path, written).await?,
         };
         if is_ours(&stat, ticket, &connection) { Ok(stat) } else { Err(Error::NoNode) }
     });
     written.await.map_err(|_| ZnodeLost)
 }
 
-/// Returns the stat of our znode if the path is still ours: while there was no connection, it may have become another
-/// member's.
+/// Returns the stat of our znode if it is still ours: while there was no connection, another member's znode may have
+/// replaced it at this path.
 pub(in crate::zookeeper) async fn still_ours(
     context: &Context,
     connection: &Connection,
@@ -198,8 +202,8 @@ pub(in crate::zookeeper) async fn still_ours(
     }
 }
 
-/// Has a quorum commit a check of our path, and of what is beside it. Pipelined behind it, a stat proves that the znode
-/// there is still ours: a path can be used again.
+/// Commits a check of our path, and of the path in `beside`, through a quorum. A stat pipelined behind the check confirms
+/// that the znode is still ours: a path can be used again.
 async fn check(
     context: &Context,
     ticket: Ticket,
@@ -211,7 +215,7 @@ async fn check(
         RenewalCheck::Claim => Some(context.claim_path()),
         RenewalCheck::Predecessor(predecessor) => Some(context.path(*predecessor)),
     };
-    let checked = context.until_judged(async |connection| {
+    let checked = context.retry_until_answered(async |connection| {
         let asked = async {
             let operations = 1 + usize::from(beside_path.is_some());
             let checked = connection.transact(operations, |writer| {
@@ -229,7 +233,7 @@ async fn check(
                     deny_ghost(context, &connection, beside, &error).await?;
                     return Ok(RenewalOutcome::BesideGone);
                 }
-                // Of the claim that proves nothing: a client may have taken the right to read it from us.
+                // For the claim, this error says nothing: a client may have revoked our permission to read it.
                 TransactionResult::Failed { error, .. } => return Err(error),
             }
             match stat? {
@@ -240,13 +244,13 @@ async fn check(
                 None => Err(context.own_is_not_shown(&connection, &path).await),
             }
         };
-        unless_denied(context, &path, counted(context, asked).await).await
+        give_up_if_no_auth(context, &path, counted(context, asked).await).await
     });
     checked.await.map_err(|_| ZnodeLost)
 }
 
-/// Takes the predecessor for gone from now on if a quorum says so and the server at hand still shows it. That
-/// server has carried out, by then, all that was committed before the quorum's answer: it would go on showing it.
+/// Treats the predecessor as gone from now on if a quorum says so and the current server still shows it. By then, that
+/// server has applied everything that was committed before the quorum's answer, so it would keep showing the znode.
 async fn deny_ghost(
     context: &Context,
     connection: &Connection,
@@ -263,9 +267,9 @@ async fn deny_ghost(
     Ok(())
 }
 
-/// Handles that the servers keep us from our own znode: our identity has changed since we created it,
-/// or its ACL was changed. Only the end of the session removes it then.
-pub(in crate::zookeeper) async fn unless_denied<T>(
+/// Handles a denied access to our own znode: our identity has changed since we created it, or its ACL was changed. Only the
+/// end of the session removes the znode then, so the session is given up.
+pub(in crate::zookeeper) async fn give_up_if_no_auth<T>(
     context: &Context,
     path: &str,
     answer: Result<T, Error>,
@@ -277,7 +281,7 @@ pub(in crate::zookeeper) async fn unless_denied<T>(
     answer
 }
 
-/// Counts what becomes of each attempt to renew.
+/// Records the outcome of each attempt to renew in the metrics.
 async fn counted<T>(
     context: &Context,
     renewal: impl Future<Output = Result<T, Error>>,
@@ -290,7 +294,7 @@ async fn counted<T>(
             meter.renewal_duration.observe(context.clock.now().since(sent_at).as_secs_f64());
             "committed"
         }
-        Err(error) if is_verdict(error) => "refused",
+        Err(error) if is_server_answer(error) => "refused",
         Err(_) => "unanswered",
     };
     meter.renewals.with_label_values(&[result]).inc();

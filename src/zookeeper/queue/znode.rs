@@ -7,7 +7,7 @@ use recipes::{FencingToken, SessionId, Ticket};
 /// Returns the session that owns a znode; `None` if it is not ephemeral.
 pub(crate) fn owner(stat: &Stat) -> Option<SessionId> {
     match stat.ephemeral_owner {
-        // A container's owner is the smallest number.
+        // The owner of a container is the smallest number.
         0 | i64::MIN => None,
         owner => Some(SessionId(owner)),
     }
@@ -18,16 +18,17 @@ pub(super) fn session_of(connection: &Connection) -> SessionId {
     SessionId(connection.client.session_id().0)
 }
 
-/// Returns the token under which the znode's member leads, when it leads: the czxid.
+/// Returns the fencing token under which the znode's member leads: the czxid.
 pub(crate) fn token(stat: &Stat) -> FencingToken {
     FencingToken(stat.czxid.cast_unsigned())
 }
 
-/// Returns whether this is the very znode that we created: a path can be used again.
+/// Returns true if this is the very znode that we created: a path can be used again.
 pub(super) fn is_ours(stat: &Stat, ticket: Ticket, connection: &Connection) -> bool {
     token(stat) == ticket.token && is_of_session(stat, connection)
 }
 
+/// Returns true if the znode belongs to the connection's session.
 pub(super) fn is_of_session(stat: &Stat, connection: &Connection) -> bool {
     stat.ephemeral_owner == connection.client.session_id().0
 }

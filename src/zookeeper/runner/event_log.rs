@@ -1,13 +1,20 @@
-//! The election's lines in the log: one for each event, and one for each change of who leads. The words
-//! are for people; the fields beside them are a promise, made in docs/reference/log-messages.md.
+//! The log lines of the election: one for each event, and one for each change of the leader. The messages are for
+//! people; their fields are a stable interface, documented in docs/reference/log-messages.md.
 
 use crate::config::Settings;
 use crate::znode_names::ZnodeNames;
 use humantime::format_rfc3339_millis;
-use recipes::election::{Action, Change, ChangeKind, Event, Standing, View};
+use recipes::election::{Action, Change, ChangeKind, Event, Member, Standing, View};
 use recipes::{FencingToken, Moment, SessionId, Ticket};
 use std::time::SystemTime;
-use tracing::{Level, debug, enabled, error, info, warn};
+use tracing::{Level, debug, enabled, error, info, trace, warn};
+
+/// The target of the trace lines from which `scripts/check-log` replays the core: each event of the member, and its
+/// actions.
+const PROTOCOL: &str = "bellwether::protocol";
+
+/// Whether this build can trace the protocol.
+const HAS_TRACE: bool = cfg!(feature = "protocol-trace");
 
 pub(super) struct EventLog {
     election: String,
@@ -16,31 +23,40 @@ pub(super) struct EventLog {
     recorded: Option<LoggedEvent>,
 }
 
-/// One event, until there is time to write it: what it asks for is done first.
+/// An event that is still to be logged: its actions are performed first.
 struct LoggedEvent {
     event: &'static str,
-    /// `None` if the log's level hides them.
+    /// The message; `None` if the log level hides it.
     words: Option<String>,
     severity: Severity,
     at: Moment,
-    /// The following events belong to another session, or to none.
+    /// True if later events belong to another session, or to no session.
     ends_session: bool,
+    /// An error to log in addition.
     alarm: Option<&'static str>,
-    /// The changes of the leader, and the end of an expired lease.
+    /// The changes of the leader, and when the lease ended if it had expired before the event.
     changes: (Vec<Change>, Option<SystemTime>),
+    /// `None` unless the protocol is traced.
+    step: Option<ProtocolStep>,
+}
+
+/// A step of the member, complete, as `Debug` texts.
+struct ProtocolStep {
+    heard: String,
+    actions: String,
 }
 
 /// How important an event is to a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
-    /// The event is frequent, and changes nothing.
+    /// The event is frequent and changes nothing. Logged at `debug`.
     Routine,
     Notable,
-    /// An operator should look tomorrow.
+    /// An operator should look tomorrow. Logged at `warn`.
     Alarming,
 }
 
-/// How the member stands after an event: the fields of each line.
+/// The state of the member after an event: the fields of each line.
 #[derive(Clone, Copy)]
 struct Fields<'a> {
     id: &'a str,
@@ -76,7 +92,27 @@ impl EventLog {
         Self { election, znodes, session: None, recorded: None }
     }
 
-    /// Takes note of an event before the member hears it.
+    /// Traces the start of the member.
+    pub(super) fn begin(&self, member: &Member, actions: &[Action]) {
+        if !HAS_TRACE {
+            return;
+        }
+        let standing = member.standing();
+        trace!(
+            target: PROTOCOL,
+            election = self.election,
+            profile = ?standing.profile(),
+            priority = ?standing.priority(),
+            policy = ?member.policy(),
+            reserve = ?member.reserve(),
+            relays = ?self.znodes.family().is_none(),
+            unhealthy = ?standing.is_unhealthy(),
+            ?actions,
+            "start"
+        );
+    }
+
+    /// Notes the session that an event begins, before the member handles the event.
     pub(super) fn hear(&mut self, event: &Event) {
         match event {
             Event::SessionOpened { session, .. } => self.session = Some(*session),
@@ -85,10 +121,10 @@ impl EventLog {
         }
     }
 
-    /// Keeps an event, in words, and what the member wants done, until [`Self::write`].
+    /// Keeps an event and the member's actions until [`Self::write`] logs them.
     pub(super) fn record(
         &mut self,
-        event: &'static str,
+        event: &Event,
         describe: impl FnOnce() -> String,
         wanted: &[Action],
         changes: (Vec<Change>, Option<SystemTime>),
@@ -102,23 +138,31 @@ impl EventLog {
             if wants.is_empty() { describe() } else { format!("{}  ->  {wants}", describe()) }
         });
         let ends_session = wanted.iter().any(Action::ends_session);
+        let is_traced = HAS_TRACE && enabled!(target: PROTOCOL, Level::TRACE);
+        let step = is_traced
+            .then(|| ProtocolStep { heard: format!("{event:?}"), actions: format!("{wanted:?}") });
+        let event = event.name();
         let alarm = None;
         self.recorded =
-            Some(LoggedEvent { event, words, severity, at, ends_session, alarm, changes });
+            Some(LoggedEvent { event, words, severity, at, ends_session, alarm, changes, step });
     }
 
-    /// Adds an error to the event: an operator should look now.
+    /// Adds an error to the event: an operator should act now.
     pub(super) fn alarm(&mut self, words: &'static str) {
         if let Some(record) = &mut self.recorded {
             record.alarm = Some(words);
         }
     }
 
-    /// Writes the event, and the change of who leads that follows from it.
+    /// Logs the event, and the changes of the leader that follow from it.
     pub(super) fn write(&mut self, standing: &Standing) {
         let Some(record) = self.recorded.take() else { return };
-        let LoggedEvent { event, words, severity, at, ends_session, alarm, changes } = record;
+        let LoggedEvent { event, words, severity, at, ends_session, alarm, changes, step } = record;
         let role = standing.at(at);
+        if HAS_TRACE && let Some(ProtocolStep { heard, actions }) = step {
+            let index = standing.index_at(at);
+            trace!(target: PROTOCOL, ?at, heard, actions, standing = ?role, ?index, "step");
+        }
         let name = role.name();
         let view = View::of(&role);
         let leader = view.leader();
@@ -152,7 +196,7 @@ impl EventLog {
     }
 }
 
-/// Puts a change in words.
+/// Describes a change of the leader.
 fn words(change: &Change, lapsed_at: Option<SystemTime>) -> String {
     match (change.kind, &change.view()) {
         (ChangeKind::LostLeadership, _) => {

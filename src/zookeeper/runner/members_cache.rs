@@ -4,23 +4,26 @@ use crate::status::QueueReading;
 use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::in_words;
 use crate::zookeeper::election::{Reading, entries};
-use recipes::{MemberId, Moment, Ticket};
+use recipes::Moment;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long a reading answers further callers, however many.
+/// How long a reading is returned to further callers.
 const TTL: Duration = Duration::from_secs(1);
 
 type MembersCaller = oneshot::Sender<Result<QueueReading, String>>;
 
 pub(super) struct MembersCache {
     znodes: ZnodeNames,
+    /// The last reading, and when it ended.
     read: Option<(Moment, QueueReading)>,
+    /// The running reading.
     under_way: Option<Reading>,
-    /// The reading under way began before a change that further callers may know of.
+    /// True if the running reading began before a change that further callers may know of.
     is_outdated: bool,
+    /// Callers that the running reading will answer.
     waiting: Vec<MembersCaller>,
-    /// Callers for whom the reading under way is too old.
+    /// Callers that need a newer reading than the running one.
     later: Vec<MembersCaller>,
 }
 
@@ -36,7 +39,7 @@ impl MembersCache {
         }
     }
 
-    /// Answers from the last reading, or begins another by `read`, which only a session has.
+    /// Answers from the last reading, or starts another with `read`, which is `None` without a session.
     pub(super) fn ask(
         &mut self,
         answer: MembersCaller,
@@ -66,23 +69,13 @@ impl MembersCache {
         }
     }
 
-    /// Has no caller answered any more by a reading that began before now.
+    /// From now on, callers are no longer answered with a reading that began before this call.
     pub(super) fn outdate(&mut self) {
         self.read = None;
         self.is_outdated = self.under_way.is_some();
     }
 
-    /// Returns another member with this id than that of the ticket, as of the last reading.
-    pub(super) fn another_named(&self, id: &MemberId, own: Ticket) -> Option<Ticket> {
-        let (_, reading) = self.read.as_ref()?;
-        let others = reading.members.iter().filter(|entry| entry.ticket != own);
-        others
-            .into_iter()
-            .find(|entry| entry.profile.as_ref().is_some_and(|profile| profile.id == *id))
-            .map(|entry| entry.ticket)
-    }
-
-    /// Waits for the reading under way.
+    /// Waits for the running reading.
     pub(super) async fn read(&mut self) -> Result<QueueReading, String> {
         let Some(reading) = &mut self.under_way else { return std::future::pending().await };
         match reading.await {
@@ -95,7 +88,8 @@ impl MembersCache {
         }
     }
 
-    /// Goes on without the session: all callers are answered in the next one, by `read`, or told that there is none.
+    /// Handles the end of the session. With `read`, which belongs to the next session, all callers are answered there;
+    /// without it, they get an error.
     pub(super) fn end_session(&mut self, read: Option<impl FnOnce() -> Reading>) {
         (self.read, self.under_way, self.is_outdated) = (None, None, false);
         self.waiting.append(&mut self.later);
@@ -107,7 +101,7 @@ impl MembersCache {
         }
     }
 
-    /// Answers the callers with what was read, and reads again for those who need something newer.
+    /// Answers the callers with the finished reading, and starts another for callers that need a newer one.
     pub(super) fn answer(
         &mut self,
         read: &Result<QueueReading, String>,
@@ -132,36 +126,9 @@ const SESSION_ENDED: &str = "the session with ZooKeeper ended";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::MemberEntry;
     use crate::zookeeper::queue::QueueZnodes;
     use std::cell::Cell;
     use tokio::sync::oneshot::Receiver;
-
-    #[tokio::test]
-    async fn another_member_of_the_same_id_is_seen_in_the_last_reading() {
-        let mut cache = MembersCache::new(&"leader_".into());
-        let [me, you] = ["me", "you"].map(|id| MemberId::new(id).unwrap());
-        let member = |number: i32, id: &MemberId| {
-            let sequence = recipes::Sequence::new(number).unwrap();
-            let token = recipes::FencingToken(number.unsigned_abs().into());
-            let id = id.clone();
-            let labels = std::collections::BTreeMap::new();
-            let profile =
-                Some(recipes::election::Profile { id, address: None, labels, revision: 0 });
-            let ticket = Ticket { sequence, token };
-            MemberEntry {
-                profile,
-                ..MemberEntry::of_unknown(ticket, std::time::SystemTime::UNIX_EPOCH)
-            }
-        };
-        let entries = [member(1, &you), member(2, &me), member(3, &me)];
-        let [first, own, twin] = [0, 1, 2].map(|at: usize| entries[at].ticket);
-        assert_eq!(cache.another_named(&me, own), None, "none was read");
-        let reading = QueueReading { index: 1, members: entries.into() };
-        cache.answer(&Ok(reading), None::<fn() -> Reading>, Moment(Duration::ZERO));
-        assert_eq!(cache.another_named(&me, own), Some(twin));
-        assert_eq!(cache.another_named(&you, first), None);
-    }
 
     #[tokio::test]
     async fn no_caller_is_answered_by_a_reading_from_before_a_change_that_it_may_know_of() {

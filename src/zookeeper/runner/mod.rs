@@ -1,4 +1,4 @@
-//! The loop that runs a member: waits for an event, steps the member, does what it wants, publishes.
+//! The loop that runs a member: waits for an event, steps the member, performs its actions, and publishes.
 
 mod event_log;
 mod members_cache;
@@ -21,7 +21,7 @@ use crate::status::{
     StatusPublisher,
 };
 use recipes::election::{Action, Cause, ChangeKind, Event, Member, Standing, changes};
-use recipes::{FencingToken, Moment, SessionId, SessionRecord};
+use recipes::{ClaimOwner, FencingToken, Moment, SessionId, SessionRecord, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -30,26 +30,27 @@ use tracing::{info, warn};
 /// Upper bound between iterations of the loop; `/livez` and the systemd watchdog check it.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Delay between two looks of a leader for other clients' contenders. Each is two requests.
+/// Interval at which a leader checks for foreign contenders. Each check takes two requests.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Runs the member until it is stopped. Returns whether it has surely left the queue.
+/// Runs the member until it is stopped. Returns true if it has certainly left the queue.
 pub async fn run(
     member: Member,
     settings: Settings,
+    credentials: Arc<Credentials>,
     clock: Clock,
     publisher: StatusPublisher,
     kept: ResumeState,
     stop: oneshot::Receiver<()>,
 ) -> bool {
-    Runner::new(member, settings, clock, publisher, kept).run(stop).await
+    Runner::new(member, settings, credentials, clock, publisher, kept).run(stop).await
 }
 
-/// The state that outlives a process, if an operator wants that.
+/// The state that outlives a process, if the operator has configured that.
 #[derive(Default)]
 pub struct ResumeState {
     pub file: Option<Arc<SessionFile>>,
-    /// The session of the process before.
+    /// The session of the previous process.
     pub former: Option<SavedSession>,
 }
 
@@ -60,45 +61,51 @@ struct Runner {
     clock: Clock,
     publisher: StatusPublisher,
     credentials: Arc<Credentials>,
-    /// How we stand with ZooKeeper, as sessions and requests publish it.
+    /// The state of the connection to ZooKeeper, as sessions and requests publish it.
     link: watch::Receiver<ConnectionState>,
     reports: Reports,
     session: Option<ElectionSession>,
-    /// The session before, if it may live on.
+    /// The previous session, if it may still be alive.
     unclosed: UnclosedSession,
+    /// The session file, and the session of the previous process until it is resumed or closed.
     kept: ResumeState,
-    /// The last record of the session for the next process.
+    /// The record of the session that was last saved for the next process.
     noted: Option<SessionRecord>,
-    /// The term that the process before began and this one goes on with.
+    /// The term that the previous process began and this one continues.
     resumed_term: Option<FencingToken>,
     members: MembersCache,
-    /// The member's actions since its last step.
+    /// The actions of the member's last step that are still to be performed.
     actions: Vec<Action>,
-    /// How the member stands since then.
+    /// The member's standing after its last step.
     standing: Standing,
     recent_changes: Arc<RecentChanges>,
     problems: Problems,
-    /// The problems that the log has reported.
+    /// The problems when they were last logged.
     logged_problems: Problems,
     counters: Counters,
     log: EventLog,
-    /// Callers that wait until the last step's actions are done.
+    /// Callers that wait until the actions of the last step are done.
     commands: Vec<ReplyTo>,
     alarm: Alarm,
-    /// When a claim was refused last.
+    /// When a refused claim was last logged.
     claim_refused_at: Option<Moment>,
-    /// The last reading of the queue that left this member outside.
+    /// The own ticket, if its last claim was refused because an unknown client owns the claim znode.
+    refused_by_unknown: Option<Ticket>,
+    /// The last reading of the queue while this member was outside and did not join.
     read_in_vain: Option<Event>,
-    /// When this member, which leads, looked last for other clients' contenders.
+    /// When this member last checked for foreign contenders; `None` unless it checks regularly.
     looked_for_foreign_at: Option<Moment>,
-    /// Whether the last heartbeat was answered later than another one was due.
+    /// True if the last heartbeat was answered later than the next one was due.
     is_slow: bool,
-    /// The session whose lease the log has told last, and its timeout.
+    /// When the session last continued over another connection.
+    reconnected_at: Moment,
+    /// The session whose lease was last logged, and its timeout.
     logged_session: Option<(SessionId, Duration)>,
-    /// The last event was the loss of our znode: a client has deleted it.
+    /// True if the last event was the loss of our znode, because a client has deleted it.
     ticket_was_lost: bool,
-    /// The last event ended a term.
+    /// True if the last event ended a term.
     term_has_ended: bool,
+    /// True if the last event was the end of this process.
     stopping: bool,
 }
 
@@ -106,6 +113,7 @@ impl Runner {
     fn new(
         member: Member,
         settings: Settings,
+        credentials: Arc<Credentials>,
         clock: Clock,
         publisher: StatusPublisher,
         kept: ResumeState,
@@ -113,7 +121,7 @@ impl Runner {
         let (link_in, link) = watch::channel(ConnectionState::default());
         let actions = member.start();
         Self {
-            credentials: Credentials::of(&settings.zookeeper),
+            credentials,
             link,
             reports: Reports::new(link_in, publisher.meter.clone()),
             session: None,
@@ -132,9 +140,11 @@ impl Runner {
             commands: vec![],
             alarm: Alarm::new().expect("one more file can be opened"),
             claim_refused_at: None,
+            refused_by_unknown: None,
             read_in_vain: None,
             looked_for_foreign_at: None,
             is_slow: false,
+            reconnected_at: clock.now(),
             logged_session: None,
             ticket_was_lost: false,
             term_has_ended: false,
@@ -146,11 +156,12 @@ impl Runner {
         }
     }
 
-    /// Order matters. Losing leadership: publish first, then act. Leading at the notification: publish
-    /// first, as the lease is there already, then send the claim. Claiming: send the write first, then
-    /// publish. What is sent, the end of a session too, leaves before anything is logged.
+    /// The order matters. When the member loses leadership: publish first, then act. When it leads on a notification:
+    /// publish first, because it already has the lease, then send the claim. When it has to claim first: send the claim,
+    /// then publish. Requests, including the end of a session, are sent before anything is logged.
     async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
-        // A session that was being closed may end at any moment.
+        self.log.begin(&self.member, &self.actions);
+        // A session that the previous process was closing may end at any moment, so close it.
         if let Some(former) = self.kept.former.take_if(|former| former.is_closing) {
             self.unclosed = self.end(&former).await.err().flatten();
         }
@@ -178,12 +189,13 @@ impl Runner {
         }
     }
 
-    /// Looks for other clients' contenders while this member leads. The others see them when they read the queue, and need
-    /// not all list it again and again. Where they keep a member out, the leader and the standby look with each heartbeat.
+    /// Checks for foreign contenders while this member leads. Other members notice them when they read the queue, and
+    /// need not all list it regularly. If foreign contenders keep members out of the queue, the leader and the standby
+    /// check with each heartbeat.
     fn look_for_foreign(&mut self) {
         let now = self.clock.now();
         let refuses = self.settings.znodes.family().is_some();
-        let leads = self.standing.way().is_some();
+        let leads = self.standing.acquired_by().is_some();
         let is_to_look = leads || refuses && self.standing.standby_is_ready(now).is_some();
         let Some(session) = self.session.as_mut().filter(|_| is_to_look) else {
             self.looked_for_foreign_at = None;
@@ -196,6 +208,7 @@ impl Runner {
         }
     }
 
+    /// Closes the session of the previous process, after noting that in the session file.
     async fn end(&self, former: &SavedSession) -> Result<(), UnclosedSession> {
         self.kept.file.iter().for_each(|file| file.closing());
         let settings = &self.settings.zookeeper;
@@ -203,9 +216,10 @@ impl Runner {
         end_former(former, self.clock, settings, &self.credentials, limit).await
     }
 
-    /// Leaves nothing behind, if it can. Returns whether nothing is left.
+    /// Closes the session of the previous process if it was not resumed, and removes the session file. Returns true if no
+    /// session is left.
     async fn leave(mut self) -> bool {
-        // A member that was not healthy yet has not gone on with it.
+        // A member that was not healthy yet has not resumed the session.
         let former = self.kept.former.take();
         let has_ended = match former {
             Some(former) => self.end(&former).await.is_ok(),
@@ -218,14 +232,13 @@ impl Runner {
         has_left
     }
 
-    /// Whether the member leads already, at the notification, while its claim is yet to be sent.
+    /// Returns true if the member already leads, on a notification, while its claim is yet to be sent.
     fn leads_before_claim(&self) -> bool {
         let claims = self.actions.iter().any(|action| matches!(action, Action::Claim { .. }));
-        claims && self.standing.way().is_some()
+        claims && self.standing.acquired_by().is_some()
     }
 
-    /// Sends the requests that the member wants, unless it gives its session up, which is published
-    /// first.
+    /// Sends the requests of the member's actions, unless the actions end the session, which is published first.
     async fn send(&mut self) {
         if self.actions.iter().any(Action::ends_session) {
             return;
@@ -234,8 +247,7 @@ impl Runner {
         let sends = !self.actions.is_empty();
         self.actions.drain(..).for_each(|action| session.perform(action));
         if sends {
-            // The tasks that send get their turn here, before a claim or anything else that waits for its answer is
-            // published.
+            // Let the tasks send their requests before a claim, or anything else that waits for an answer, is published.
             tokio::task::yield_now().await;
         }
     }
@@ -253,9 +265,11 @@ impl Runner {
             recent_changes: self.recent_changes.clone(),
             counters: self.counters,
             same_id,
+            tickets_end_at: self.credentials.tickets_end_at(),
+            tickets_have_ended: self.tickets_have_ended(),
         };
         let now = snapshot.last_looped_at;
-        // Readers are not woken for a heartbeat.
+        // A heartbeat alone does not wake readers.
         self.publisher.snapshot.send_if_modified(|published| {
             if snapshot.standing.changes_at(now) != published.standing.changes_at(now) {
                 self.publisher.lease_moved.notify_one();
@@ -269,31 +283,28 @@ impl Runner {
         });
     }
 
-    /// Returns the token of another znode in the queue with the id of this member: the predecessor's, or one of the
-    /// last reading of all.
+    /// Returns the predecessor's token if the predecessor has the same id as this member.
     fn same_id(&self) -> Option<FencingToken> {
-        let own = self.standing.ticket()?;
         let id = &self.standing.profile().id;
-        let ahead = self.session.as_ref().and_then(|session| session.predecessor_named(id));
-        let ahead = ahead.filter(|entry| Some(entry.sequence) == self.standing.predecessor());
-        ahead.or_else(|| self.members.another_named(id, own)).map(|ticket| ticket.token)
+        let ahead = self.session.as_ref()?.predecessor_named(id)?;
+        (Some(ahead.sequence) == self.standing.predecessor()).then_some(ahead.token)
     }
 
-    /// Begins to close the session, if what [`Self::send`] has left ends it. Opening another implies
-    /// that the one before is lost.
+    /// Begins to close the session if the actions that [`Self::send`] has left end it. Opening another session implies that
+    /// the previous one is lost.
     async fn give_session_up(&mut self) -> Option<impl Future<Output = UnclosedSession> + use<>> {
         if self.actions.is_empty() {
             return None;
         }
         let session = self.session.take()?;
-        // Before the request leaves: a next process must not go on with a session that may end at any moment.
+        // Note this before the request is sent: the next process must not resume a session that may end at any moment.
         if let Some(file) = &self.kept.file {
             file.closing();
         }
         Some(session.close().await)
     }
 
-    /// Does the rest, once the session is closed: another is opened if the member wants one.
+    /// Performs the remaining actions after the session is closed: opens another session if the member wants one.
     fn forget_session_and_open_another(&mut self) {
         let actions = std::mem::take(&mut self.actions);
         if actions.is_empty() {
@@ -332,23 +343,23 @@ impl Runner {
         }
     }
 
-    /// Waits for whatever comes first. Of what is there at once, in this order:
+    /// Waits for the first of these. If several are ready, they are taken in this order:
     ///
     /// 1. the end of the process: it must not wait for a busy session;
-    /// 2. events of the session: an answer that is there counts before the time is up;
+    /// 2. events of the session: an answer that has arrived takes precedence over a timeout;
     /// 3. the member's own timer;
-    /// 4. commands and questions;
+    /// 4. requests of callers;
     /// 5. a reading of the members;
     /// 6. a change of the connection, to be published.
     ///
-    /// Returns `None` if the member is not concerned.
+    /// Returns `None` if there is nothing for the member to handle.
     async fn next_event(&mut self, stop: &mut oneshot::Receiver<()>) -> Option<Event> {
         let wake_at = self.member.wake_at();
         let latest = self.clock.now().after(LONGEST_WAIT);
         tokio::select! {
             biased;
             _ = stop => Some(Event::Stop),
-            event = session_event(&mut self.session) => Some(event),
+            event = session_event(&mut self.session) => self.drop_offer_without_tickets(event),
             () = self.alarm.ring_at(wake_at.map_or(latest, |at| at.min(latest))) => {
                 wake_at.filter(|at| *at <= self.clock.now()).map(|_| Event::Woke)
             }
@@ -362,9 +373,23 @@ impl Runner {
         }
     }
 
+    /// Ignores the offer of the member ahead, to lead or to make room for the target of a transfer, if the Kerberos tickets have
+    /// expired: the member that makes room opens another session, and without tickets it could not.
+    fn drop_offer_without_tickets(&self, event: Event) -> Option<Event> {
+        if matches!(event, Event::OfferRead(_)) && self.tickets_have_ended() {
+            warn!("{event}: ignored, as no other session can be opened without Kerberos tickets");
+            return None;
+        }
+        Some(event)
+    }
+
+    fn tickets_have_ended(&self) -> bool {
+        self.credentials.tickets_end_at().is_some_and(|end_at| end_at <= self.clock.date())
+    }
+
     fn on_request(&mut self, request: MemberRequest) -> Option<Event> {
         match request {
-            MemberRequest::Carry(command, caller)
+            MemberRequest::Command(command, caller)
                 if status::caller_expired(&command, &caller, self.clock.now()) =>
             {
                 info!("dropped {command:?}: its caller timed out");
@@ -375,28 +400,37 @@ impl Runner {
                 self.members.ask(answer, read, self.clock.now());
                 None
             }
-            MemberRequest::Tell(state) => {
+            MemberRequest::PublishState(state) => {
                 self.session.iter_mut().for_each(|session| session.tell(state));
                 None
             }
-            MemberRequest::Carry(command, caller) => {
+            MemberRequest::Command(command, caller) => {
                 self.commands.push(caller);
                 Some(Event::Command(command))
             }
         }
     }
 
-    /// Steps the member with the event; keeps what it wants done, how it stands, and a line for the log.
+    /// Steps the member with the event. Keeps its actions and its standing, and records a line for the log.
     fn step(&mut self, event: Event) {
         self.stopping = event == Event::Stop;
         self.ticket_was_lost = matches!(event, Event::TicketLost(_));
         self.log.hear(&event);
         let now = self.clock.now();
-        if let Event::Committed { sent_at }
-        | Event::HeadRead { sent_at, .. }
-        | Event::HeadGone { sent_at, .. } = event
-        {
-            self.is_slow = now.since(sent_at) > self.member.heartbeat();
+        match event {
+            Event::SessionResumed { .. } => self.reconnected_at = now,
+            Event::ClaimRefused { holder, .. } => {
+                let ticket = self.standing.ticket();
+                self.refused_by_unknown = ticket.filter(|_| holder == ClaimOwner::Unknown);
+            }
+            Event::Committed { sent_at }
+            | Event::HeadRead { sent_at, .. }
+            | Event::HeadGone { sent_at, .. } => {
+                // While there was no connection, the request did not wait for the servers.
+                let asked_at = sent_at.max(self.reconnected_at);
+                self.is_slow = now.since(asked_at) > self.member.heartbeat();
+            }
+            _ => {}
         }
         let lapsed = self.standing.has_lapsed(now);
         self.counters.on_event(&event);
@@ -404,12 +438,17 @@ impl Runner {
         self.actions = self.member.step(now, event.clone());
         self.note(now);
         let before = std::mem::replace(&mut self.standing, self.member.standing());
-        self.term_has_ended = before.way().is_some() && self.standing.way().is_none();
+        self.term_has_ended =
+            before.acquired_by().is_some() && self.standing.acquired_by().is_none();
         self.counters.on_state(&self.standing, now);
-        let text = || if lapsed { format!("{LAPSED}; {event}") } else { event.to_string() };
+        let lapse = lapsed.then(|| self.lapse());
+        let text = || match &lapse {
+            Some(lapse) => format!("{lapse}; {event}"),
+            None => event.to_string(),
+        };
         let changes = changes(&self.recent_changes.view(), &self.standing.at(now));
         let cause = Cause::of(&event, &before, now);
-        // After a freeze, that was long ago, and another may have led since.
+        // After a freeze, the lease may have ended long ago, and another member may have led since.
         let lapsed_at = before.lapsed_at(now).and_then(|at| self.clock.date_of(at));
         for change in changes.iter().cloned() {
             let index = self.standing.index_at(now);
@@ -424,7 +463,7 @@ impl Runner {
         }
         let has_moved = before.ticket() != self.standing.ticket();
         if has_moved {
-            // Refusals of a claim for another znode say nothing of this one's.
+            // Refusals of a claim for the previous znode say nothing about the new one.
             self.claim_refused_at = None;
         }
         if !changes.is_empty() || has_moved {
@@ -440,7 +479,7 @@ impl Runner {
         };
         let stopping = self.stopping;
         self.log.record(
-            event.name(),
+            &event,
             || if stopping { format!("{}: leaving the queue", text()) } else { text() },
             &self.actions,
             (changes, lapsed_at),
@@ -456,7 +495,7 @@ impl Runner {
         }
     }
 
-    /// Notes for a next process what has changed of the session.
+    /// Saves what has changed of the session for the next process.
     fn note(&mut self, now: Moment) {
         let Some(file) = &self.kept.file else { return };
         let record = self.member.session_record();
@@ -466,7 +505,7 @@ impl Runner {
         self.noted = record;
     }
 
-    /// Whether the event belongs to a claim that is tried again soon after it was refused: with a server that does not
+    /// Returns true if the event belongs to a claim that is repeated soon after it was refused: with a server that does not
     /// show the leader, each heartbeat makes such a claim.
     fn repeats_refusal(&mut self, event: &Event, now: Moment) -> bool {
         let is_refusal = matches!(event, Event::ClaimRefused { .. });
@@ -477,7 +516,7 @@ impl Runner {
         was_lately && (is_refusal || matches!(event, Event::QueueRead(_)))
     }
 
-    /// Whether a member outside the queue waits on, having read what it read before.
+    /// Returns true if a member outside the queue continues to wait because it has read the same queue as before.
     fn repeats_reading(&mut self, event: &Event) -> bool {
         if self.standing.ticket().is_some() {
             self.read_in_vain = None;
@@ -488,17 +527,15 @@ impl Runner {
     }
 }
 
-/// Refused claims are repeated for this long without a line in the log.
+/// For this long after a refused claim was logged, further refusals are not logged.
 const REFUSED_QUIETLY: Duration = Duration::from_secs(60);
-
-const LAPSED: &str = "the lease ran out, as no answer of ZooKeeper's came in time";
 
 const REFUSED: &str = "the session timeout that the servers grant leaves no useful lease, so this \
     member does not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat or \
     exec.kill_after (where a program is run). Lower zookeeper.tick_time only if it is larger than \
     the servers' own tickTime";
 
-/// Returns whether the event is frequent and requires nothing unusual.
+/// Returns true if the event is frequent and leads only to routine actions.
 fn is_routine(event: &Event, actions: &[Action]) -> bool {
     let recurs = matches!(
         event,

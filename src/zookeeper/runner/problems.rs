@@ -1,21 +1,22 @@
-//! The problems that the runner knows of, in the words of operators.
+//! The problems that the runner knows of, described for operators.
 
 use super::{REFUSED, Runner};
 use crate::config::Settings;
 use crate::problems::ProblemKind;
 use crate::status::{ConnectionState, DuplicateId};
 use crate::zookeeper::UNKNOWN_ZNODE_REMEDY;
+use crate::zookeeper::queue::claim_path;
 use recipes::{FencingToken, Sequence};
 use std::time::Duration;
 use tracing::info;
 
-/// A server grants sessions from so many ticks on, unless it is configured otherwise.
+/// The shortest session that a server grants, in ticks, unless it is configured otherwise.
 const MIN_SESSION_TICKS: u32 = 2;
-/// A server grants sessions of at most so many ticks, unless it is configured otherwise.
+/// The longest session that a server grants, in ticks, unless it is configured otherwise.
 const MAX_SESSION_TICKS: u32 = 20;
 
 impl Runner {
-    /// Returns the problems of this moment, with this state of the connection.
+    /// Returns the current problems, given this state of the connection.
     pub(super) fn current_problems(
         &self,
         link: &ConnectionState,
@@ -45,7 +46,7 @@ impl Runner {
                 self.member.heartbeat()
             )
         });
-        // The timeout of a session that has ended says nothing of the next.
+        // The timeout of a session that has ended says nothing about the next.
         let granted = link.granted.filter(|_| link.session.is_some());
         let session_file = self.kept.file.as_ref().and_then(|file| file.problem());
         [
@@ -54,6 +55,7 @@ impl Runner {
             (ProblemKind::Zookeeper, zookeeper),
             (ProblemKind::Foreign, (!link.foreign.is_empty()).then(String::new)),
             (ProblemKind::UnknownZnode, self.unknown_znode_ahead()),
+            (ProblemKind::LowerTokens, self.lower_tokens()),
             (ProblemKind::EarlierLife, earlier_life),
             (ProblemKind::DuplicateId, duplicate_id),
             (ProblemKind::NewerFormat, self.newer_format_ahead()),
@@ -61,6 +63,7 @@ impl Runner {
             (ProblemKind::TickTime, self.longer_ticks(granted)),
             (ProblemKind::SlowZookeeper, slow),
             (ProblemKind::SessionFile, session_file),
+            (ProblemKind::KerberosTickets, self.credentials.ticket_problem(self.clock.date())),
         ]
         .into_iter()
         .filter_map(|(kind, text)| Some((kind, text?)))
@@ -82,7 +85,8 @@ impl Runner {
         }
     }
 
-    /// Adds the member's own problems to those of the connection: they are the greater ones. No other place publishes them.
+    /// Returns the state of the connection. A problem of the member itself replaces the connection's: it is more serious,
+    /// and it is not published elsewhere.
     pub(super) fn link_with_own_problem(&self) -> ConnectionState {
         let link = self.link.borrow().clone();
         let problem = match self.standing.out_of_order() {
@@ -93,7 +97,18 @@ impl Runner {
         ConnectionState { problem, ..link }
     }
 
-    /// Says that two znodes did not come in the order of their numbers.
+    /// Explains why the lease ran out.
+    pub(super) fn lapse(&self) -> String {
+        match &*self.link.borrow() {
+            // The servers answer, but refuse requests.
+            ConnectionState { connected: true, problem: Some(why), .. } => {
+                format!("the lease ran out: {why}")
+            }
+            _ => "the lease ran out, as no answer of ZooKeeper's came in time".into(),
+        }
+    }
+
+    /// Explains that a znode ahead was created later than the one behind it.
     pub(super) fn out_of_order(&self, (first, other): (Sequence, Sequence)) -> String {
         let Settings { root, znodes, .. } = &self.settings;
         let first = znodes.name(first);
@@ -104,9 +119,16 @@ impl Runner {
         )
     }
 
-    /// Says that this member waits for the end of an unknown znode at the head of the queue.
+    /// Explains that this member waits for the end of an unknown znode: the claim, or one at the head of the queue.
     fn unknown_znode_ahead(&self) -> Option<String> {
-        self.standing.predecessor()?;
+        if self.standing.predecessor().is_none() {
+            let ticket =
+                self.standing.ticket().filter(|_| self.standing.acquired_by().is_none())?;
+            let path = claim_path(&self.settings.root, &self.settings.znodes);
+            return (self.refused_by_unknown == Some(ticket)).then(|| {
+                format!("no member leads while the claim {path} is not a member's: {UNKNOWN_ZNODE_REMEDY}")
+            });
+        }
         let is_standby = self.standing.standby_is_ready(self.clock.now()).is_some();
         let unknown_znode = self.session.as_ref()?.unknown_znode_at_head(is_standby)?;
         let Settings { root, znodes, .. } = &self.settings;
@@ -116,7 +138,17 @@ impl Runner {
         ))
     }
 
-    /// Says that a member ahead writes its data in a newer format than this version knows.
+    /// Explains that tokens have started again: this member's token is smaller than one that a leader had.
+    fn lower_tokens(&self) -> Option<String> {
+        let own = self.standing.ticket()?.token;
+        let largest = self.counters.largest_token.filter(|largest| *largest > own)?;
+        Some(format!(
+            "ZooKeeper has lost all data: the token of this member is {own}, and a leader had {largest}. Reset the tokens that \
+             stores have seen, or they refuse what leaders write from now on"
+        ))
+    }
+
+    /// Explains that a member ahead writes its data in a newer format than this version knows.
     fn newer_format_ahead(&self) -> Option<String> {
         self.standing.predecessor()?;
         let is_standby = self.standing.standby_is_ready(self.clock.now()).is_some();
@@ -128,7 +160,7 @@ impl Runner {
         ))
     }
 
-    /// Says that the servers grant no session as short as was asked for.
+    /// Explains that the servers grant no session as short as the requested one.
     fn longer_session(&self, granted: Option<Duration>) -> Option<String> {
         let asked = self.settings.zookeeper.session_timeout;
         let granted = granted.filter(|granted| *granted > asked)?;
@@ -138,8 +170,8 @@ impl Runner {
         ))
     }
 
-    /// Says that the servers seem to have a longer tickTime than is configured. It proves nothing, as their limits may be
-    /// configured too, but with a longer tickTime the lease would be unsafe.
+    /// Explains that the servers seem to have a longer tickTime than is configured. It is only a guess, because their
+    /// limits may be configured as well, but with a longer tickTime the lease would be unsafe.
     fn longer_ticks(&self, granted: Option<Duration>) -> Option<String> {
         let asked = self.settings.zookeeper.session_timeout;
         let granted = granted?;

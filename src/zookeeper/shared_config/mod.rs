@@ -1,10 +1,10 @@
 //! The shared configuration: one znode for each name below a path, in the session of the locks.
 //!
-//! - `watching`: keeps what is known of one name true. `reading`: one reading of it.
+//! - `watching`: keeps the known state of one name up to date. `reading`: one reading of it.
 //! - `writing`: one write.
 //!
-//! A name is watched once, however many ask, and for some time after the last of them: its session is needed for as long,
-//! and for as long as there is a value that is to go with it.
+//! A name is watched once, however many clients watch it, and for some time after the last of them. The session is needed
+//! for as long, and for as long as a value exists that ends with the session.
 
 mod reading;
 mod watching;
@@ -12,7 +12,7 @@ mod writing;
 
 use self::watching::watch_value;
 use super::cached::{Cached, ChangeCounter};
-use super::client::{Connection, SessionHandle, TransactionResult, in_words, is_verdict};
+use super::client::{Connection, SessionHandle, TransactionResult, in_words, is_server_answer};
 use super::queue::{leave_wrong_server, names_below, refusal};
 use crate::byte_budget::ByteBudget;
 use crate::clock::Clock;
@@ -32,36 +32,36 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::error;
 
-/// A name is watched for this long after the last request for it: clients come again.
+/// A name is watched for this long after its last client has gone, because clients often come back.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
 
-/// How many values are read at the same time, each of up to a megabyte.
+/// The number of values that are read at the same time. Each has up to a megabyte.
 const READS_MAX: usize = 4;
 
-/// How long a connection may take to come.
+/// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// As ZooKeeper has it.
+/// ZooKeeper's number for any version.
 const ANY_VERSION: i32 = -1;
 
 /// The settings of the shared configuration.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigSettings {
-    /// The path below which it stands, the connect string's chroot included.
+    /// The path below which the values are stored, including the connect string's chroot.
     pub(super) root: String,
     pub(super) acl: AclPolicy,
 }
 
-/// Owned by the runner of the locks, whose session it uses.
+/// The shared configuration. It belongs to the runner of the locks, whose session it uses.
 pub(super) struct SharedConfig {
     shared: ConfigContext,
     sessions: watch::Sender<Option<SessionHandle>>,
     names: BTreeMap<ConfigName, Name>,
-    /// Keep what is known of the names true.
+    /// Tasks that keep the known state of names up to date.
     watches: JoinSet<()>,
-    /// End when a name may be forgotten.
+    /// Tasks that end when a name may be forgotten.
     forgetting: JoinSet<ConfigName>,
-    /// Write, and read all names.
+    /// Tasks that write, or read all names.
     requests: JoinSet<()>,
 }
 
@@ -72,7 +72,7 @@ struct ConfigContext {
     sessions: CurrentSession,
     clock: Clock,
     budget: ByteBudget,
-    /// Limits the values that are read at the same time: how much memory one takes is known only afterwards.
+    /// Limits the values that are read at the same time: the memory that a value takes is known only afterwards.
     reads: Arc<Semaphore>,
     meter: Arc<ConfigMeter>,
     changes: ChangeCounter,
@@ -82,16 +82,17 @@ struct ConfigContext {
 /// The names of all values, in order.
 type ValueNames = Arc<[String]>;
 
-/// The session of the moment.
+/// The current session.
 #[derive(Clone)]
 pub(super) struct CurrentSession(watch::Receiver<Option<SessionHandle>>);
 
 /// A name that is watched.
 struct Name {
     known: Arc<watch::Sender<ValueState>>,
+    /// The number of the last question, which is a request for a reading that begins after it.
     questions: Arc<watch::Sender<u64>>,
     task: AbortHandle,
-    /// Ends when the name may be forgotten.
+    /// The task that ends when the name may be forgotten.
     forgetting: AbortHandle,
 }
 
@@ -118,23 +119,23 @@ impl SharedConfig {
         }
     }
 
-    /// Whether the session is needed.
+    /// Returns true while the session is needed.
     pub(super) fn needs_session(&self) -> bool {
         !self.names.is_empty() || !self.requests.is_empty()
     }
 
-    /// Returns the session of the moment, for others that read over it.
+    /// Returns the current session, for others that read over it.
     pub(super) fn sessions(&self) -> CurrentSession {
         self.shared.sessions.clone()
     }
 
-    /// Goes on in this session; `None` until there is another.
+    /// Continues in this session; with `None`, waits for the next.
     pub(super) fn use_session(&self, session: Option<SessionHandle>) {
         self.sessions.send_replace(session);
     }
 
-    /// Takes the next request, or notes that something has ended: after that, the session may be needed or not. May be
-    /// dropped and called again: nothing is lost.
+    /// Takes the next request, or notes that a task has ended. Afterwards the session may be needed, or no longer be
+    /// needed. Cancel-safe: nothing is lost.
     pub(super) async fn turn(&mut self, requests: &mut mpsc::Receiver<ConfigRequest>) {
         tokio::select! {
             biased;
@@ -149,7 +150,7 @@ impl SharedConfig {
                     self.revive();
                 }
             }
-            // If it panicked, its channel is closed, which the requester notices.
+            // If the task panicked, its answer channel is closed, which the requester notices.
             Some(_) = self.requests.join_next() => {}
             Some(request) = requests.recv() => self.take(request),
             else => pending().await,
@@ -197,6 +198,7 @@ impl SharedConfig {
         Ok(watched)
     }
 
+    /// Starts the task that keeps the known state of a name up to date.
     fn keep_true(
         &mut self,
         name: &ConfigName,
@@ -271,19 +273,19 @@ impl SharedConfig {
             if let Some(mut watched) = watched
                 && result != REFUSED
             {
-                // For as long as it may be ours and not be known to be, the session is needed.
+                // The session is needed while the value may be ours, so read the value to find out.
                 let _unread = watched.read_anew().await;
             }
         });
     }
 }
 
-/// Whether none asks for this name, and no value of ours is there.
+/// Returns true if no client watches this name, and it has no value of ours.
 fn is_unused(known: &watch::Sender<ValueState>) -> bool {
     known.receiver_count() == 0 && !known.borrow().is_own()
 }
 
-/// The condition of a write was not met, or the servers refused it.
+/// The metrics label of a write whose condition was not met, or which the servers refused.
 const REFUSED: &str = "refused";
 
 fn result(written: &Result<WriteOutcome, WriteError>) -> &'static str {
@@ -301,23 +303,23 @@ fn result(written: &Result<WriteOutcome, WriteError>) -> &'static str {
 }
 
 impl CurrentSession {
-    /// Returns the session of the moment; waits until there is one.
+    /// Returns the current session; waits until there is one.
     async fn session(&mut self) -> SessionHandle {
         match self.0.wait_for(Option::is_some).await.map(|session| session.clone()) {
             Ok(session) => session.expect("just waited for"),
-            // The runner has ended, and this task is about to.
+            // The runner has ended, and this task is about to end.
             Err(_) => pending().await,
         }
     }
 
-    /// Waits until it is another.
+    /// Waits until the session changes.
     async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             pending().await
         }
     }
 
-    /// Returns the connection of the moment, of whichever session; waits until there is one.
+    /// Returns the current connection, in whichever session; waits until there is one.
     pub(super) async fn connection(&mut self) -> Connection {
         loop {
             let session = self.session().await;
@@ -334,18 +336,18 @@ impl ConfigContext {
         format!("{}/{name}", self.settings.root)
     }
 
-    /// Returns a connection if there is one soon.
+    /// Returns the current connection, or `None` if there is none within [`CONNECT_TIMEOUT`].
     async fn connection(&self) -> Option<Connection> {
         timeout(CONNECT_TIMEOUT, self.sessions.clone().connection()).await.ok()
     }
 
-    /// Says what the servers refused.
+    /// Describes what the servers refused.
     async fn refusal(&self, connection: &Connection, path: &str, error: &Error) -> String {
         refusal(connection, self.settings.acl, path, error).await
     }
 
-    /// Has a quorum say whether the value is at this version, or with `None` that there is none. A server that goes on showing
-    /// what a quorum denies is left.
+    /// Asks a quorum whether the value has this version, or with `None`, whether it does not exist. Leaves the current
+    /// server if it still shows a state that the quorum contradicts.
     async fn is_proved(&self, name: &ConfigName, version: Option<i32>) -> Result<bool, String> {
         let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
         let path = self.path_of(name);
@@ -356,12 +358,12 @@ impl ConfigContext {
             Ok(()) if version.is_some() => return Ok(true),
             Err(Error::NoNode) if version.is_none() => return Ok(true),
             Ok(()) | Err(Error::NoNode | Error::BadVersion) => {}
-            Err(error) if is_verdict(&error) => {
+            Err(error) if is_server_answer(&error) => {
                 return Err(self.refusal(&connection, &path, &error).await);
             }
             Err(error) => return Err(in_words(&error)),
         }
-        // Behind the quorum's answer, a server shows all that was committed before it.
+        // After the quorum's answer, a server shows everything that was committed before it.
         let shown = connection.request(connection.client.check_stat(&path)).await;
         let shown = shown.map_err(|error| in_words(&error))?;
         if shown.map(|stat| stat.version) == version {
@@ -375,7 +377,7 @@ impl ConfigContext {
         Ok(false)
     }
 
-    /// Returns all names, in order, as they were read within the last second.
+    /// Returns all names, in order, from a reading that is at most a second old.
     async fn names(&self) -> Result<ValueNames, String> {
         let mut listed = self.listed.lock().await;
         let changes = self.changes.get();
@@ -387,7 +389,7 @@ impl ConfigContext {
         let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
         let names = match value_names(&connection, &self.settings.root).await {
             Ok(names) => names?,
-            Err(error) if is_verdict(&error) => {
+            Err(error) if is_server_answer(&error) => {
                 return Err(self.refusal(&connection, &self.settings.root, &error).await);
             }
             Err(error) => return Err(in_words(&error)),
@@ -397,7 +399,7 @@ impl ConfigContext {
     }
 }
 
-/// Returns the names of values, in order.
+/// Returns the names of all values, in order.
 async fn value_names(
     connection: &Connection,
     root: &str,

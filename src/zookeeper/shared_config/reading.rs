@@ -1,26 +1,26 @@
-//! One reading of a name, and the watch that tells when it is outdated.
+//! Reads a name once, with a watch that fires when the reading is outdated.
 
 use crate::shared_config::{Value, ValueReading};
-use crate::zookeeper::client::{Connection, is_verdict};
+use crate::zookeeper::client::{Connection, is_server_answer};
 use crate::zookeeper::queue::owner;
 use ::zookeeper::{Error, OneshotWatcher, Stat};
 
 /// The number of attempts to read a name that others create and delete meanwhile.
 const ATTEMPTS: usize = 8;
 
-/// Reads a name, and watches it from before.
+/// Reads a name, and watches it from just before the reading.
 pub(super) async fn read_and_watch(
     connection: &Connection,
     path: &str,
 ) -> Result<(ValueReading, OneshotWatcher), Error> {
-    // All at once: each request leaves with the call.
+    // All at once: each request is sent by the call.
     let synced = connection.client.sync(path);
     let watched = connection.client.check_and_watch_stat(path);
     let read = connection.client.get_data(path);
     let all = async { Ok(tokio::join!(synced, watched, read)) };
     let (synced, watched, read) = connection.request(all).await?;
     if let Err(error) = synced
-        && !is_verdict(&error)
+        && !is_server_answer(&error)
     {
         return Err(error);
     }
@@ -32,7 +32,7 @@ pub(super) async fn read_and_watch(
     }
 }
 
-/// Returns as of which index a reading is still true, behind a sync; `None` if it is not.
+/// Returns the index as of which a reading is still current, after a sync; `None` if it is outdated.
 pub(super) async fn current_as_of(
     connection: &Connection,
     path: &str,
@@ -43,7 +43,7 @@ pub(super) async fn current_as_of(
     let both = async { Ok(tokio::join!(synced, stat)) };
     let (synced, stat) = connection.request(both).await?;
     if let Err(error) = synced
-        && !is_verdict(&error)
+        && !is_server_answer(&error)
     {
         return Err(error);
     }
@@ -62,8 +62,8 @@ fn present(data: Vec<u8>, stat: &Stat) -> ValueReading {
     ValueReading { index: stat.mzxid.cast_unsigned(), value: Some(value) }
 }
 
-/// Reads when a name was last seen to come or go: its index must not be smaller than that of its deletion, nor as large as
-/// that of a creation which this does not show.
+/// Reads a name that does not exist. Its index, that of the last change in the parent, must not be smaller than the index
+/// of its deletion, nor as large as the index of a creation that this reading does not show.
 async fn absent(connection: &Connection, path: &str) -> Result<ValueReading, Error> {
     for _ in 0..ATTEMPTS {
         let before = changed_above(connection, path).await?;
@@ -78,7 +78,7 @@ async fn absent(connection: &Connection, path: &str) -> Result<ValueReading, Err
     Err(Error::Timeout)
 }
 
-/// Returns when something came or went below the nearest ancestor that there is.
+/// Returns the transaction that last created or deleted a child of the nearest existing ancestor.
 async fn changed_above(connection: &Connection, path: &str) -> Result<u64, Error> {
     let mut path = path;
     while let Some((above, _)) = path.rsplit_once('/') {

@@ -1,9 +1,10 @@
-//! Keeps what is known of one name true: reads it at each change, at each question, and over each new connection.
+//! Keeps the known state of one name up to date: reads it after each change, for each question, and over each new
+//! connection.
 
 use super::ConfigContext;
 use super::reading::{current_as_of, read_and_watch};
 use crate::shared_config::{ValueReading, ValueState};
-use crate::zookeeper::client::{Connection, SessionHandle, is_verdict};
+use crate::zookeeper::client::{Connection, SessionHandle, is_server_answer};
 use ::zookeeper::{Error, OneshotWatcher};
 use recipes::SessionId;
 use std::future::pending;
@@ -14,9 +15,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-/// Delay before it is read again when no answer came.
+/// Delay before the next read if there was no answer.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
-/// Delay before it is read again when the servers refused: only an operator can change that.
+/// Delay before the next read if the servers refused it: only an operator can change that.
 const REFUSED_DELAY: Duration = Duration::from_secs(2);
 
 struct Watching {
@@ -26,6 +27,8 @@ struct Watching {
     questions: watch::Receiver<u64>,
 }
 
+/// Keeps the known state of one name up to date, in whichever session is current. A question is a request for a newer
+/// reading.
 pub(super) async fn watch_value(
     shared: ConfigContext,
     path: String,
@@ -46,13 +49,13 @@ pub(super) async fn watch_value(
 }
 
 impl Watching {
-    /// Reads and watches over one connection, until that is another.
+    /// Reads and watches the name over one connection, until the connection changes.
     async fn watch_in(&mut self, session: &mut SessionHandle) {
         let connection = session.connection().await;
         session.mark_seen();
         tokio::select! {
             biased;
-            // The watch went with its connection: the library panics where one is polled after it.
+            // The watch ended with its connection: the library panics if one is polled after that.
             _ = session.changed() => {}
             () = self.watch_over(&connection) => {}
         }
@@ -61,7 +64,7 @@ impl Watching {
     async fn watch_over(&mut self, connection: &Connection) {
         loop {
             let number = *self.questions.borrow_and_update();
-            // Kept until the memory of what was read is accounted for.
+            // Keep the permit until the memory of the value is accounted for.
             let turn = self.shared.reads.acquire().await;
             let read =
                 self.read(connection).await.map(|(reading, watcher)| (self.held(reading), watcher));
@@ -85,29 +88,29 @@ impl Watching {
                 },
                 Err(error) => {
                     self.report(connection, number, &error).await;
-                    let delay = if is_verdict(&error) { REFUSED_DELAY } else { RETRY_DELAY };
+                    let delay = if is_server_answer(&error) { REFUSED_DELAY } else { RETRY_DELAY };
                     sleep(delay).await;
                 }
             }
         }
     }
 
-    /// Reads the name. No reading is older than one before, unless a quorum says so.
+    /// Reads the name. A reading that is older than the known one counts only after a quorum's answer.
     async fn read(&self, connection: &Connection) -> Result<(ValueReading, OneshotWatcher), Error> {
         let read = read_and_watch(connection, &self.path).await?;
         let known = self.known.borrow().reading.as_ref().map(|known| known.index);
         if known.is_none_or(|known| known <= read.0.index) {
             return Ok(read);
         }
-        // Behind the quorum's answer, the server at hand shows all that was committed before it.
+        // After the quorum's answer, the current server shows everything that was committed before it.
         match connection.check("/").await {
-            Err(error) if !is_verdict(&error) => return Err(error),
+            Err(error) if !is_server_answer(&error) => return Err(error),
             Ok(()) | Err(_) => {}
         }
         read_and_watch(connection, &self.path).await
     }
 
-    /// Returns the same reading, with its memory accounted for; `None` if there is not as much.
+    /// Returns the reading with its memory accounted for, or `None` if the budget is used up.
     fn held(&self, mut reading: ValueReading) -> Option<ValueReading> {
         if let Some(value) = &mut reading.value {
             value.data = self.shared.budget.hold(std::mem::take(&mut value.data))?;
@@ -115,7 +118,7 @@ impl Watching {
         Some(reading)
     }
 
-    /// Publishes a reading that was asked for by the question of this number, or one before.
+    /// Publishes a reading that answers the question with this number, and all before it.
     fn publish(&self, reading: ValueReading, number: u64, connection: &Connection) {
         let session = Some(SessionId(connection.client.session_id().0));
         self.known.send_modify(|known| {
@@ -131,9 +134,9 @@ impl Watching {
         });
     }
 
-    /// Describes why a reading failed.
+    /// Publishes why a reading failed, if the servers refused it.
     async fn report(&self, connection: &Connection, number: u64, error: &Error) {
-        let problem = match is_verdict(error) {
+        let problem = match is_server_answer(error) {
             true => self.shared.refusal(connection, &self.path, error).await,
             false => return debug!(%error, "{} is not read yet", self.path),
         };
@@ -166,7 +169,7 @@ impl Watching {
                 Ok(Some(as_of)) => self.known.send_modify(|known| {
                     (known.answers, known.as_of) = (number, as_of);
                 }),
-                // The notification is on its way. All that is asked is asked again.
+                // The notification is on its way. The questions are answered after it.
                 Ok(None) | Err(_) => return self.questions.mark_changed(),
             }
         }

@@ -1,9 +1,9 @@
-//! One write: sent once, and never again without knowing what became of it.
+//! Writes a value. A write is sent once, and never again before its outcome is known.
 
 use super::ConfigContext;
 use crate::config::security::AclPolicy;
 use crate::shared_config::{Condition, ValueWrite, WriteAction, WriteError, WriteOutcome};
-use crate::zookeeper::client::{Connection, is_verdict};
+use crate::zookeeper::client::{Connection, is_server_answer};
 use crate::zookeeper::queue::{acl_of_ancestors, of_queue};
 use ::zookeeper::{Acls, CreateMode, Error, Stat};
 use tracing::info;
@@ -25,11 +25,11 @@ impl ConfigContext {
             }
             WriteAction::Delete => writing.delete(write.condition).await,
         };
-        // Whoever is told of this write is not given the names from before it.
+        // Note this before the answer: a client that knows of this write must not be given the names from before it.
         self.changes.note_change();
         match written {
             Ok(written) => written,
-            Err(error) if is_verdict(&error) => {
+            Err(error) if is_server_answer(&error) => {
                 Err(WriteError::Refused(self.refusal(&connection, &path, &error).await))
             }
             Err(_) => Err(WriteError::Unknown),
@@ -37,7 +37,7 @@ impl ConfigContext {
     }
 }
 
-/// An error is none that was expected: it says that the servers refuse it, or that no answer came.
+/// The outer error is not a failed condition: the servers refused the request, or did not answer.
 type Outcome = Result<Result<WriteOutcome, WriteError>, Error>;
 
 struct Writing<'a> {
@@ -59,7 +59,7 @@ impl Writing<'_> {
                 Ok(stat) => return Ok(Ok(changed(&stat))),
                 Err(Error::NoNode) if condition == Condition::None => {
                     match self.create(data, CreateMode::Persistent).await? {
-                        // Another has created it meanwhile.
+                        // Another client has created the value meanwhile.
                         Err(WriteError::Differs { .. }) => {}
                         created => return Ok(created),
                     }
@@ -72,7 +72,7 @@ impl Writing<'_> {
         Ok(Err(busy()))
     }
 
-    /// Writes what goes with the session: creates it, or changes what this session has created.
+    /// Writes a value that ends with the session: creates it, or changes it if this session has created it.
     async fn put_ephemeral(&self, data: &[u8], condition: Condition) -> Outcome {
         for _ in 0..ATTEMPTS {
             let stat =
@@ -96,7 +96,7 @@ impl Writing<'_> {
             let condition =
                 if condition == Condition::None { Condition::Exists } else { condition };
             match self.put(data, condition).await? {
-                // The value has gone meanwhile.
+                // The value was deleted meanwhile.
                 Err(WriteError::Differs { found: None }) => {}
                 put => return Ok(put),
             }
@@ -122,7 +122,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Creates it, and the path above it if there is none.
+    /// Creates the value, and its parent path if that does not exist.
     async fn create(&self, data: &[u8], mode: CreateMode) -> Outcome {
         for _ in 0..ATTEMPTS {
             let options = mode.with_acls(of_queue(self.acl));
@@ -141,7 +141,8 @@ impl Writing<'_> {
         Ok(Err(busy()))
     }
 
-    /// Creates the path above. It stays when it is empty: what was deleted there has its place in the order of changes.
+    /// Creates the parent path. It stays when it is empty, because its last change gives deleted values their place in the
+    /// order of changes.
     async fn make_root(&self) -> Result<(), Error> {
         let Some((root, _)) = self.path.rsplit_once('/') else { return Ok(()) };
         let ends = root.match_indices('/').skip(1).map(|(at, _)| at).chain([root.len()]);
@@ -161,7 +162,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Says which version is there instead.
+    /// Returns an error with the version that exists instead.
     async fn differs(&self) -> Outcome {
         let stat = self.connection.request(self.connection.client.check_stat(self.path)).await?;
         Ok(Err(WriteError::Differs { found: stat.map(|stat| stat.version) }))

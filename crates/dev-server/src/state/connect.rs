@@ -1,4 +1,4 @@
-//! How sessions begin, are resumed, and end.
+//! How sessions are opened, resumed and ended.
 
 use super::{Now, ServerState};
 use crate::watches::ConnectionId;
@@ -8,11 +8,11 @@ use crate::wire::{Malformed, Reader};
 use sha1::{Digest, Sha1};
 use std::fmt;
 
-/// Why a connection is closed without an answer to its first frame.
+/// The reason for closing a connection without an answer to its first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectRefusal {
     Malformed(Malformed),
-    /// The client knows of transactions that this server does not.
+    /// The client has seen transactions that this server does not have.
     Ahead {
         seen: i64,
         last: i64,
@@ -39,7 +39,7 @@ impl fmt::Display for ConnectRefusal {
 }
 
 impl ServerState {
-    /// Handles the first frame of a connection, which asks for a new session or to resume one.
+    /// Handles the first frame of a connection, which requests a new session or resumes one.
     pub(crate) fn connect(
         &mut self,
         now: Now,
@@ -56,7 +56,7 @@ impl ServerState {
         let Some(connection) = self.connections.get_mut(&from) else { return Ok(()) };
         connection.traffic.received += 1;
         connection.timeout_ms = timeout_ms;
-        // Keeper restores no session. The one before lives until its timeout.
+        // Keeper never restores a session: it creates a new one, and the previous one lives until its timeout.
         let session = if request.session == 0 || self.limits.keeper.is_some() {
             self.zxid = self.next_zxid();
             Some(self.sessions.create(milliseconds(timeout_ms), now.elapsed_ms))
@@ -80,7 +80,7 @@ impl ServerState {
         Ok(())
     }
 
-    /// The session that a connection may take over.
+    /// Returns the session that a connection may take over.
     fn resume(
         &mut self,
         now: Now,
@@ -88,7 +88,7 @@ impl ServerState {
         request: &Connect,
         timeout_ms: i32,
     ) -> Option<i64> {
-        // As in the real server before the password is looked at.
+        // As in the real server, the previous connection is closed before the password is checked.
         if let Some(before) = self.sessions.connection(request.session)
             && before != from
         {
@@ -110,7 +110,7 @@ impl ServerState {
         self.zxid = zxid;
     }
 
-    /// Ends a session that its client has not closed, and its connection with it; says whether there was such a session.
+    /// Ends a session that its client has not closed, and closes its connection. Returns true if the session existed.
     pub(crate) fn expire(&mut self, session: i64) -> bool {
         if !self.sessions.contains(session) {
             return false;
@@ -123,7 +123,7 @@ impl ServerState {
         true
     }
 
-    /// Ends the sessions whose time is up, and says which.
+    /// Ends the sessions whose time is up, and returns them.
     pub(crate) fn expire_due(&mut self, now: Now) -> Vec<i64> {
         let due = self.sessions.expired(now.elapsed_ms);
         for session in &due {
@@ -132,7 +132,7 @@ impl ServerState {
         due
     }
 
-    /// The password with which a session may be resumed.
+    /// Returns the password with which a session may be resumed.
     fn password(&self, session: i64) -> [u8; 16] {
         let of = Sha1::new().chain_update(self.secret).chain_update(session.to_be_bytes());
         let digest: [u8; 20] = of.finalize().into();
@@ -140,7 +140,7 @@ impl ServerState {
     }
 }
 
-/// A negotiated timeout, which no setting makes negative.
+/// Converts a negotiated timeout, which no setting makes negative.
 pub(super) fn milliseconds(timeout_ms: i32) -> u64 {
     u64::try_from(timeout_ms).unwrap_or(0)
 }

@@ -1,9 +1,9 @@
-//! The znodes that the server itself deletes.
+//! Znodes that the server itself deletes.
 
 use super::{Now, ServerState};
 
 impl ServerState {
-    /// Deletes the containers and the znodes with a TTL that are outlived, each in a transaction of its own.
+    /// Deletes containers and znodes with a TTL that are due, each in its own transaction, and returns their paths.
     pub(crate) fn delete_outlived(&mut self, now: Now) -> Vec<String> {
         let outlived = self.tree.outlived(now.wall_ms);
         for path in &outlived {

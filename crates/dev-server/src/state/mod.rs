@@ -1,8 +1,8 @@
-//! All that a server knows, and what it does with what clients send: without IO and without a clock.
+//! The state of a server, and how it handles the frames of clients, without IO and without a clock.
 //!
-//! Each frame is handled to its end before the next one of any connection. What is to be sent is collected, in
-//! order, and taken by [`ServerState::take_outputs`]; so a notification leaves before the answer to the request that caused it,
-//! and before that of any later one.
+//! Each frame is handled completely before the next one of any connection. Outputs are collected in order, and taken
+//! with [`ServerState::take_outputs`]. So a notification is sent before the answer to the request that caused it, and
+//! before the answer to any later one.
 
 mod connect;
 mod containers;
@@ -23,16 +23,16 @@ use crate::wire::reply::{self, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// The moment at which something is handled.
+/// The moment at which an input is handled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// Since 1970, in milliseconds: what stats show.
+    /// Milliseconds since 1970, for stats.
     pub(crate) wall_ms: i64,
-    /// Since the server started, in milliseconds: what sessions live by.
+    /// Milliseconds since the server started, for session timeouts.
     pub(crate) elapsed_ms: u64,
 }
 
-/// A request of a client.
+/// The limits of a server, and its options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerLimits {
     pub(crate) tick_ms: u64,
@@ -42,17 +42,17 @@ pub(crate) struct ServerLimits {
     pub(crate) keeper: Option<Keeper>,
 }
 
-/// Something to do to a connection.
+/// An effect on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     Frame(Vec<u8>),
-    /// Close it, once all before was sent.
+    /// Close the connection once all earlier frames have been sent.
     Close,
-    /// Close it at once.
+    /// Close the connection at once.
     Drop,
 }
 
-/// How many packets came and went.
+/// The numbers of packets received and sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) received: u64,
@@ -64,11 +64,11 @@ pub(crate) struct Traffic {
 pub(crate) struct ClientConnection {
     pub(crate) address: SocketAddr,
     pub(crate) established_ms: i64,
-    /// 0 as long as there is none.
+    /// The connection's session; 0 while it has none.
     pub(crate) session: i64,
     pub(crate) timeout_ms: i32,
     pub(crate) ids: Vec<Id>,
-    /// Whether nothing more is taken from it.
+    /// Whether the connection is about to be closed, so that further frames are ignored.
     closing: bool,
     pub(crate) traffic: Traffic,
     pub(crate) last: LastOperation,
@@ -89,14 +89,15 @@ pub(crate) struct ServerState {
     pub(crate) limits: ServerLimits,
     pub(crate) tree: Tree,
     pub(crate) sessions: Sessions,
-    /// On data and existence.
+    /// Watches on data and existence.
     pub(crate) data_watches: Watches,
+    /// Watches on children.
     pub(crate) child_watches: Watches,
     pub(crate) connections: BTreeMap<ConnectionId, ClientConnection>,
     pub(crate) traffic: Traffic,
-    /// That of the last transaction that was applied, refused ones included: the one in answers.
+    /// The zxid of the last transaction, including refused ones. Answers contain it.
     pub(crate) zxid: i64,
-    /// The last one that was given out.
+    /// The last zxid that was assigned.
     given_zxid: i64,
     /// Session passwords are derived from this secret.
     secret: [u8; 16],
@@ -104,7 +105,7 @@ pub(crate) struct ServerState {
 }
 
 impl ServerState {
-    /// The state of a new server, whose transactions begin at 1 as those of a real standalone one.
+    /// Returns the state of a new server, whose transactions begin at 1, as in a real standalone server.
     pub(crate) fn new(limits: ServerLimits, secret: [u8; 16], wall_ms: i64) -> Self {
         Self {
             limits,
@@ -121,7 +122,7 @@ impl ServerState {
         }
     }
 
-    /// Takes in a new connection.
+    /// Adds a new connection.
     pub(crate) fn accept(&mut self, id: ConnectionId, address: SocketAddr, now: Now) {
         let connection = ClientConnection {
             address,
@@ -173,7 +174,7 @@ impl ServerState {
         self.send(to, reply::answer(xid, self.zxid, result));
     }
 
-    /// Lets a connection close once all was sent, and takes nothing more from it.
+    /// Closes a connection once everything has been sent, and ignores further frames from it.
     fn close(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.closing = true;
@@ -181,7 +182,7 @@ impl ServerState {
         self.outputs.push((id, Output::Close));
     }
 
-    /// Notifies the watchers of a path's data or existence, and says which they are.
+    /// Notifies the watchers of a path's data or existence, and returns them.
     fn notify_data(
         &mut self,
         path: &str,
@@ -193,7 +194,7 @@ impl ServerState {
         watching
     }
 
-    /// Notifies the watchers of a path's children, except the ones that know already.
+    /// Notifies the watchers of a path's children, except those that have been notified already.
     fn notify_children(
         &mut self,
         path: &str,
@@ -206,7 +207,7 @@ impl ServerState {
         self.notify(&watching, path, kind, acl);
     }
 
-    /// Notifies those that may read what they watch. For the others a one-shot is used up all the same.
+    /// Notifies the watchers that may read the path. The one-shot watches of the others are used up all the same.
     fn notify(
         &mut self,
         watching: &BTreeSet<ConnectionId>,

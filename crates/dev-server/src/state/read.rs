@@ -1,4 +1,4 @@
-//! Requests that only look.
+//! Requests that only read.
 
 use super::ServerState;
 use crate::acl;
@@ -8,11 +8,12 @@ use crate::watches::{ConnectionId, WatchMode};
 use crate::wire::reply::{OperationResult, Reply};
 use crate::wire::request::{Part, ReadRequest};
 
-/// Beyond so many bytes a multiRead is refused: one short frame may ask for the same long data many thousand times.
+/// The maximum size of a multiRead's results, in bytes: one short frame may request the same long data thousands of
+/// times.
 const MAX_MULTI_READ: usize = 16 << 20;
 
 impl ServerState {
-    /// Answers a request that only looks; it may leave a watch. A null path is where Java throws a NullPointerException.
+    /// Answers a request that only reads, and may set a watch. For a null path, Java throws a NullPointerException.
     pub(super) fn read(
         &mut self,
         from: ConnectionId,
@@ -24,7 +25,7 @@ impl ServerState {
                 if path.contains('\0') {
                     return Err(ErrorCode::BadArguments);
                 }
-                // Also on what is not there: that is what it is for.
+                // A path without a znode is watched too, for its creation.
                 if watch {
                     self.data_watches.add(&path, from, WatchMode::OneShot);
                 }
@@ -68,7 +69,7 @@ impl ServerState {
                 };
                 Ok(Reply::Acl(list, node.stat()))
             }
-            // One server has nothing to catch up with; not even the path is looked at.
+            // A single server has nothing to catch up with, and does not even check the path.
             ReadRequest::Sync { path } => Ok(Reply::Path(path)),
             ReadRequest::Ephemerals { prefix } => {
                 let session =
@@ -91,7 +92,7 @@ impl ServerState {
         }
     }
 
-    /// Answers several reads, each of which may be refused for itself.
+    /// Answers several reads, each of which may be refused separately.
     fn multi_read(&mut self, from: ConnectionId, parts: Vec<Part>) -> Result<Reply, ErrorCode> {
         let mut results = Vec::new();
         let mut size = 0;
@@ -109,7 +110,7 @@ impl ServerState {
                     size += names.iter().map(String::len).sum::<usize>();
                     OperationResult::Children(names)
                 }
-                // No other read can be decoded as a part.
+                // The decoder accepts no other read as a part.
                 Ok(_) | Err(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(results)),
                 Err(code) => OperationResult::Error(code.number()),
             });
@@ -117,7 +118,7 @@ impl ServerState {
         Ok(Reply::Results(results))
     }
 
-    /// A znode that the caller may read.
+    /// Returns a znode, if the caller may read it.
     fn readable(&self, from: ConnectionId, path: &str) -> Result<&Node, ErrorCode> {
         let node = self.tree.node(path).ok_or(ErrorCode::NoNode)?;
         acl::check(&node.acl, acl::READ, self.ids(from))?;

@@ -10,12 +10,12 @@ use crate::wire::reply::{self, Reply};
 use crate::wire::request::{AuthPacket, Create, CreateKind, Header, Request, WriteRequest};
 use crate::wire::{Malformed, Reader};
 
-/// The xid of each ping's answer, whatever the ping's own was.
+/// The xid of every answer to a ping, whatever the xid of the ping was.
 const PING_XID: i32 = -2;
 
 impl ServerState {
-    /// Handles one frame of a session. What is malformed is an error, for the log; if the header was readable, it was
-    /// answered. The connection is to be closed then.
+    /// Handles one frame of a session. Fails if the frame is malformed: the error is for the log, and the connection
+    /// must be closed. If the header could be decoded, the frame has been answered.
     pub(crate) fn request(
         &mut self,
         now: Now,
@@ -39,14 +39,14 @@ impl ServerState {
                 return Ok(());
             }
             opcode::SASL => {
-                // A real server without SASL also accepts the token without looking at it.
+                // A real server without SASL also accepts the token without checking it.
                 self.send(from, reply::answer(header.xid, 0, &Ok(Reply::NoToken)));
                 return Ok(());
             }
             _ => {}
         }
         if !self.sessions.touch(session, milliseconds(timeout_ms), now.elapsed_ms) {
-            // The session has ended meanwhile; its connection is about to.
+            // The session has ended meanwhile, and its connection is about to be closed.
             return Ok(());
         }
         let request = match Request::decode(header.kind, &mut reader) {
@@ -73,7 +73,7 @@ impl ServerState {
         Ok(())
     }
 
-    /// Returns whether Keeper closes the connection at an operation of this kind, without an answer.
+    /// Returns true if Keeper closes the connection at an operation of this kind, without an answer.
     fn closes_at(&self, kind: i32) -> bool {
         let Some(keeper) = self.limits.keeper else { return false };
         match kind {
@@ -103,7 +103,7 @@ impl ServerState {
                 return self.close(from);
             }
             Request::Unknown => {
-                // With the zxid of a request that was given none.
+                // The answer has zxid -1, because the request was assigned none.
                 let refusal = Err(ErrorCode::Unimplemented);
                 self.send(from, reply::answer(header.xid, -1, &refusal));
                 return self.close(from);
@@ -138,7 +138,7 @@ impl ServerState {
             connection.address.ip(),
             &mut connection.ids,
         );
-        // With zxid 0, as it is answered before it is a request.
+        // The answer has zxid 0, because authentication is handled before the frame becomes a request.
         let result = result.map(|()| Reply::Nothing);
         self.send(from, reply::answer(header.xid, 0, &result));
         if result.is_err() {

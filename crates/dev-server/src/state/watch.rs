@@ -6,7 +6,7 @@ use crate::watches::{ConnectionId, EventKind, WatchMode, Watches};
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::{Paths, SetWatches, Watch};
 
-/// Which watches a request is about, by the numbers of `Watcher.WatcherType`.
+/// The kind of watches that a request is about, numbered as in `Watcher.WatcherType`.
 #[derive(Clone, Copy, Debug)]
 enum Which {
     Children,
@@ -15,7 +15,7 @@ enum Which {
 }
 
 impl Which {
-    /// Anything else is where Java throws an IllegalArgumentException.
+    /// Fails for any other number, for which Java throws an IllegalArgumentException.
     fn from_number(number: i32) -> Result<Self, ErrorCode> {
         match number {
             1 => Ok(Self::Children),
@@ -44,7 +44,7 @@ impl ServerState {
                     1 => WatchMode::Recursive,
                     _ => return Err(ErrorCode::Marshalling),
                 };
-                // As the real server does: a watch on null is accepted, and no event can ever match it.
+                // As in the real server, a watch on null is accepted, but no event can ever match it.
                 if let Some(path) = path {
                     self.data_watches.add(&path, from, mode);
                     self.child_watches.add(&path, from, mode);
@@ -70,7 +70,8 @@ impl ServerState {
         }
     }
 
-    /// Takes over the watches that a client had elsewhere, and notifies of what they have missed since.
+    /// Sets the watches that a client had on another connection, and notifies of the events that they have missed
+    /// since.
     fn set_watches(&mut self, from: ConnectionId, set: SetWatches) -> Result<Reply, ErrorCode> {
         let SetWatches { relative_zxid, data, exists, children, persistent, recursive } = set;
         for path in paths(data) {
@@ -103,7 +104,7 @@ impl ServerState {
         Ok(Reply::Nothing)
     }
 
-    /// Notifies of what a watch has missed, or sets it where it has missed nothing.
+    /// Sends the event that a watch has missed, or sets the watch if it has missed none.
     fn notify_or_watch(
         &mut self,
         from: ConnectionId,
@@ -118,7 +119,7 @@ impl ServerState {
     }
 }
 
-/// The paths of a list, up to where Java throws a NullPointerException.
+/// Returns the paths of a list, up to a null, for which Java throws a NullPointerException.
 fn paths(list: Paths) -> impl Iterator<Item = Result<String, ErrorCode>> {
     let list = list.unwrap_or_else(|| vec![None]);
     list.into_iter().map(|path| path.ok_or(ErrorCode::Marshalling))

@@ -22,7 +22,7 @@ enum Applied {
 }
 
 impl ServerState {
-    /// Does one write. Also a refused one takes a zxid, as in the real server.
+    /// Executes one write. Even a refused write takes a zxid, as in the real server.
     pub(super) fn write(
         &mut self,
         now: Now,
@@ -42,8 +42,8 @@ impl ServerState {
         })
     }
 
-    /// Does all of several writes, or none. Of those that are not done the answer says: 0 before the first that is
-    /// refused, why that one is, and that the later ones were not tried.
+    /// Executes all of several writes, or none. If a write is refused, its result is its error code; the result of each
+    /// earlier write is 0, and that of each later write, which was not tried, is RuntimeInconsistency.
     pub(super) fn multi(
         &mut self,
         now: Now,
@@ -51,7 +51,7 @@ impl ServerState {
         parts: Vec<Part>,
     ) -> Result<Reply, ErrorCode> {
         let zxid = self.next_zxid();
-        // The real server fails here before the transaction counts as one: its zxid is not yet the last.
+        // The real server fails here before the transaction counts, so its zxid does not become the last one.
         let has_null_path = parts.iter().any(|part| match part {
             Part::Write(write) => write.path().is_none(),
             Part::Read(ReadRequest::Data { path, .. } | ReadRequest::Children { path, .. }) => {
@@ -80,7 +80,7 @@ impl ServerState {
         }
         self.zxid = zxid;
         let results = match refused {
-            // No refusal of an operation, but of the whole.
+            // This error refuses the multi as a whole, and not a single operation.
             Some(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(Vec::new())),
             Some(code) => {
                 let failed = changes.len();
@@ -115,7 +115,8 @@ impl ServerState {
         Ok(Reply::Results(results))
     }
 
-    /// Changes the tree as was decided, and notifies. What was decided can be done, so an error is a mistake in here.
+    /// Applies a change that passed all checks, and notifies watchers. An error here is a bug, since the checks were
+    /// passed.
     fn apply(&mut self, change: TreeChange, zxid: i64, time_ms: i64) -> Result<Applied, ErrorCode> {
         match change {
             TreeChange::Create(kind, new) => self.create(kind, new, zxid, time_ms),
@@ -152,7 +153,8 @@ impl ServerState {
         Ok(Applied::Created(kind, path, stat))
     }
 
-    /// Deletes a znode and notifies; one that watches both its data and its children is notified once that it is gone.
+    /// Deletes a znode and notifies watchers. A connection that watches both its data and its children is notified only
+    /// once.
     pub(super) fn delete(&mut self, path: &str, zxid: i64) {
         let acl = self.acl(path);
         if !self.tree.delete(path, zxid) {
@@ -183,15 +185,15 @@ impl ServerState {
     }
 }
 
-/// Decodes an operation of a multi as the real server does: only the flags say how a znode is created, whichever
-/// of the four operations it came as (`Op.Create`).
+/// Decodes an operation of a multi as the real server does (`Op.Create`): the flags alone determine how a znode is
+/// created, whichever of the four operations was used.
 fn part_of_multi(part: Part) -> Result<WriteRequest, ErrorCode> {
     let Part::Write(write) = part else { return Err(ErrorCode::Marshalling) };
     let WriteRequest::Create(create) = write else { return Ok(write) };
     let mode = CreateMode::from_flags(create.flags).unwrap_or(CreateMode::Persistent);
     let kind = match (create.kind, mode.has_ttl()) {
         (CreateKind::Ttl, true) => return Ok(WriteRequest::Create(create)),
-        // A ClassCastException there.
+        // Java throws a ClassCastException here.
         (_, true) => return Err(ErrorCode::Marshalling),
         (_, false) if mode == CreateMode::Container => CreateKind::Container,
         (_, false) => CreateKind::Create,
@@ -199,7 +201,7 @@ fn part_of_multi(part: Part) -> Result<WriteRequest, ErrorCode> {
     Ok(WriteRequest::Create(Create { kind, ttl_ms: -1, ..create }))
 }
 
-/// The parent as watches know it.
+/// Returns the parent's path as watches use it.
 fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {
         None | Some(("", _)) => "/",

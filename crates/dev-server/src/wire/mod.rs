@@ -1,7 +1,7 @@
-//! Jute, ZooKeeper's encoding: what clients send, and what they are answered.
+//! Jute, ZooKeeper's encoding: the requests of clients, and the replies to them.
 //!
-//! Decoding trusts nothing: a length is held against the rest of its frame, and a count only ends a loop, it reserves no
-//! memory. A string that is not UTF-8 becomes one with replacement characters, as in Java.
+//! Decoding trusts no input: a length is checked against the rest of its frame, and a count limits a loop but reserves
+//! no memory. Bytes that are not UTF-8 become replacement characters in strings, as in Java.
 
 pub(crate) mod opcode;
 mod reader;

@@ -32,7 +32,7 @@ pub(crate) const CLOSE_SESSION: i32 = -11;
 /// The type of a refused operation's result in the reply to a multi.
 pub(crate) const ERROR: i32 = -1;
 
-/// Whether a request of this kind takes a zxid, even when it is refused.
+/// Returns true if a request of this kind takes a zxid, even when it is refused.
 pub(crate) fn takes_zxid(kind: i32) -> bool {
     matches!(
         kind,
@@ -49,7 +49,7 @@ pub(crate) fn takes_zxid(kind: i32) -> bool {
     )
 }
 
-/// The name of an operation in the answers to `cons`.
+/// Returns the name of an operation in the answers to `cons`.
 pub(crate) fn short_name(kind: i32) -> &'static str {
     match kind {
         CREATE | CREATE2 | CREATE_CONTAINER | CREATE_TTL => "CREA",

@@ -12,7 +12,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Takes value after value from the front of a frame.
+/// Reads values from the front of a frame.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -39,7 +39,7 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_be_bytes)
     }
 
-    /// Takes a buffer; a length of -1 means null.
+    /// Reads a buffer; a length of -1 means null.
     pub(crate) fn buffer(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         let length = self.int()?;
         if length == -1 {
@@ -52,12 +52,12 @@ impl<'a> Reader<'a> {
         Ok(Some(taken))
     }
 
-    /// Takes a string; a length of -1 means null.
+    /// Reads a string; a length of -1 means null.
     pub(crate) fn string(&mut self) -> Result<Option<String>, Malformed> {
         Ok(self.buffer()?.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
     }
 
-    /// Takes a vector; a count of -1 means null, any other negative one means empty, as in Java.
+    /// Reads a vector; a count of -1 means null, and any other negative count means empty, as in Java.
     pub(crate) fn vector<T>(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<T, Malformed>,
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         if count == -1 {
             return Ok(None);
         }
-        // Grown by what is there, never by what was announced.
+        // The vector grows with the elements that are present, not with the announced count.
         let mut elements = Vec::new();
         for _ in 0..count {
             elements.push(element(self)?);

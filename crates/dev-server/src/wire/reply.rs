@@ -11,7 +11,7 @@ const NOTIFICATION: i32 = -1;
 /// The state of the connection in a notification: `SyncConnected`.
 const CONNECTED: i32 = 3;
 
-/// The body of an answer.
+/// The body of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Nothing,
@@ -25,10 +25,10 @@ pub(crate) enum Reply {
     Number(i32),
     Identities(Vec<Id>),
     Results(Vec<OperationResult>),
-    /// The results before the operation at which a multi or multiRead failed as a whole: the real server sends them,
-    /// behind a header that says MarshallingError.
+    /// The results before the operation at which a multi or multiRead failed as a whole. The real server sends them
+    /// after a header with MarshallingError.
     ResultsSoFar(Vec<OperationResult>),
-    /// The answer of a server without SASL to a SASL token: null.
+    /// The reply of a server without SASL to a SASL token: null.
     NoToken,
 }
 
@@ -42,11 +42,11 @@ pub(crate) enum OperationResult {
     Checked,
     Children(Vec<String>),
     Data(Option<Vec<u8>>, Stat),
-    /// The number of an error code: 0 for an operation before the one that was refused.
+    /// The number of an error code; 0 for an operation before the refused one.
     Error(i32),
 }
 
-/// The frame that answers a request.
+/// Returns the frame that answers a request.
 pub(crate) fn answer(xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.int(xid);
@@ -64,7 +64,7 @@ pub(crate) fn answer(xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>) -> 
     writer.finish()
 }
 
-/// The frame that notifies of a watch; its zxid is -1, as in 3.8.
+/// Returns the frame that notifies of an event. Its zxid is -1, as in 3.8.
 pub(crate) fn notification(kind: EventKind, path: &str) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.int(NOTIFICATION);
@@ -76,7 +76,7 @@ pub(crate) fn notification(kind: EventKind, path: &str) -> Vec<u8> {
     writer.finish()
 }
 
-/// The frame that answers a connect request; all zeros mean that the session does not exist.
+/// Returns the frame that answers a connect request. All zeros mean that the session does not exist.
 pub(crate) fn connected(
     timeout_ms: i32,
     session: i64,
@@ -174,7 +174,7 @@ impl OperationResult {
     }
 }
 
-/// Writes the header before each result of a multi; the last one, `done`, has no result behind it.
+/// Writes the header before each result of a multi. The last header, with `done`, is followed by no result.
 fn multi_header(into: &mut Writer, kind: i32, done: bool, error: i32) {
     into.int(kind);
     into.bool(done);

@@ -10,7 +10,7 @@ pub(crate) struct Connect {
     /// The session to resume, or 0 for a new one.
     pub(crate) session: i64,
     pub(crate) password: Vec<u8>,
-    /// Whether the client knows of read-only servers: then the answer says whether this is one.
+    /// Whether the client knows of read-only servers: if so, the answer says whether this is one.
     pub(crate) knows_read_only: bool,
 }
 
@@ -30,7 +30,7 @@ impl Connect {
 /// The beginning of every later frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The client's number of the request, or a negative one that says what it is for.
+    /// The client's number for the request; a negative number stands for a special kind of request.
     pub(crate) xid: i32,
     /// The operation's number.
     pub(crate) kind: i32,
@@ -56,7 +56,7 @@ impl AuthPacket {
     }
 }
 
-/// An entry of an ACL as it was sent, where anything may be null.
+/// An ACL entry as it was sent, where any string may be null.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RawAcl {
     pub(crate) perms: i32,
@@ -71,7 +71,7 @@ pub(crate) enum Request {
     CloseSession,
     Write(WriteRequest),
     Multi(Vec<Part>),
-    /// A check outside a multi.
+    /// A check outside of a multi.
     BareCheck,
     Reconfig,
     Read(ReadRequest),
@@ -109,14 +109,14 @@ pub(crate) struct Create {
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) acl: Option<Vec<RawAcl>>,
     pub(crate) flags: i32,
-    /// In milliseconds; -1 where the operation has none.
+    /// The TTL in milliseconds; -1 if the operation has none.
     pub(crate) ttl_ms: i64,
 }
 
-/// Which of the four operations creates.
+/// The operation with which a znode is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CreateKind {
-    /// Answered with the path alone.
+    /// Answered with the path only.
     Create,
     Create2,
     Container,
@@ -130,7 +130,7 @@ pub(crate) enum Part {
     Read(ReadRequest),
 }
 
-/// A request that only looks.
+/// A request that only reads.
 #[derive(Debug)]
 pub(crate) enum ReadRequest {
     Exists { path: Option<String>, watch: bool },
@@ -154,7 +154,7 @@ pub(crate) enum Watch {
     Remove { path: Option<String>, kind: i32 },
 }
 
-/// The watches that a client had before it resumed its session elsewhere.
+/// The watches that a client had before it resumed its session over another connection.
 #[derive(Debug)]
 pub(crate) struct SetWatches {
     /// The last zxid that the client has seen.
@@ -267,7 +267,7 @@ fn part(kind: i32, from: &mut Reader<'_>) -> Result<Part, Malformed> {
         opcode::CHECK => {
             Part::Write(WriteRequest::Check { path: from.string()?, version: from.int()? })
         }
-        // Within a multiRead the real server sets no watch, whatever is asked for.
+        // Within a multiRead, the real server sets no watch even if the request asks for it.
         opcode::GET_DATA => {
             let path = from.string()?;
             let _watch = from.bool()?;

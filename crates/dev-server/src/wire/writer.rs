@@ -1,6 +1,6 @@
 //! Encodes jute into the bytes of one frame.
 
-/// Appends value after value to a frame, whose length comes first.
+/// Appends values to a frame, which begins with its length.
 #[derive(Debug)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -45,7 +45,7 @@ impl Writer {
         }
     }
 
-    /// The frame, with its length in front.
+    /// Returns the frame, beginning with its length.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let body = length(self.bytes.len().saturating_sub(4));
         if let Some(head) = self.bytes.first_chunk_mut() {
@@ -55,7 +55,7 @@ impl Writer {
     }
 }
 
-/// A length on the wire; what is sent lies in memory and is far below 2 GiB.
+/// Returns a length as it is sent. The data is in memory, so its length is far below 2 GiB.
 fn length(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }

@@ -1,6 +1,6 @@
-//! The announcement of the leader, as members write it into their znodes.
+//! The announcement of the leader, which members write into their znodes.
 
-use super::{Offer, Priority};
+use super::{Distance, Offer, Priority};
 use crate::{FencingToken, MemberId, Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +9,15 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Profile {
     pub id: MemberId,
-    /// The address of its application.
+    /// The address of the member's application.
     pub address: Option<String>,
     pub labels: BTreeMap<String, String>,
-    /// The number of changes to address or labels in this life of the member: the larger is the newer.
+    /// Grows with each change to address or labels: a larger one is newer.
     pub revision: u64,
 }
 
-/// That a member leads. The leader writes it into its own znode, its successor relays it into its own, and so on.
+/// The statement that a member leads. The leader writes it into its own znode, its successor relays it into its own,
+/// and so on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Announcement {
     pub leader: Arc<Profile>,
@@ -30,43 +31,54 @@ pub struct ZnodeData {
     pub priority: Priority,
     /// The leader, as far as this member knows.
     pub announcement: Option<Announcement>,
-    /// Whether this member is the standby, and could lead at the notification that the head is gone.
+    /// The distance of this member from that leader.
+    pub distance: Option<Distance>,
+    /// Whether this member is the standby and could lead as soon as it is notified that the head is gone.
     pub ready: bool,
-    /// To which member this one, which leads, would hand over.
+    /// The offer of this leader to hand over to another member.
     pub offer: Option<Box<Offer>>,
-    /// The offer that this member, the standby, has accepted.
+    /// The offer that this standby has accepted.
     pub accepted: Option<Box<Offer>>,
 }
 
-/// The leader, as far as announcements say.
+/// The leader, according to announcements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum KnownLeader {
     Unknown,
     Announced {
         announcement: Announcement,
+        /// When this member learned of the announcement.
         since: Moment,
     },
-    /// The leader announced last has left the queue: only an announcement with a larger token is new.
+    /// The last announced leader, with this token, has left the queue: only an announcement with a larger token is new.
     Gone(FencingToken),
 }
 
 impl ZnodeData {
-    /// Returns the data of a member of the usual priority that knows of no leader.
+    /// Returns the data of a member with the default priority that knows no leader.
     pub fn of(profile: Arc<Profile>) -> Self {
         let priority = Priority::default();
-        let announcement = None;
-        Self { profile, priority, announcement, ready: false, offer: None, accepted: None }
+        Self {
+            profile,
+            priority,
+            announcement: None,
+            distance: None,
+            ready: false,
+            offer: None,
+            accepted: None,
+        }
     }
 }
 
 impl Announcement {
-    /// Returns what orders announcements, the larger being the newer: a later leader, or the same one with another
-    /// profile.
+    /// Returns the key that orders announcements. A larger one is newer: a later leader, or a newer profile of the same
+    /// one.
     fn version(&self) -> (FencingToken, u64) {
         (self.ticket.token, self.leader.revision)
     }
 
-    /// Whether it cannot be true if the leader itself announces `own`: a newer one of the same leader only adds to it.
+    /// Returns true if this announcement cannot be true when the leader itself announces `own`. An announcement of the
+    /// same leader with an older profile does not contradict it.
     pub(super) fn is_contradicted_by(&self, own: &Self) -> bool {
         let is_older = self.ticket == own.ticket && self.version() < own.version();
         self != own && !is_older
@@ -81,13 +93,14 @@ impl KnownLeader {
         }
     }
 
-    /// Returns the leader unless it has the name of this member, which does not lead: the announcement is then of an
-    /// earlier life of this member. An application that only compares names must not take it for permission to lead.
+    /// Returns the leader unless it has the id of this member. This member does not lead, so such an announcement comes
+    /// from an earlier process of this member, or from a duplicate id. An application that only compares ids must not
+    /// take it for permission to lead.
     pub(super) fn other_than(&self, own: &Profile) -> Option<Announcement> {
         self.announcement().filter(|announcement| announcement.leader.id != own.id).cloned()
     }
 
-    /// Returns the leader that [`Self::other_than`] leaves out.
+    /// Returns the leader that [`Self::other_than`] leaves out because it has the id of this member.
     pub(super) fn duplicate_id_of(&self, own: &Profile) -> Option<&Announcement> {
         self.announcement().filter(|announcement| announcement.leader.id == own.id)
     }
@@ -104,7 +117,7 @@ impl KnownLeader {
         }
     }
 
-    /// Notes that the leader has gone, unless it may lead.
+    /// Notes that the leader has left, unless `may_lead` returns true for its sequence.
     pub(super) fn retain_if(&mut self, may_lead: impl Fn(Sequence) -> bool) {
         if let Some(Announcement { ticket, .. }) = self.announcement()
             && !may_lead(ticket.sequence)

@@ -1,46 +1,46 @@
-//! The cause of a change of the leader, for operators: judged once, for all that publish it.
+//! The cause of a change of the leader, for operators, determined in one place for everything that publishes it.
 
 use super::{Command, Event, Standing};
 use crate::Moment;
 use std::fmt;
 
-/// The cause of a change.
+/// Why the leader changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// This member was told to give leadership up.
+    /// This member was commanded to resign.
     Resigned,
-    /// This member was told to hand over to another, which was ready.
+    /// This member was commanded to hand over to another member, which was ready.
     Transferred,
-    /// This member was told to stay out of the queue.
+    /// This member was commanded to stay out of the queue.
     Paused,
-    /// This member's process ends.
+    /// This member's process is shutting down.
     Left,
     SessionExpired,
-    /// The servers grant a shorter session than a useful lease needs.
+    /// The servers granted a session too short for a useful lease.
     SessionTooShort,
     LeaseRanOut,
     /// This member's own znode was deleted by force.
     ZnodeDeleted,
     ClaimRefused,
     Unhealthy,
-    /// Contenders of another order stand in the path.
+    /// The path has contenders of another order.
     Foreign,
     /// A quorum acknowledged this member's claim.
     Claimed,
-    /// Address or labels are other ones.
+    /// The address or labels of this member changed.
     ProfileUpdated,
-    /// The znode of another leader is not in the queue any more.
+    /// The znode of another leader is no longer in the queue.
     LeaderGone,
-    /// A member ahead announced who leads.
+    /// A member ahead announced the leader.
     Announced,
     /// The head of the queue announces no leader.
     NotAnnounced,
-    /// This member joins the queue, or goes on in it.
+    /// This member joined the queue, or continues in it.
     Queue,
 }
 
 impl Cause {
-    /// Judges the event that a member handled while it had this standing.
+    /// Returns the cause of the change that followed this event, given the member's standing before it.
     pub fn of(event: &Event, before: &Standing, now: Moment) -> Self {
         if before.has_lapsed(now) {
             return Self::LeaseRanOut;

@@ -1,9 +1,9 @@
-//! Changes of the leader, as far as a member knows: judged once, for all that publish them.
+//! Changes of the known leader, computed in one place for everything that publishes them.
 
 use super::{Announcement, Role};
 use crate::FencingToken;
 
-/// The leader, as far as a member may say.
+/// The leader, as this member may report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     /// The member knows of no leader.
@@ -17,37 +17,36 @@ pub enum View {
 /// A kind of change; its name is the same in events, hooks, logs and the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// This member leads.
+    /// This member has become the leader.
     BecameLeader,
-    /// A term of this member's is over.
+    /// A term of this member has ended.
     LostLeadership,
-    /// Another member leads, or what the leader says of itself is different.
+    /// Another member leads, or the leader's profile has changed.
     LeaderChanged,
-    /// No leader is known, after another member led.
+    /// No leader is known after another member led.
     LeaderLost,
 }
 
-/// One change of the leader, or of what it says of itself.
+/// A change of the leader or of its profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub kind: ChangeKind,
-    /// The token of the term that the change is about: with `LostLeadership` the one that is over,
-    /// with `LeaderLost` none.
+    /// The token of the term that the change is about: the ended one for `LostLeadership`, `None` for `LeaderLost`.
     pub token: Option<FencingToken>,
-    /// The member's role at the change.
+    /// The member's role after the change.
     pub role: Role,
 }
 
-/// Lists what changed since `before` was published; empty if nothing has.
+/// Returns the changes since `before` was published; empty if nothing has changed.
 ///
-/// Changes that were undone in between are left out, but never the end of this member's own term, and the changes that
-/// came after it. The last change leads to `now`.
+/// Changes that were undone in between are left out, except the end of this member's own term and the changes after it.
+/// The last change leads to `now`.
 pub fn changes(before: &View, now: &Role) -> Vec<Change> {
     let view = View::of(now);
     let ended = before.own_term().filter(|term| view.own_term() != Some(*term));
     let lost = ended.map(|token| {
-        // A term ends with its znode where another leader follows: until the next znode was
-        // created, the member was out of the queue.
+        // If another leader follows, the term ended together with this member's znode, and the member was out of the
+        // queue until it created the next one.
         let role = if view == View::NoLeader { now.clone() } else { Role::Absent };
         Change { kind: ChangeKind::LostLeadership, token: Some(token), role }
     });
@@ -64,7 +63,7 @@ pub fn changes(before: &View, now: &Role) -> Vec<Change> {
 }
 
 impl View {
-    /// Judges a role.
+    /// Returns the view that goes with this role.
     pub fn of(role: &Role) -> Self {
         match role {
             Role::Leader { announcement, .. } => Self::This(announcement.clone()),
@@ -73,7 +72,7 @@ impl View {
         }
     }
 
-    /// Returns what is known of the leader.
+    /// Returns the announcement of the known leader.
     pub fn leader(&self) -> Option<&Announcement> {
         match self {
             Self::NoLeader => None,
@@ -106,7 +105,7 @@ impl ChangeKind {
 }
 
 impl Change {
-    /// Returns the view from this change on.
+    /// Returns the view after this change.
     pub fn view(&self) -> View {
         View::of(&self.role)
     }

@@ -1,35 +1,38 @@
-//! The behaviour of a member behind others: relay announcements, and read the head at each heartbeat.
+//! The behaviour of a member behind others: it relays announcements and reads the head with each heartbeat.
 
 use super::announcement::KnownLeader;
 use super::phase::InQueue;
-use super::{Action, Announcement, Member};
+use super::{Action, Announcement, Distance, Member};
 use crate::contender::{AfterHead, AfterPredecessor};
 use crate::queue::Head;
 use crate::session::LeasedSession;
 use crate::{FencingToken, Moment, Sequence, Ticket};
 
 impl Member {
+    /// Handles a reading of the predecessor: relays its announcement, if it is new and may be true.
     pub(super) fn on_predecessor_read(
         &mut self,
         predecessor: Ticket,
         announcement: Option<Announcement>,
+        distance: Option<Distance>,
         now: Moment,
     ) {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         if !queue.contender.on_predecessor_read(predecessor) {
             return;
         }
+        queue.relayed = announcement.as_ref().map(|announcement| announcement.ticket).zip(distance);
         if !(self.relays || queue.contender.is_standby()) {
             return;
         }
-        queue.note_unlisted(announcement.as_ref().map(|announcement| announcement.ticket));
+        queue.note_unlisted_leader(announcement.as_ref().map(|announcement| announcement.ticket));
         if queue.contender.is_standby() {
-            // A session's reads never go back: this one is newer than every announcement known so far.
+            // Reads in a session never go back in time, so this one is newer than every known announcement.
             self.on_head_announcement(predecessor, announcement, true, now);
         } else if queue.is_doubtful() {
-            // The head may have gone since it was proven, and another lead: a quorum is asked again.
-            queue.prove_head |= announcement.is_some_and(|announcement| {
-                queue.doubted_under != Some(announcement.ticket.sequence)
+            // The head may have left since a quorum confirmed it, and another member may lead: confirm it again.
+            queue.confirm_head |= announcement.is_some_and(|announcement| {
+                queue.contradicting_head != Some(announcement.ticket.sequence)
             });
         } else if let Some(new) =
             announcement.filter(|announcement| queue.is_new(announcement, predecessor.sequence))
@@ -38,6 +41,7 @@ impl Member {
         }
     }
 
+    /// Leads, claims, or reads the queue, depending on where the predecessor was and on the lease.
     pub(super) fn on_predecessor_gone(
         &mut self,
         gone: Sequence,
@@ -48,7 +52,7 @@ impl Member {
         match queue.contender.on_predecessor_gone(gone, token, session, now) {
             AfterPredecessor::Ignored => {}
             AfterPredecessor::Claim => self.become_candidate(now),
-            // The session has a lease: the member leads, and the claim follows.
+            // The session has a lease: the member leads at once, and the claim follows.
             AfterPredecessor::Hold => self.announce_leadership(now),
             AfterPredecessor::ReadQueue => {
                 queue.leader.retain_if(|leader| leader != gone);
@@ -57,6 +61,7 @@ impl Member {
         }
     }
 
+    /// Handles the answer to a heartbeat that read the head, or the unlisted leader.
     pub(super) fn on_head_read(
         &mut self,
         head: Ticket,
@@ -70,27 +75,32 @@ impl Member {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         if let Some(unlisted) = queue.unlisted.take_if(|ticket| ticket.sequence == head.sequence) {
             if unlisted != head {
-                queue.last_denied = Some(unlisted);
+                // Another znode has this sequence, so the unlisted leader is gone.
+                queue.last_nonexistent_leader = Some(unlisted);
                 return;
             }
+            // The unlisted leader exists, so the server did not show all of the queue.
             queue.leader = KnownLeader::Unknown;
             queue.contender.forget_queue();
             return self.outbox.push(Action::ReadQueue);
         }
         if queue.contender.on_head_read(head) {
-            queue.note_unlisted(announcement.as_ref().map(|announcement| announcement.ticket));
+            queue.note_unlisted_leader(
+                announcement.as_ref().map(|announcement| announcement.ticket),
+            );
             let is_newer = queue.leader.was_announced_before(sent_at);
             self.on_head_announcement(head, announcement, is_newer, now);
         }
     }
 
+    /// Handles the answer to a heartbeat that found the head, or the unlisted leader, gone.
     pub(super) fn on_head_gone(&mut self, gone: Sequence, sent_at: Moment, now: Moment) {
         if let Some(session) = self.phase.session_mut() {
             session.answered(sent_at, now);
         }
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         if let Some(unlisted) = queue.unlisted.take_if(|ticket| ticket.sequence == gone) {
-            queue.last_denied = Some(unlisted);
+            queue.last_nonexistent_leader = Some(unlisted);
             return;
         }
         let after = queue.contender.on_head_gone(gone);
@@ -103,16 +113,17 @@ impl Member {
         }
     }
 
-    /// Reads the head, or the queue where the head is not known.
+    /// Reads the head, or the queue if the head is not known.
     pub(super) fn poll_head(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let head = queue.contender.predecessors().map(|ahead| ahead.head);
         let action = match head {
             Some(Head::Stands(head)) => {
-                // A server that lost the ends of several members goes on showing them, and none of them contradicts another.
+                // A server that missed the deletion of several members keeps showing them, and they do not contradict
+                // each other. So ask a quorum from time to time, and more often while no leader is known.
                 let every = if queue.leader.announcement().is_some() { 64 } else { 8 };
                 let is_due = session.is_proof_due(queue.contender.ticket().sequence, every, now);
-                let prove = std::mem::take(&mut queue.prove_head) || is_due;
+                let prove = std::mem::take(&mut queue.confirm_head) || is_due;
                 session.heartbeat_sent(now);
                 Action::ReadHead { head, prove, sent_at: now }
             }
@@ -124,8 +135,9 @@ impl Member {
         self.outbox.push(action);
     }
 
-    /// Takes what the head announces of itself for the truth, since no other member leads while it stands: a known
-    /// announcement that contradicts it is dropped, unless that is the newer one.
+    /// Handles the announcement in the head's znode. While the head exists no other member leads, so what it announces of itself
+    /// is trusted. `is_newer` is true if the head was read after the known announcement: if the two disagree, the known one
+    /// is forgotten then. A head that announces nothing of itself disagrees with every announcement.
     fn on_head_announcement(
         &mut self,
         head: Ticket,
@@ -134,30 +146,30 @@ impl Member {
         now: Moment,
     ) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
-        // A head that did not come first is as doubtful as the members it overtook.
+        // Numbers and tokens grow together unless a znode was made by hand: such a head is not trusted.
         let in_order = queue.out_of_order().is_none();
-        let named = announcement.as_ref().map(|announcement| announcement.ticket);
+        let announced = announcement.as_ref().map(|announcement| announcement.ticket);
         let own = announcement.filter(|announcement| in_order && announcement.ticket == head);
         let known = queue.leader.announcement();
         let contradicts =
             known.is_some_and(|known| own.as_ref().is_none_or(|own| known.is_contradicted_by(own)));
         if contradicts && is_newer {
-            // The server at hand may show a head that is gone. A quorum is asked once: a member that lies may stand there
-            // for long.
-            queue.prove_head |= queue.doubted_under != Some(head.sequence);
-            queue.doubted_under = Some(head.sequence);
+            // The connected server may show a head that is gone. Ask a quorum, but only once: a head with a false
+            // announcement may stay for long.
+            queue.confirm_head |= queue.contradicting_head != Some(head.sequence);
+            queue.contradicting_head = Some(head.sequence);
             queue.leader = KnownLeader::Unknown;
-            // The head may be right about another leader, which the server at hand lacks.
-            queue.note_unlisted(named);
+            // The head may be right about another leader, which the connected server does not show.
+            queue.note_unlisted_leader(announced);
         } else if own.is_some() && matches!(queue.leader, KnownLeader::Gone(_)) {
-            // The leader that left may never have led: its announcement may have been a lie.
+            // The leader that left may never have led: its announcement may have been false.
             queue.leader = KnownLeader::Unknown;
         }
         let new = own.filter(|announcement| queue.is_new(announcement, head.sequence));
         match new {
             Some(new) => self.relay(new, now),
             None if queue.contender.is_standby() => {
-                self.outbox.extend(queue.prove_standby(session, now));
+                self.outbox.extend(queue.start_standby_heartbeats(session, now));
             }
             None => {}
         }
@@ -171,19 +183,19 @@ impl Member {
         queue.unlisted = None;
         if !self.relays {
             if queue.contender.is_standby() {
-                self.outbox.extend(queue.prove_standby(session, now));
+                self.outbox.extend(queue.start_standby_heartbeats(session, now));
             }
             return;
         }
         let data = queue.data(&self.profile, self.priority);
         let ahead = queue.contender.predecessors().filter(|_| !session.is_heartbeat_under_way());
         match ahead.map(|ahead| (ahead.head, ahead.predecessor)) {
-            // The relay is a quorum write: it will do for the standby's heartbeat.
+            // The relay is a quorum write, so it also serves as the standby's heartbeat.
             Some((Head::Stands(head), predecessor)) if head == predecessor => {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: Some(now) });
             }
-            // If the predecessor leads, the head that was is gone, and this member is the standby. It asks at once.
+            // If the predecessor leads, the known head is gone, and this member is the standby: check that at once.
             Some((Head::Stands(head), predecessor)) if leader == predecessor => {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: None });
@@ -195,8 +207,12 @@ impl Member {
 }
 
 impl InQueue {
-    /// Begins to heartbeat by quorum writes, unless a heartbeat is under way or the lease will do.
-    pub(super) fn prove_standby(&self, session: &mut LeasedSession, now: Moment) -> Option<Action> {
+    /// Returns a heartbeat by quorum write for the standby, unless one is under way or enough lease is left.
+    pub(super) fn start_standby_heartbeats(
+        &self,
+        session: &mut LeasedSession,
+        now: Moment,
+    ) -> Option<Action> {
         if session.is_heartbeat_under_way() || session.has_enough_lease(now) {
             return None;
         }
@@ -204,18 +220,18 @@ impl InQueue {
         Some(self.renew(now))
     }
 
-    /// Notes a leader that the queue did not show, where no other is known.
-    fn note_unlisted(&mut self, announced: Option<Ticket>) {
+    /// Notes an announced leader that the queue did not show, unless another leader is known.
+    fn note_unlisted_leader(&mut self, announced: Option<Ticket>) {
         let unlisted = announced.filter(|ticket| {
             self.leader.announcement().is_none()
-                && self.last_denied != Some(*ticket)
+                && self.last_nonexistent_leader != Some(*ticket)
                 && self.contender.is_ahead_of_queue(*ticket)
         });
         self.unlisted = unlisted.or(self.unlisted);
     }
 
-    /// Asks a quorum for a leader that the queue did not show, as long as others are ahead.
-    pub(super) fn ask_for_unlisted(&self, now: Moment) -> Option<Action> {
+    /// Returns a request that asks a quorum whether the unlisted leader exists, as long as other members are ahead.
+    pub(super) fn confirm_unlisted_leader(&self, now: Moment) -> Option<Action> {
         let head = self.contender.predecessors().and(self.unlisted)?.sequence;
         Some(Action::ReadHead { head, prove: true, sent_at: now })
     }
@@ -225,22 +241,22 @@ impl InQueue {
         Action::Renew { predecessor: ahead.map(|ahead| ahead.predecessor), sent_at: now }
     }
 
-    /// Whether the predecessor, or a member ahead of it, announced what the present head contradicted.
+    /// Returns true while the head that contradicted the predecessor's announcement is still the head.
     fn is_doubtful(&self) -> bool {
         let head = self.contender.predecessors().map(|ahead| ahead.head);
-        matches!(head, Some(Head::Stands(head)) if self.doubted_under == Some(head))
+        matches!(head, Some(Head::Stands(head)) if self.contradicting_head == Some(head))
     }
 
-    /// Returns two members ahead that did not come in the order of their numbers.
+    /// Returns two members whose sequences and tokens are in different orders: one of the znodes was created by hand.
     pub(super) fn out_of_order(&self) -> Option<(Sequence, Sequence)> {
         self.contender
             .predecessors()
             .and_then(|predecessors| predecessors.out_of_order(self.contender.ticket()))
     }
 
-    /// Whether an announcement read from this znode is new, and may be true. The leader is first in the queue: so it is
-    /// old if it names a member that has left, and a lie if it names one behind the member that relays it, or a znode
-    /// that cannot have this place in the queue.
+    /// Returns true if an announcement read from this znode is new and may be true. The leader is first in the queue.
+    /// So the announcement is outdated if it names a member that has left, and false if it names a member behind the
+    /// one that relays it, or a znode that cannot have this place in the queue.
     fn is_new(&self, announcement: &Announcement, from: Sequence) -> bool {
         let leader = announcement.ticket;
         leader.sequence <= from

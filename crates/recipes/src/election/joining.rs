@@ -1,4 +1,4 @@
-//! From a session to a place in the queue.
+//! The way from a session to a place in the queue.
 
 use super::announcement::KnownLeader;
 use super::phase::{InQueue, Phase, Stage};
@@ -19,7 +19,7 @@ impl Member {
     ) {
         let Phase::NoSession = self.phase else { return };
         match LeasedSession::opened(self.lease_policy, id, timeout, sent_at) {
-            None => self.become_too_short(now),
+            None => self.close_short_session(now),
             Some(session) if self.kept_out => {
                 self.phase = Phase::InSession(session, Stage::KeptOut { recheck_at: None });
                 self.outbox.push(Action::ReadQueue);
@@ -36,11 +36,12 @@ impl Member {
         now: Moment,
     ) {
         let Phase::NoSession = self.phase else { return };
-        // The process before may have told of the end of its lease as well: one more than it noted.
+        // The previous process may also have published the end of its lease, which takes one index more than it
+        // recorded.
         let index = record.index.map(|index| index.saturating_add(2));
         self.index = self.index.max(index);
         match LeasedSession::taken_over(self.lease_policy, record, timeout, sent_at, now) {
-            None => self.become_too_short(now),
+            None => self.close_short_session(now),
             Some(_) if self.kept_out => self.rejoin(),
             Some(session) => {
                 self.phase = Phase::InSession(session, Stage::FindingTicket);
@@ -49,7 +50,7 @@ impl Member {
         }
     }
 
-    /// Goes on where the process before was: in the same place, under the same token.
+    /// Continues where the previous process was: at the same place in the queue, with the same token.
     pub(super) fn on_ticket_found(&mut self, ticket: Ticket, data: Option<ZnodeData>, now: Moment) {
         let Phase::InSession(session, Stage::FindingTicket) = self.phase else { return };
         let mut queue = InQueue::joined(ticket);
@@ -57,13 +58,14 @@ impl Member {
         if let Some(found) = &data {
             self.profile = self.newer_than(&found.profile);
             queue.ready_shown = found.ready;
+            queue.distance_shown = found.distance;
         }
         let found_profile = data.as_ref().map(|found| (found.profile.clone(), found.priority));
         let own = data
             .and_then(|found| found.announcement)
             .filter(|announcement| announcement.ticket == ticket);
         if let Some(announcement) = own {
-            // The data that others read there must not change before this member leads again.
+            // The data that other members read must not change before this member leads again.
             queue.leader = KnownLeader::Announced { announcement, since: now };
         }
         self.phase = Phase::InSession(session, Stage::InQueue(queue));
@@ -73,7 +75,8 @@ impl Member {
         }
     }
 
-    /// Returns the own profile under a revision by which the others take it for newer than the one found, if it differs.
+    /// Returns the own profile. If it differs from the one found, its revision makes the other members take it for
+    /// newer.
     fn newer_than(&self, found: &Profile) -> Arc<Profile> {
         let own = &*self.profile;
         let is_same = (&own.address, &own.labels) == (&found.address, &found.labels);
@@ -81,30 +84,32 @@ impl Member {
         Arc::new(Profile { revision, ..own.clone() })
     }
 
-    /// Of what the session owned, the claim may still stand, and goes only with the session.
+    /// Opens a new session: the old one may still own the claim znode, which disappears only with it.
     pub(super) fn on_no_ticket_found(&mut self) {
         if let Phase::InSession(_, Stage::FindingTicket) = self.phase {
             self.rejoin();
         }
     }
 
+    /// Continues the session over its new connection, unless the timeout granted now is too short for a useful lease.
     pub(super) fn on_session_resumed(&mut self, timeout: Duration, sent_at: Moment, now: Moment) {
         let Some(session) = self.phase.session_mut() else { return };
         match session.resumed(timeout, sent_at, now) {
             Some(resumed) => *session = resumed,
-            None => self.become_too_short(now),
+            None => self.close_short_session(now),
         }
     }
 
-    /// A leader holds to the end of its lease, and further if its session is resumed in time.
+    /// Does nothing: a leader keeps leading until its lease ends, and longer if its session is resumed in time.
     pub(super) fn on_disconnected(&mut self) {
         let is_first = self.phase.in_queue().is_some_and(|(_, queue)| queue.contender.is_first());
-        // Without leases, it leads only while it is connected.
+        // Without leases, a member leads only while it is connected.
         if cfg!(bellwether_without_lease) && is_first {
             self.rejoin();
         }
     }
 
+    /// Requests a new session, unless the member is out of the queue on purpose.
     pub(super) fn on_session_lost(&mut self) {
         if let Phase::NoSession | Phase::InSession(..) = self.phase {
             self.phase = Phase::NoSession;
@@ -112,6 +117,7 @@ impl Member {
         }
     }
 
+    /// Enters the queue, and updates the own znode if the profile or priority has changed since the request.
     pub(super) fn on_joined(&mut self, ticket: Ticket) {
         let Phase::InSession(_, stage) = &mut self.phase else { return };
         let Stage::Joining { profile, priority } = stage else { return };
@@ -123,12 +129,13 @@ impl Member {
         }
     }
 
+    /// Joins again: with the same session, unless it may own the claim znode.
     pub(super) fn on_ticket_lost(&mut self, lost: Ticket) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         if queue.contender.ticket() != lost {
             return;
         }
-        // The claim znode goes only with the session.
+        // The claim znode disappears only with the session.
         if queue.contender.is_first() || queue.may_own_claim {
             return self.rejoin();
         }
@@ -137,6 +144,7 @@ impl Member {
         self.join(session);
     }
 
+    /// Finds the own place in the queue. While the member is kept out, schedules the next check instead.
     pub(super) fn on_queue_read(&mut self, read: Queue, now: Moment) {
         match &mut self.phase {
             Phase::InSession(session, Stage::KeptOut { recheck_at }) => {
@@ -150,8 +158,8 @@ impl Member {
         }
     }
 
-    /// Leaves the queue while contenders of another order stand in the path, and joins when they are gone. Each of the two
-    /// orders would have a first.
+    /// Leaves the queue when contenders of another order appear in the path, and joins when they are gone. Each of the
+    /// two orders would have its own first.
     pub(super) fn on_foreign(&mut self, keep_out: bool, now: Moment) {
         self.kept_out = keep_out;
         match self.phase {
@@ -163,6 +171,7 @@ impl Member {
         }
     }
 
+    /// Takes the place in the queue that this reading shows.
     fn locate(&mut self, read: Queue, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         match queue.contender.on_queue_read(read) {
@@ -176,8 +185,9 @@ impl Member {
             Located::Behind { watch, head } => {
                 queue.leader.retain_if(|leader| leader >= head);
                 self.outbox.extend(watch.map(Action::WatchPredecessor));
-                // An earlier announcement of the predecessor may have been skipped, and it is read again only when it
-                // changes. Others than the standby ask the head with each heartbeat.
+                // The predecessor's announcement may have been skipped before, and it is read again only when it
+                // changes. So read the head now, unless a new watch does, or the leader is known and the next heartbeat
+                // does. The standby's heartbeats do not read the head.
                 let will_ask =
                     queue.leader.announcement().is_some() && !queue.contender.is_standby();
                 let will_hear = watch == Some(head) || will_ask;
@@ -185,13 +195,13 @@ impl Member {
                     session.heartbeat_sent(now);
                     self.outbox.push(Action::ReadHead { head, prove: false, sent_at: now });
                 } else if queue.contender.is_standby() {
-                    self.outbox.extend(queue.prove_standby(session, now));
+                    self.outbox.extend(queue.start_standby_heartbeats(session, now));
                 }
             }
         }
     }
 
-    /// Creates the own znode. It announces no leader yet.
+    /// Creates the own znode, without an announcement.
     pub(super) fn join(&mut self, session: LeasedSession) {
         let profile = self.profile.clone();
         let priority = self.priority;
@@ -200,13 +210,14 @@ impl Member {
         self.outbox.push(Action::Join(data));
     }
 
-    /// Leaves the queue with this session, and joins it again at the tail with another.
+    /// Leaves the queue by closing this session, and joins again at the tail with a new one.
     pub(super) fn rejoin(&mut self) {
         self.phase = Phase::NoSession;
         self.outbox.extend([Action::CloseSession, Action::OpenSession]);
     }
 
-    fn become_too_short(&mut self, now: Moment) {
+    /// Closes the session, whose timeout is too short for a useful lease, and schedules the request for another.
+    fn close_short_session(&mut self, now: Moment) {
         let retry_at = now.after(10 * self.lease_policy.margins.heartbeat);
         self.phase = Phase::SessionTooShort { retry_at };
         self.outbox.push(Action::CloseSession);

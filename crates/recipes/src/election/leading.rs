@@ -1,4 +1,4 @@
-//! First in the queue: to claim, to lead, and to renew.
+//! The behaviour of the first member in the queue: it claims, leads and renews.
 
 use super::announcement::KnownLeader;
 use super::{Action, Member};
@@ -6,24 +6,25 @@ use crate::contender::{AfterCommit, AfterRefusal};
 use crate::{ClaimOwner, Moment};
 
 impl Member {
-    /// None is ahead, and the session has no lease to lead by: a quorum has to acknowledge the claim first.
+    /// Claims leadership. The session has no lease to lead by, so a quorum has to acknowledge the claim first.
     pub(super) fn become_candidate(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         queue.contender.claim(session, now);
         self.announce_leadership(now);
     }
 
-    /// Announces to the queue, by a claim, that this member leads: the first in it.
+    /// Sends the claim, which also announces to the queue that this member leads.
     pub(super) fn announce_leadership(&mut self, now: Moment) {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         queue.leader = KnownLeader::Unknown;
-        queue.doubted_under = None;
+        queue.contradicting_head = None;
         queue.ready_shown = false;
         queue.accepts = false;
         let data = queue.data(&self.profile, self.priority);
         self.outbox.push(Action::Claim { data, sent_at: now });
     }
 
+    /// Renews the lease after a committed write. A commit of the claim also makes this member the leader.
     pub(super) fn on_committed(&mut self, sent_at: Moment, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else {
             if let Some(session) = self.phase.session_mut() {
@@ -36,6 +37,7 @@ impl Member {
         }
     }
 
+    /// Waits or leaves, depending on whether the owner of the claim is ahead.
     pub(super) fn on_claim_refused(&mut self, holder: ClaimOwner, sent_at: Moment, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         match queue.contender.on_claim_refused(holder, session, sent_at, now) {
@@ -44,7 +46,7 @@ impl Member {
             AfterRefusal::Wait => {
                 queue.transfer = None;
                 queue.preferred = None;
-                // Another profile may have been written meanwhile, with the announcement that this member leads.
+                // Since the claim, an update may have written that this member leads: correct the znode.
                 self.update_znode();
             }
         }

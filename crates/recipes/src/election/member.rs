@@ -1,8 +1,8 @@
-//! One member: where it is, what it does about each event, and what it does when commanded.
+//! A member: its state, how it handles each event, and how it handles commands.
 
 use super::phase::{Phase, Stage};
 use super::preemption::Preemption;
-use super::{Action, Command, Event, Policy, Priority, Profile, Standing};
+use super::{Action, Command, Distance, Event, Policy, Priority, Profile, Standing};
 use crate::lease::LeasePolicy;
 use crate::session::Duty;
 use crate::{FencingToken, Margins, Moment, Sequence, SessionRecord};
@@ -11,32 +11,34 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many indexes there are for each token. JSON of JavaScript, and of jq, has whole numbers below 2^53: it holds the
-/// indexes of servers that have elected their own leader up to 131,071 times, as their tokens begin with that number.
+/// The number of indexes per token. JavaScript and jq represent integers exactly only below 2^53. A token begins with
+/// the number of times that the servers have elected their own leader, so indexes stay below that limit for 131,071
+/// such elections.
 const CHANGES: u64 = 16;
 
+/// A member of an election: a state machine without IO, which handles one event at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     pub(super) profile: Arc<Profile>,
     pub(super) lease_policy: LeasePolicy,
     pub(super) priority: Priority,
     pub(super) preempt_after: Option<Duration>,
-    /// The operator wants it out of the queue.
+    /// Whether the operator wants this member out of the queue.
     pub(super) paused: bool,
-    /// Its application is not healthy.
+    /// Whether the application is unhealthy.
     pub(super) unhealthy: bool,
-    /// Whether it tells the members behind who leads. Other clients' contenders relay nothing: among them, the head of the
-    /// queue is taken for the leader, by its own znode alone, and the own znode is not written to.
+    /// Whether this member relays announcements to the members behind. It does not in another client's election, where
+    /// no contender relays: there, the head's own znode alone shows the leader, and the own znode is never updated.
     pub(super) relays: bool,
-    /// Contenders of another order stand in the path, and it is to keep out while they do.
+    /// Whether this member must keep out because the path has contenders of another order.
     pub(super) kept_out: bool,
-    /// The last leader that it made way for, and for which target.
+    /// The last offer for which this member made way: the leader's token and the target.
     pub(super) made_way: Option<(FencingToken, Sequence)>,
     pub(super) preemption: Preemption,
     pub(super) phase: Phase,
-    /// Grows with each change of what may be published; `None` until the member, or a process before it, has joined.
+    /// Grows with each change of the published state; `None` until the member, or its previous process, has joined.
     pub(super) index: Option<u64>,
-    /// The actions of the event that is being taken, in their order.
+    /// The actions caused by the current event, in order.
     pub(super) outbox: Vec<Action>,
 }
 
@@ -60,32 +62,32 @@ impl Member {
         }
     }
 
-    /// Is preferred as the leader so much.
+    /// Sets the priority.
     #[must_use]
     pub fn of_priority(self, priority: Priority) -> Self {
         Self { priority, ..self }
     }
 
-    /// Joins only when its application is known to be healthy.
+    /// Starts out of the queue, and joins when the application is reported healthy.
     #[must_use]
     pub fn unhealthy_at_first(self) -> Self {
         Self { unhealthy: true, phase: Phase::Withdrawn, ..self }
     }
 
-    /// Stands in the queue of another client's election.
+    /// Takes part in the election of another client.
     #[must_use]
     pub fn among_others(self) -> Self {
         Self { relays: false, ..self }
     }
 
-    /// Leads only by leases that leave so much time to end what is done under them.
+    /// Uses only leases that leave this much time to end the work done under them.
     #[must_use]
     pub fn reserving(mut self, reserve: Duration) -> Self {
         self.lease_policy.reserve = reserve;
         self
     }
 
-    /// Returns the longest time between two heartbeats of a member that holds.
+    /// Returns the longest time between two heartbeats of a leader.
     pub fn heartbeat(&self) -> Duration {
         self.lease_policy.margins.heartbeat
     }
@@ -94,16 +96,26 @@ impl Member {
         self.lease_policy.margins
     }
 
-    /// Returns the first actions of a member.
+    /// Returns the policy that the member was created with.
+    pub fn policy(&self) -> Policy {
+        Policy { margins: self.margins(), preempt_after: self.preempt_after }
+    }
+
+    /// Returns the part of a lease that is reserved to end what is done under it.
+    pub fn reserve(&self) -> Duration {
+        self.lease_policy.reserve
+    }
+
+    /// Returns the first actions of the member.
     pub fn start(&self) -> Vec<Action> {
         if self.phase == Phase::Withdrawn { vec![] } else { vec![Action::OpenSession] }
     }
 
-    /// Takes one event at one moment, and returns what is to be done about it, in this order.
+    /// Handles one event at one moment, and returns the actions that follow from it, in order.
     pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
         let announced = self.announced();
         self.on_event(now, event);
-        self.show_readiness(now);
+        self.show_changes(now);
         let mut actions = mem::take(&mut self.outbox);
         if !self.relays {
             actions.retain(|action| !matches!(action, Action::Update(_)));
@@ -125,10 +137,9 @@ impl Member {
             Phase::InSession(_, Stage::Joining { .. } | Stage::FindingTicket) => None,
             Phase::InSession(session, Stage::InQueue(queue)) => {
                 let contender = &queue.contender;
-                let heartbeat = contender
-                    .duty()
-                    .and_then(|duty| session.heartbeat_due(contender.ticket().sequence, duty));
-                let lease = contender.way().and_then(|_| session.lease_ends_at());
+                let ticket = contender.ticket().sequence;
+                let heartbeat = queue.duty().and_then(|duty| session.heartbeat_due(ticket, duty));
+                let lease = contender.acquired_by().and_then(|_| session.lease_ends_at());
                 let until = queue.transfer.as_ref().map(|transfer| transfer.until);
                 [heartbeat, lease, until].into_iter().flatten().min()
             }
@@ -139,7 +150,7 @@ impl Member {
         Standing::of(self)
     }
 
-    /// Returns what a next process has to know to go on with this member's session, while it has one.
+    /// Returns the record that the next process needs to continue this member's session, if it has one.
     pub fn session_record(&self) -> Option<SessionRecord> {
         match &self.phase {
             Phase::InSession(session, _) => Some(session.record(self.index)),
@@ -147,20 +158,20 @@ impl Member {
         }
     }
 
-    /// Returns the leader that this member names to its application.
+    /// Returns the leader that this member reports to its application.
     fn announced(&self) -> Option<super::Announcement> {
         let (_, queue) = self.phase.in_queue()?;
         match queue.contender.is_first() {
-            true => queue.contender.way().map(|_| queue.own_announcement(&self.profile)),
+            true => queue.contender.acquired_by().map(|_| queue.own_announcement(&self.profile)),
             false => queue.leader.other_than(&self.profile),
         }
     }
 
-    /// Returns the next index: one more, or a multiple of its token where that is larger.
+    /// Returns the next index: the current one plus one, or the own token times [`CHANGES`] if that is larger.
     ///
-    /// Tokens grow with every transaction of the servers. So the indexes of a later life of this member are larger,
-    /// whatever its clock shows, and no two members of an election have the same ones, as long as no member sees more
-    /// than [`CHANGES`] changes for each transaction. A change takes a transaction of its own or of the leader's.
+    /// Tokens grow with every transaction of the servers. So the indexes of a later process of this member are larger,
+    /// whatever its clock shows, and no two members of an election have the same index, as long as no member sees more
+    /// than [`CHANGES`] changes per transaction. A change takes a transaction of its own or of the leader's.
     fn next_index(&self) -> Option<u64> {
         let next = self.index.map(|index| index.saturating_add(1));
         let first =
@@ -186,8 +197,8 @@ impl Member {
             Event::Joined(ticket) => self.on_joined(ticket),
             Event::TicketLost(ticket) => self.on_ticket_lost(ticket),
             Event::QueueRead(queue) => self.on_queue_read(queue, now),
-            Event::PredecessorRead { predecessor, announcement } => {
-                self.on_predecessor_read(predecessor, announcement, now);
+            Event::PredecessorRead { predecessor, announcement, distance } => {
+                self.on_predecessor_read(predecessor, announcement, distance, now);
             }
             Event::PredecessorGone { predecessor, token } => {
                 self.on_predecessor_gone(predecessor, token, now);
@@ -220,7 +231,7 @@ impl Member {
             }
             Phase::InSession(session, Stage::InQueue(queue)) => {
                 let holds_no_more =
-                    queue.contender.way().is_some() && session.lease_left(now).is_none();
+                    queue.contender.acquired_by().is_some() && session.lease_left(now).is_none();
                 if holds_no_more {
                     self.rejoin();
                 } else if queue.transfer.as_ref().is_some_and(|transfer| transfer.is_over(now)) {
@@ -238,15 +249,14 @@ impl Member {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let ticket = queue.contender.ticket().sequence;
         let due = queue
-            .contender
             .duty()
             .filter(|duty| session.heartbeat_due(ticket, *duty).is_some_and(|due| due <= now));
         let Some(duty) = due else { return };
-        if let Some(unlisted) = queue.ask_for_unlisted(now) {
+        if let Some(unlisted) = queue.confirm_unlisted_leader(now) {
             session.heartbeat_sent(now);
             return self.outbox.push(unlisted);
         }
-        if duty == Duty::Wait {
+        if matches!(duty, Duty::Wait | Duty::Idle) {
             return self.poll_head(now);
         }
         session.heartbeat_sent(now);
@@ -264,7 +274,7 @@ impl Member {
         match command {
             Command::Resign => {
                 let in_queue = self.phase.in_queue();
-                if in_queue.is_some_and(|(_, queue)| queue.contender.way().is_some()) {
+                if in_queue.is_some_and(|(_, queue)| queue.contender.acquired_by().is_some()) {
                     self.rejoin();
                 }
             }
@@ -293,12 +303,14 @@ impl Member {
         }
     }
 
+    /// Leaves the queue until the member is resumed, or its application is healthy again.
     fn withdraw(&mut self) {
         if !matches!(self.phase, Phase::Stopped | Phase::Withdrawn) {
             self.close(Phase::Withdrawn);
         }
     }
 
+    /// Closes the session, and enters this phase without one.
     fn close(&mut self, phase: Phase) {
         self.phase = phase;
         self.outbox.push(Action::CloseSession);
@@ -309,19 +321,20 @@ impl Member {
         self.outbox.push(Action::OpenSession);
     }
 
-    /// Joins again, unless it is still paused, kept out or unhealthy.
+    /// Joins again unless the member is still paused, kept out or unhealthy.
     pub(super) fn return_to_queue(&mut self, now: Moment) {
         match self.phase {
             Phase::Withdrawn if !(self.paused || self.unhealthy) => self.open_session(),
             Phase::InSession(session, Stage::KeptOut { .. }) if !self.kept_out => {
-                // After a long wait without heartbeats the session could not carry a lease at once.
+                // A session that was without heartbeats for long could not get a lease at once.
                 if session.is_unbroken(now) { self.join(session) } else { self.rejoin() }
             }
             _ => {}
         }
     }
 
-    /// Writes the new profile into the own znode. It costs no place in the queue, and a leader keeps its token.
+    /// Writes the new profile into the own znode. The member keeps its place in the queue, and a leader keeps its
+    /// token.
     fn update_profile(&mut self, address: Option<String>, labels: BTreeMap<String, String>) {
         if self.profile.address == address && self.profile.labels == labels {
             return;
@@ -332,17 +345,18 @@ impl Member {
         self.update_znode();
     }
 
-    /// Writes into the own znode what it is to say now. A member that joins later, or is joining, writes it then.
+    /// Writes the current data into the own znode. A member that is not in the queue yet writes it when it has joined.
     pub(super) fn update_znode(&mut self) {
-        if let Some((_, queue)) = self.phase.in_queue() {
+        if let Some((_, queue)) = self.phase.in_queue_mut() {
             self.outbox.push(Action::Update(queue.data(&self.profile, self.priority)));
         }
     }
 
-    /// Writes into the own znode whether this member could lead at the notification, when that has changed. A short
-    /// lease has enough left only for a while after each heartbeat: so what was ready is shown to be until the lease ends,
-    /// lest each heartbeat cost two more writes.
-    fn show_readiness(&mut self, now: Moment) {
+    /// Updates the own znode when it no longer shows whether this member is a ready standby, whether it accepts an
+    /// offer, or that it has come nearer to the head. A short lease has enough left only for a while after each
+    /// heartbeat, so a standby that was ready is shown as ready until its lease ends: otherwise each heartbeat would
+    /// cost two more writes.
+    fn show_changes(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let has_lease = match queue.ready_shown {
             true => session.lease_left(now).is_some(),
@@ -350,7 +364,12 @@ impl Member {
         };
         let ready = queue.contender.is_standby() && has_lease;
         let accepts = ready && queue.offered.is_some();
-        if (ready, accepts) == (queue.ready_shown, queue.accepts) || queue.contender.is_first() {
+        // A member that is far from the head, or knows no leader, can wait for the next announcement.
+        let distance = queue.leader.announcement().and_then(|_| queue.distance());
+        let nearer = distance.filter(|distance| *distance < Distance::FAR);
+        let has_come_near = nearer.is_some() && nearer != queue.distance_shown;
+        let is_shown = (ready, accepts) == (queue.ready_shown, queue.accepts) && !has_come_near;
+        if is_shown || queue.contender.is_first() {
             return;
         }
         queue.ready_shown = ready;

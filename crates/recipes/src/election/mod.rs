@@ -1,12 +1,13 @@
-//! The election as one member sees it.
+//! Leader election from the point of view of one member.
 //!
-//! Everything that can happen to a member is an [`Event`]; everything it can want done is an [`Action`].
-//! [`Member::step`] turns one into the other. It does no IO, reads no clock and cannot fail: an unanswered request is
-//! not an event, it is silence, and silence lets the lease run out.
+//! An [`Event`] is something that happens to the member, an [`Action`] is a request to its runner. [`Member::step`]
+//! turns events into actions. It does no IO, reads no clock and cannot fail: an unanswered request produces no event,
+//! and without events the lease runs out.
 
 mod announcement;
 mod cause;
 mod change;
+mod distance;
 mod following;
 mod joining;
 mod leading;
@@ -21,6 +22,7 @@ mod words;
 pub use announcement::{Announcement, Profile, ZnodeData};
 pub use cause::Cause;
 pub use change::{Change, ChangeKind, View, changes};
+pub use distance::Distance;
 pub use member::Member;
 pub use policy::Policy;
 pub use preemption::{MemberPriority, Priority};
@@ -34,88 +36,94 @@ use std::time::Duration;
 /// The inputs of a member: answers, notifications, commands, and the time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The servers granted the session that was asked for at this moment.
+    /// The servers granted the session that was requested at `sent_at`.
     SessionOpened { session: SessionId, timeout: Duration, sent_at: Moment },
-    /// The session of this member's process before goes on, with this timeout, asked for at this moment.
+    /// The session of this member's previous process continues with this timeout. It was requested at `sent_at`.
     SessionTakenOver { record: SessionRecord, timeout: Duration, sent_at: Moment },
-    /// The connection is lost. The session may live.
+    /// The connection is lost. The session may still exist.
     Disconnected,
-    /// The session goes on over another connection, asked for at this moment; the server may have cut its timeout.
+    /// The session continues over a new connection, requested at `sent_at`. The server may have reduced its timeout.
     SessionResumed { timeout: Duration, sent_at: Moment },
-    /// The session ended, with everything it owned: the servers said so, or no server was reached for too long.
+    /// The session ended, with all its ephemeral znodes: the servers said so, or no server was reached for too long.
     SessionLost,
     /// The member's own znode exists.
     Joined(Ticket),
-    /// The session that was taken over owns this znode, with this data.
+    /// The session that was taken over owns this znode, which has this data.
     TicketFound { ticket: Ticket, data: Option<ZnodeData> },
-    /// The session owns no znode.
+    /// The session that was taken over owns no znode in the queue.
     NoTicketFound,
-    /// This znode of the member is gone, or is another's, although the session lives: it was deleted by force.
+    /// This znode of the member was deleted by force: it is gone, or belongs to another session, although the session
+    /// lives.
     TicketLost(Ticket),
-    /// The queue, read at some moment not later than now.
+    /// A reading of the queue, which may already be outdated.
     QueueRead(Queue),
-    /// The predecessor's znode and what it announces. The znode is watched.
-    PredecessorRead { predecessor: Ticket, announcement: Option<Announcement> },
-    /// No znode of a member has this number any more. The token is that of the znode that was watched there; `None` if
-    /// none was.
+    /// The predecessor's znode, which is now watched, with its announcement and its distance from the head.
+    PredecessorRead {
+        predecessor: Ticket,
+        announcement: Option<Announcement>,
+        distance: Option<Distance>,
+    },
+    /// No member's znode has this sequence any longer. The token is that of the znode that was watched there; `None` if
+    /// there was none.
     PredecessorGone { predecessor: Sequence, token: Option<FencingToken> },
-    /// The znode at the head of the queue and what it announces.
+    /// The znode at the head of the queue and its announcement, read by a request sent at `sent_at`.
     HeadRead { head: Ticket, announcement: Option<Announcement>, sent_at: Moment },
-    /// No znode of a member stands where the head of the queue was.
+    /// No member's znode has the sequence of the head any longer.
     HeadGone { head: Sequence, sent_at: Moment },
-    /// Contenders that are ordered in another way stand in the path, or no longer do: a member is to keep out of a queue in
-    /// which another leads as well.
+    /// Whether the path has contenders of another order. A member must keep out while it does: each order would have
+    /// its own leader.
     Foreign { keep_out: bool },
-    /// The predecessor's znode, which was just read, has this offer.
+    /// The predecessor's znode, which was just read, contains this offer; or the head's znode does, and this member is
+    /// its target.
     OfferRead(Offer),
-    /// Which offer the target has accepted, by its znode.
+    /// The target's znode was read: the offer that the target has accepted, if any.
     TargetRead { target: Sequence, accepted: Option<Offer> },
-    /// No znode of a member has the target's number.
+    /// No member's znode has the target's sequence.
     TargetGone { target: Sequence },
-    /// The members of the queue with their priorities, as their znodes say.
+    /// The members of the queue with the priorities in their znodes.
     PrioritiesRead(Vec<MemberPriority>),
-    /// A quorum committed a write to the member's own znode that was sent at this moment.
+    /// A quorum committed a write to the member's own znode, sent at this moment.
     Committed { sent_at: Moment },
-    /// A quorum refused the claim that was sent at this moment, or, with [`ClaimOwner::Gone`], a renewal: the claim znode of
-    /// an acknowledged claim no longer exists.
+    /// A quorum refused the claim sent at this moment, or, with [`ClaimOwner::Gone`], a renewal: the claim znode of an
+    /// acknowledged claim no longer exists.
     ClaimRefused { holder: ClaimOwner, sent_at: Moment },
-    /// The moment asked for by [`Member::wake_at`] has come.
+    /// The moment returned by [`Member::wake_at`] has come.
     Woke,
-    /// The application, or its operator, commands this.
+    /// A command from the application or its operator.
     Command(Command),
-    /// The operator wants this member out of the queue, for good.
+    /// The member must leave the queue for good.
     Stop,
 }
 
 /// Commands of operators and applications.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// Stop leading, and rejoin at the tail.
+    /// Stop leading and rejoin at the tail.
     Resign,
-    /// Have the member with this number stand right behind this one, which leads, until this moment: then
-    /// [`Command::HandOver`] hands over to it. Any other target is forgotten.
+    /// Offer leadership to the member with this sequence until this moment; the members in between make way.
+    /// [`Command::HandOver`] completes the transfer. An offer to another target is dropped.
     Transfer { target: Sequence, until: Moment },
-    /// Stop leading, and rejoin at the tail, if the target has accepted this offer and stands right behind.
+    /// Stop leading and rejoin at the tail, if the target has accepted this offer and is right behind.
     HandOver(Offer),
-    /// Withdraw this offer, and continue to lead.
+    /// Withdraw this offer and keep leading.
     CancelTransfer(Offer),
-    /// Have the member of the highest priority stand right behind this one, as with [`Command::Transfer`], if the standing
-    /// says that it is time for that.
+    /// Offer leadership to the member of the highest priority, as with [`Command::Transfer`], if
+    /// [`Standing::due_preemption`] says that it is time.
     Preempt { until: Moment },
     /// Leave the queue until [`Command::Resume`].
     Pause,
     /// Rejoin after [`Command::Pause`].
     Resume,
-    /// The application is healthy, or is not.
+    /// The application is healthy or unhealthy.
     ReportHealth { healthy: bool },
-    /// The application has another address or other labels.
+    /// The application has a new address or new labels.
     UpdateProfile { address: Option<String>, labels: BTreeMap<String, String> },
-    /// The member is preferred as the leader so much from now on.
+    /// Change the priority of this member.
     SetPriority(Priority),
 }
 
 impl Event {
-    /// Returns the token of the term that a process before began, where this one goes on with it.
+    /// Returns the token of the term that the previous process began, if this event continues that term.
     pub fn resumed_term(&self) -> Option<FencingToken> {
         let Self::TicketFound { ticket, data: Some(data) } = self else { return None };
         let announced = data.announcement.as_ref()?.ticket;
@@ -129,39 +137,41 @@ pub enum Action {
     OpenSession,
     /// End the session and with it the own znode.
     CloseSession,
-    /// Create the ephemeral sequential znode with this data, or find the one this session already owns.
+    /// Create the ephemeral sequential znode with this data, or find the one that this session already owns.
     Join(ZnodeData),
-    /// Find the znode that the session owns, after it was taken over. None is created.
+    /// Find the znode of a session that was taken over. Never creates one.
     FindTicket,
     ReadQueue,
-    /// Read the predecessor's data and leave a watch on it.
+    /// Read the predecessor's data and set a watch on it.
     WatchPredecessor(Sequence),
-    /// Read the head's data, without a watch, through the servers' leader: a heartbeat. With `prove`, a quorum has to
-    /// agree that the head stands: the server at hand may be wrong.
+    /// Read the head's data, without a watch, as a heartbeat. With `prove`, a quorum must confirm that the head exists:
+    /// the connected server may be wrong.
     ReadHead {
         head: Sequence,
         prove: bool,
         sent_at: Moment,
     },
-    /// Write a received announcement into the own znode. With `sent_at` it is a heartbeat too: its commit is an event.
+    /// Write a received announcement into the own znode. With `sent_at`, the write is also a heartbeat: its commit is
+    /// an event.
     Relay {
         data: ZnodeData,
         sent_at: Option<Moment>,
     },
-    /// Write into the own znode that this member leads, and create the claim znode, both or neither: a heartbeat.
+    /// Write into the own znode that this member leads and create the claim znode, in one transaction. Also a
+    /// heartbeat.
     Claim {
         data: ZnodeData,
         sent_at: Moment,
     },
-    /// Read which offer the target has accepted, without a watch.
+    /// Read, without a watch, which offer the target has accepted.
     ReadTarget(Sequence),
     /// Read the priorities of the members of the queue, without a watch.
     ReadPriorities,
-    /// Write into the own znode what it says now. The member does not wait for it.
+    /// Write this data into the own znode. The member does not wait for the result.
     Update(ZnodeData),
-    /// Have a quorum commit a write that changes nothing but fails without the own znode: a heartbeat. After an
-    /// acknowledged claim it fails without the claim znode too. It finds out whether the predecessor of the standby is
-    /// gone.
+    /// A heartbeat: commit a write that changes nothing but fails if the own znode is gone. After an acknowledged claim,
+    /// it also fails if the claim znode is gone. With `predecessor`, that of the standby, it also finds out whether the
+    /// predecessor is gone.
     Renew {
         predecessor: Option<Sequence>,
         sent_at: Moment,
@@ -169,7 +179,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether the present session ends with it.
+    /// Returns true if this action ends the current session.
     pub fn ends_session(&self) -> bool {
         matches!(self, Self::OpenSession | Self::CloseSession)
     }

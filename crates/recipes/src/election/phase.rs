@@ -1,73 +1,83 @@
-//! The phases of a member. Data known only in one phase is a field of that phase.
+//! The phases of a member. Data that is known only in one phase is a field of that phase.
 
 use super::announcement::KnownLeader;
 use super::preemption::Preferred;
 use super::transfer::OngoingTransfer;
-use super::{Announcement, Offer, Priority, Profile, ZnodeData};
+use super::{Announcement, Distance, Offer, Priority, Profile, ZnodeData};
 use crate::contender::Contender;
 use crate::session::LeasedSession;
 use crate::{Moment, Sequence, Ticket};
 use std::sync::Arc;
 
+/// The phase of a member, from being out of the queue to being in a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "a member is in a session nearly all its life")]
 pub(super) enum Phase {
     /// Out of the queue, for good.
     Stopped,
-    /// Out of the queue until commanded to resume, or healthy again.
+    /// Out of the queue until commanded to resume, or until the application is healthy again.
     Withdrawn,
-    /// A session has been asked for.
+    /// A session was requested and is not granted yet.
     NoSession,
-    /// The servers grant sessions too short for a useful lease: another is asked for later.
+    /// The servers grant sessions too short for a useful lease. Another one is requested at `retry_at`.
     SessionTooShort {
         retry_at: Moment,
     },
     InSession(LeasedSession, Stage),
 }
 
+/// The stage of a member that has a session, from being kept out to being in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "a member is in the queue nearly all its life")]
 pub(super) enum Stage {
-    /// Contenders of another order are in the path. `None` while the queue is being read.
+    /// Out of the queue because the path has contenders of another order. `None` while the queue is being read.
     KeptOut {
         recheck_at: Option<Moment>,
     },
-    /// The own znode is being created, with this profile and priority.
+    /// The own znode is being created with this profile and priority.
     Joining {
         profile: Arc<Profile>,
         priority: Priority,
     },
-    /// The session was taken over from a process before, and the znode that it owns is looked for.
+    /// The session was taken over from the previous process, and the member is looking for the znode that it owns.
     FindingTicket,
     InQueue(InQueue),
 }
 
+/// The state of a member that is in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct InQueue {
     pub(super) contender: Contender,
-    /// By the announcements of the members ahead.
+    /// The leader according to the announcements of the members ahead.
     pub(super) leader: KnownLeader,
-    /// The head that contradicted what the predecessor announced: as long as it stands, only the head is believed.
-    pub(super) doubted_under: Option<Sequence>,
-    /// Whether a quorum is to be asked, with the next heartbeat, if that head stands.
-    pub(super) prove_head: bool,
-    /// A leader that was announced and is not in the queue as it was read. A quorum is asked, with the next heartbeat,
-    /// whether it stands.
+    /// The leader that the predecessor's znode announces, and the predecessor's distance from that leader.
+    pub(super) relayed: Option<(Ticket, Distance)>,
+    /// The distance written into the own znode.
+    pub(super) distance_shown: Option<Distance>,
+    /// The head that contradicted the predecessor's announcement. While it exists, only its own announcement is
+    /// believed.
+    pub(super) contradicting_head: Option<Sequence>,
+    /// Whether the next heartbeat must confirm with a quorum that the head exists.
+    pub(super) confirm_head: bool,
+    /// An announced leader that was not in the queue as it was read. The next heartbeat asks a quorum whether it
+    /// exists.
     pub(super) unlisted: Option<Ticket>,
-    /// The last one that does not: its announcement was old.
-    pub(super) last_denied: Option<Ticket>,
+    /// The last unlisted leader that turned out not to exist. Its announcement was outdated and is not looked into
+    /// again.
+    pub(super) last_nonexistent_leader: Option<Ticket>,
     /// Whether the own znode says that this member is a standby that could lead at once.
     pub(super) ready_shown: bool,
-    /// To which member this one, which leads, is to hand over.
+    /// The transfer that this leader has under way.
     pub(super) transfer: Option<Box<OngoingTransfer>>,
-    /// The leader's last offer to this member, and whether the own znode says that it is accepted.
+    /// The leader's last offer to this member.
     pub(super) offered: Option<Box<Offer>>,
+    /// Whether the own znode says that the offer is accepted.
     pub(super) accepts: bool,
-    /// To which member this one, which leads, is to transfer leadership for its priority.
+    /// The member of higher priority to which this leader may transfer leadership.
     pub(super) preferred: Option<Preferred>,
-    /// How many of these transfers came to nothing.
+    /// The number of transfers by priority that failed in this term.
     pub(super) failed_preemptions: u32,
-    /// Whether a process before this one has led in this session, as far as is known: its claim goes only with the session.
+    /// Whether the previous process may have led in this session: its claim znode disappears only with the session.
     pub(super) may_own_claim: bool,
 }
 
@@ -103,10 +113,12 @@ impl InQueue {
         Self {
             contender: Contender::joined(ticket),
             leader: KnownLeader::Unknown,
-            doubted_under: None,
-            prove_head: false,
+            relayed: None,
+            distance_shown: None,
+            contradicting_head: None,
+            confirm_head: false,
             unlisted: None,
-            last_denied: None,
+            last_nonexistent_leader: None,
             ready_shown: false,
             transfer: None,
             offered: None,
@@ -117,7 +129,7 @@ impl InQueue {
         }
     }
 
-    /// Returns what the own znode is to announce: this member itself where it claims or leads.
+    /// Returns the announcement for the own znode: this member itself if it claims or leads.
     pub(super) fn announcement(&self, own: &Arc<Profile>) -> Option<Announcement> {
         if self.contender.is_first() {
             Some(self.own_announcement(own))
@@ -130,12 +142,15 @@ impl InQueue {
         Announcement { leader: own.clone(), ticket: self.contender.ticket() }
     }
 
-    pub(super) fn data(&self, own: &Arc<Profile>, priority: Priority) -> ZnodeData {
+    /// Returns the current data for the own znode.
+    pub(super) fn data(&mut self, own: &Arc<Profile>, priority: Priority) -> ZnodeData {
+        self.distance_shown = self.distance();
+        let distance = self.distance_shown;
         let announcement = self.announcement(own);
         let offer = self.transfer.as_ref().map(|transfer| Box::new(transfer.offer));
         let accepted = self.offered.clone().filter(|_| self.accepts);
         let profile = own.clone();
         let ready = self.ready_shown;
-        ZnodeData { profile, priority, announcement, ready, offer, accepted }
+        ZnodeData { profile, priority, announcement, distance, ready, offer, accepted }
     }
 }

@@ -1,17 +1,19 @@
-//! How a member leads, as its operator wants it.
+//! How a member leads, as its operator configures it.
 
 use crate::Margins;
 use std::time::Duration;
 
+/// The margins of the leases that a member uses, and when it preempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     pub margins: Margins,
-    /// A leader hands over to a member of higher priority after it has seen it for this long; `None`: never.
+    /// How long a leader must see a member of higher priority before it hands over to that member; `None`: it never
+    /// does.
     pub preempt_after: Option<Duration>,
 }
 
 impl Policy {
-    /// Returns the defaults, with these margins.
+    /// Returns the default policy with these margins.
     pub const fn new(margins: Margins) -> Self {
         Self { margins, preempt_after: None }
     }

@@ -1,11 +1,11 @@
-//! Which member is to lead rather than another: priority, and what follows from it.
+//! Priorities, and the transfer of leadership to a member of higher priority.
 //!
-//! Each member writes its priority into its own znode. A leader that may preempt reads those of the queue from time to time,
-//! and transfers leadership to the member of the highest priority once it has seen it there for long enough. Whether that
-//! one is ready shows in the transfer: until it has accepted, the leader leads on.
+//! Each member writes its priority into its own znode. A leader that may preempt reads the priorities of the queue from
+//! time to time, and transfers leadership to the member of the highest priority once it has seen that member there for
+//! long enough. The transfer shows whether the target is ready: the leader keeps leading until the target has accepted.
 //!
-//! The wait for a member is doubled for each of its last terms that were shorter than the wait, and for each transfer by
-//! priority in this term that came to nothing.
+//! The wait for a member doubles with each of its last terms that were shorter than the wait, and with each transfer by
+//! priority that failed in this term.
 
 use super::phase::InQueue;
 use super::{Action, Announcement, Member};
@@ -14,7 +14,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How much a member is preferred as the leader. One of the lowest leads only where no other member is ready.
+/// How much a member is preferred as the leader. A member of the lowest priority leads only if no other member is
+/// ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
 
@@ -32,14 +33,14 @@ impl Priority {
     }
 }
 
-/// The priority of members whose znode names none.
+/// Members whose znode contains no priority have this one.
 impl Default for Priority {
     fn default() -> Self {
         Self(50)
     }
 }
 
-/// A member of the queue, as its znode describes it.
+/// A member of the queue, as described by its znode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MemberPriority {
     pub member: Sequence,
@@ -49,40 +50,42 @@ pub struct MemberPriority {
 
 /// The minimum wait, in heartbeats.
 const MIN_WAIT: u32 = 2;
-/// How many times a wait is doubled at most.
+/// The maximum number of times that a wait is doubled.
 const MAX_DOUBLINGS: u32 = 6;
 
-/// The member of the highest priority, as this member, which leads, has read.
+/// The member of the highest priority, as last read by this leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Preferred {
     member: Sequence,
-    /// When it was first seen; no reading since has shown another one.
+    /// When this leader first saw this member as the preferred one; every reading since has shown the same member.
     since: Moment,
-    /// Whether it was there for long enough when it was last read.
+    /// Whether the wait for this member was over at the last reading.
     is_due: bool,
 }
 
-/// The state that preemption needs beyond the member's own place in the queue.
+/// The state of preemption that outlasts the member's own place in the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Preemption {
-    /// When the priorities were last asked for.
+    /// When the priorities were last requested.
     read_at: Option<Moment>,
+    /// The newest term of any leader that this member knows of.
     last_term: Option<LeaderTerm>,
-    /// How many terms in a row were short, for each member whose last one was.
+    /// The number of consecutive short terms, for each member whose last term was short.
     short_terms: BTreeMap<MemberId, u32>,
 }
 
+/// The term of one leader, as far as this member observed it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LeaderTerm {
     leader: MemberId,
     token: FencingToken,
-    /// `None` if it began before this member learned of any leader.
+    /// `None` if the term began before this member knew of any leader.
     began_at: Option<Moment>,
     ended_at: Option<Moment>,
 }
 
 impl Preemption {
-    /// Notes who leads, as far as is known at this moment. A term shorter than `wait` is a short one.
+    /// Records the leader known at this moment. A term shorter than `wait` counts as short.
     fn note_leader(&mut self, leader: Option<&Announcement>, wait: Duration, now: Moment) {
         let Some(leader) = leader else {
             if let Some(term) = &mut self.last_term {
@@ -114,11 +117,11 @@ impl Preemption {
 }
 
 impl Member {
-    /// Returns for how long this member, if it leads, has to see a member of higher priority before it transfers
-    /// leadership to it; `None` if it never does.
+    /// Returns how long this member, if it leads, has to see a member of higher priority before it transfers leadership
+    /// to that member; `None` if it never does.
     fn preemption_wait(&self) -> Option<Duration> {
         let wait = match self.priority {
-            // Contenders of other clients know neither priorities nor transfers.
+            // Contenders of other clients support neither priorities nor transfers.
             _ if !self.relays => None,
             Priority::LOWEST => Some(Duration::ZERO),
             _ => self.preempt_after,
@@ -126,15 +129,16 @@ impl Member {
         wait.map(|wait| wait.max(MIN_WAIT * self.lease_policy.margins.heartbeat))
     }
 
+    /// Determines which member is preferred as the leader, and whether the wait for it is over.
     pub(super) fn on_priorities_read(&mut self, members: &[MemberPriority], now: Moment) {
         let wait = self.preemption_wait();
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         let known = queue.preferred.take();
-        let Some(wait) = wait.filter(|_| queue.contender.way().is_some()) else { return };
+        let Some(wait) = wait.filter(|_| queue.contender.acquired_by().is_some()) else { return };
         let own = queue.contender.ticket().sequence;
         let higher =
             members.iter().filter(|other| other.member > own && other.priority > self.priority);
-        // Of several with the same priority, the first in the queue.
+        // Among members of the same priority, prefer the first in the queue.
         let highest = higher.max_by_key(|member| (member.priority, Reverse(member.member)));
         if let Some(MemberPriority { member, id, .. }) = highest {
             let short_terms = self.preemption.short_terms.get(id).copied().unwrap_or(0);
@@ -146,7 +150,7 @@ impl Member {
         }
     }
 
-    /// Offers leadership to the preferred member, if it is time for that and no other transfer is under way.
+    /// Offers leadership to the preferred member, if the wait is over and no other transfer is under way.
     pub(super) fn preempt(&mut self, until: Moment, now: Moment) {
         let preferred = self.phase.in_queue().and_then(|(_, queue)| queue.due_preemption());
         if let Some(member) = preferred {
@@ -154,7 +158,7 @@ impl Member {
         }
     }
 
-    /// Writes another priority into the own znode. It costs no place in the queue.
+    /// Writes the new priority into the own znode. The member keeps its place in the queue.
     pub(super) fn set_priority(&mut self, priority: Priority) {
         if self.priority == priority {
             return;
@@ -167,15 +171,15 @@ impl Member {
         self.update_znode();
     }
 
-    /// Notes who leads, where that bears on the wait for a preferred member.
+    /// Records the leader, if this member may preempt: the wait for a preferred member depends on its last terms.
     pub(super) fn note_leader(&mut self, leader: Option<&Announcement>, now: Moment) {
         if let Some(wait) = self.preemption_wait() {
             self.preemption.note_leader(leader, wait, now);
         }
     }
 
-    /// Reads, behind a leader's renewal, the target of a transfer with each one, else the priorities, about three times in a
-    /// session timeout.
+    /// Reads after a leader's renewal: during a transfer the target, after each renewal; otherwise the priorities,
+    /// about three times per session timeout.
     pub(super) fn read_after_renewal(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue() else { return };
         if let Some(transfer) = &queue.transfer {
@@ -191,7 +195,7 @@ impl Member {
 }
 
 impl InQueue {
-    /// Counts a preemption that came to nothing: the next one has to wait for longer.
+    /// Counts a failed preemption, which makes the next wait longer.
     pub(super) fn end_preemption(&mut self) {
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_preemption) {
             self.failed_preemptions = self.failed_preemptions.saturating_add(1);
@@ -199,7 +203,7 @@ impl InQueue {
         self.preferred = None;
     }
 
-    /// Returns the member to which this one, which leads, is to transfer leadership now.
+    /// Returns the member to which it is time to transfer leadership, if any.
     pub(super) fn due_preemption(&self) -> Option<Sequence> {
         let due = self.preferred.filter(|preferred| preferred.is_due && self.transfer.is_none());
         due.map(|preferred| preferred.member)

@@ -1,4 +1,4 @@
-//! The state that a member may report to its application, judged at a moment.
+//! The state that a member may report to its application, evaluated at a moment.
 
 use super::phase::Phase;
 use super::{Announcement, Member, Offer, Priority, Profile, TransferTarget};
@@ -7,7 +7,7 @@ use crate::{Moment, Sequence, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The state of a member, without the parts that each heartbeat changes.
+/// The state of a member, without the parts that change with each heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     profile: Arc<Profile>,
@@ -18,18 +18,20 @@ pub struct Standing {
     index: Option<u64>,
 }
 
-/// A standing, judged at one moment.
+/// The role of a member at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
+    /// Leads, with `left` remaining of its lease.
     Leader {
         announcement: Announcement,
         left: Duration,
     },
-    /// First in the queue without a live lease: as far as is known, none leads.
+    /// First in the queue without a live lease: as far as is known, no member leads.
     Candidate,
     Follower {
         leader: Option<Announcement>,
     },
+    /// Not in the queue.
     Absent,
 }
 
@@ -48,8 +50,8 @@ impl Standing {
         Self { profile: member.profile.clone(), priority, paused, unhealthy, phase, index }
     }
 
-    /// Whether this is news, after `before`, to readers who look again when what they saw [changes by itself](Self::changes_at).
-    /// That a lease which lasts yet is longer is none.
+    /// Returns true if readers need to see this standing after `before`. Readers look again when the state [changes by
+    /// itself](Self::changes_at), so a lease that was only extended makes no difference to them.
     pub fn differs_for_readers(&self, before: &Self, now: Moment) -> bool {
         let is_sooner = match (self.changes_at(now), before.changes_at(now)) {
             (Some(end), Some(before)) => end < before,
@@ -81,7 +83,7 @@ impl Standing {
         }
     }
 
-    /// Returns when this becomes another role by itself, if ever: at the end of a lease.
+    /// Returns when the role changes by itself, at the end of a lease; `None` unless this member leads.
     pub fn changes_at(&self, now: Moment) -> Option<Moment> {
         match self.at(now) {
             Role::Leader { left, .. } => Some(now.after(left)),
@@ -89,24 +91,25 @@ impl Standing {
         }
     }
 
-    /// Returns a number that grows at each change of what may be published, also over restarts; `None` until the member
-    /// has joined. The end of a lease is such a change, whether or not the member has been woken to see it.
+    /// Returns a number that grows at each change of the published state, also across restarts; `None` until the member
+    /// has joined. The end of a lease is such a change, even if the member has not been woken yet to handle it.
     pub fn index_at(&self, now: Moment) -> Option<u64> {
         self.index.map(|index| index.saturating_add(u64::from(self.has_lapsed(now))))
     }
 
-    /// Whether a leader's lease ran out, and the member has not been woken yet to leave the queue.
+    /// Returns true if a leader's lease ran out and the member has not been woken yet to leave the queue.
     pub fn has_lapsed(&self, now: Moment) -> bool {
-        self.way().is_some() && matches!(self.at(now), Role::Candidate)
+        self.acquired_by().is_some() && matches!(self.at(now), Role::Candidate)
     }
 
-    /// Returns when the lease ended of a leader that [has lapsed](Self::has_lapsed).
+    /// Returns when the lease of a leader that [has lapsed](Self::has_lapsed) ended.
     pub fn lapsed_at(&self, now: Moment) -> Option<Moment> {
         let (session, _) = self.phase.in_queue()?;
         session.lease_ends_at().filter(|_| self.has_lapsed(now))
     }
 
-    /// Returns the number of [`Self::index_at`] without the end of a lease for which the member has not been woken yet.
+    /// Returns the number of [`Self::index_at`], without counting the end of a lease for which the member has not been
+    /// woken yet.
     pub fn index(&self) -> Option<u64> {
         self.index
     }
@@ -128,7 +131,7 @@ impl Standing {
         queue.contender.predecessors().map(|ahead| ahead.predecessor)
     }
 
-    /// Returns an upper bound of the place in the queue, the head's being 1: the members ahead only become fewer.
+    /// Returns an upper bound of the place in the queue, where the head's is 1: the members ahead only become fewer.
     pub fn place(&self) -> Option<usize> {
         let (_, queue) = self.phase.in_queue()?;
         if queue.contender.is_first() {
@@ -142,61 +145,61 @@ impl Standing {
         self.phase.in_queue().is_some_and(|(_, queue)| queue.contender.is_first())
     }
 
-    /// Returns by what it began to lead; `None` unless it leads or has just ceased to.
-    pub fn way(&self) -> Option<AcquiredBy> {
-        self.phase.in_queue().and_then(|(_, queue)| queue.contender.way())
+    /// Returns how this member acquired leadership; `None` unless it leads, or its lease has just run out.
+    pub fn acquired_by(&self) -> Option<AcquiredBy> {
+        self.phase.in_queue().and_then(|(_, queue)| queue.contender.acquired_by())
     }
 
-    /// Whether this member is the standby, right behind the head, and if so, whether it could lead at the notification
-    /// that the head is gone.
+    /// Returns whether this standby could lead as soon as it is notified that the head is gone; `None` unless this
+    /// member is the standby, right behind the head.
     pub fn standby_is_ready(&self, now: Moment) -> Option<bool> {
         let (session, queue) = self.phase.in_queue()?;
         queue.contender.is_standby().then(|| session.has_enough_lease(now))
     }
 
-    /// Returns what this member, which leads, offers to its target, and what is known of that one.
+    /// Returns this leader's offer and the known state of its target.
     pub fn target(&self) -> Option<(Offer, TransferTarget)> {
         let (_, queue) = self.phase.in_queue()?;
         queue.transfer.as_ref().map(|transfer| (transfer.offer, transfer.seen))
     }
 
-    /// Returns the member of higher priority to which this one, which leads, is to transfer leadership now by
-    /// [`Command::Preempt`](super::Command::Preempt).
+    /// Returns the member of higher priority to which it is time to transfer leadership, with
+    /// [`Command::Preempt`](super::Command::Preempt); `None` unless this member leads.
     pub fn due_preemption(&self) -> Option<Sequence> {
         self.phase.in_queue().and_then(|(_, queue)| queue.due_preemption())
     }
 
-    /// Returns two members ahead that did not come in the order of their numbers: one was made by hand, and the head is
-    /// not believed.
+    /// Returns two members whose sequences and tokens are in different orders: one of the znodes was created by hand,
+    /// so the head's announcement is not believed.
     pub fn out_of_order(&self) -> Option<(Sequence, Sequence)> {
         self.phase.in_queue().and_then(|(_, queue)| queue.out_of_order())
     }
 
-    /// Returns the leader ahead that has the id of this member, and so is not named to the application: an earlier life
-    /// of this member, or another member of the same id.
+    /// Returns the leader ahead that has the id of this member, and so is not reported to the application: an earlier
+    /// process of this member, or another member with the same id.
     pub fn duplicate_id(&self) -> Option<&Announcement> {
         let (_, queue) = self.phase.in_queue()?;
-        // After a restart it is this member itself that its znode announces.
+        // After a restart, this member's own znode announces the member itself.
         let own = queue.contender.ticket();
         queue.leader.duplicate_id_of(&self.profile).filter(|announced| announced.ticket != own)
     }
 
-    /// Whether the servers grant sessions too short for a useful lease.
+    /// Returns true if the servers grant sessions too short for a useful lease.
     pub fn is_session_too_short(&self) -> bool {
         matches!(self.phase, Phase::SessionTooShort { .. })
     }
 
-    /// Whether this member was commanded to stay out of the queue.
+    /// Returns true if this member was commanded to stay out of the queue.
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Whether its application is not healthy.
+    /// Returns true if the application is unhealthy.
     pub fn is_unhealthy(&self) -> bool {
         self.unhealthy
     }
 
-    /// Whether it is out of the queue until commanded, or healthy, again.
+    /// Returns true if this member is out of the queue until it is resumed, or its application is healthy again.
     pub fn is_withdrawn(&self) -> bool {
         matches!(self.phase, Phase::Withdrawn)
     }

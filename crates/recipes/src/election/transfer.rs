@@ -1,36 +1,39 @@
-//! To hand over to a chosen member: the target.
+//! The transfer of leadership to a chosen member, the target.
 //!
-//! The queue never grows at its head, and a member keeps its place. So that the target stands right behind the leader, those
-//! between have to rejoin behind it. The leader writes an offer into its own znode. The standby, which watches that znode,
-//! makes way, the next one is the standby then, and reads the same, until the target is the standby. It writes that it
-//! accepts, while it could lead at the notification. When the leader reads that, it may leave: the target leads, and no other
-//! member has led in between.
+//! The queue never grows at its head, and a member keeps its place. So the members between the leader and the target
+//! have to rejoin behind the target, until it is right behind the leader. The leader writes an offer into its own
+//! znode. The standby, which watches that znode, makes way; the next member becomes the standby and reads the same
+//! offer, until the target is the standby. The target writes that it accepts, as long as its lease would let it lead at
+//! once when the leader is gone. When the leader reads that, it may leave: the target leads, and no other member has led
+//! in between.
 //!
-//! Until it leaves, the leader leads as ever. So a transfer that comes to nothing costs those between their places, and
-//! no more. That the target is ready is not read from a mark of before the offer: the target may have lost its connection since.
+//! Until it leaves, the leader leads as before. So a failed transfer costs the members in between their places, but
+//! nothing else. The target's acceptance must be newer than the offer, since a target that was ready before may have
+//! lost its connection.
 
 use super::{Action, Member};
 use crate::{FencingToken, Moment, Sequence, Ticket};
 
-/// That a leader would hand over.
+/// A leader's offer to hand over to another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Offer {
     /// The leader's token.
     pub leader: FencingToken,
-    /// The member that is to lead.
+    /// The member that is to take over.
     pub target: Sequence,
-    /// Distinguishes the offers of one leader: when it was made, in nanoseconds by its clock.
+    /// Distinguishes the offers of one leader: the time of the offer in nanoseconds, by the leader's clock.
     pub number: u64,
 }
 
-/// To which member a leader is to hand over, and what is known of it.
+/// A leader's transfer under way, and what is known of its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OngoingTransfer {
     pub(super) offer: Offer,
-    /// When it is given up.
+    /// When the leader withdraws the offer.
     pub(super) until: Moment,
+    /// The state of the target, as last read.
     pub(super) seen: TransferTarget,
-    /// Whether it is made for the target's priority.
+    /// Whether the transfer is made because of the target's priority.
     pub(super) is_preemption: bool,
 }
 
@@ -40,19 +43,19 @@ impl OngoingTransfer {
     }
 }
 
-/// The known state of the target.
+/// The known state of a transfer's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferTarget {
     /// The target has not accepted yet.
     Awaited,
-    /// The target is right behind the leader, and had a lease when it accepted: the leader may leave.
+    /// The target is right behind the leader and had a lease when it accepted, so the leader may leave.
     Ready,
     /// The target has left the queue.
     Gone,
 }
 
 impl Member {
-    /// Makes an offer, if this member leads. A member ahead, or itself, cannot be the target.
+    /// Makes an offer, if this member leads and the target is behind it.
     pub(super) fn offer(
         &mut self,
         target: Sequence,
@@ -68,7 +71,8 @@ impl Member {
         if queue.contender.holds(session, now).is_none() || target <= own {
             return;
         }
-        // A process that goes on with this term after a restart must not make the same offer again.
+        // A process that continues this term after a restart must not make the same offer again, so number offers by
+        // time.
         let number = u64::try_from(now.0.as_nanos()).unwrap_or(u64::MAX);
         queue.transfer = Some(Box::new(OngoingTransfer {
             offer: Offer { leader, target, number },
@@ -80,8 +84,8 @@ impl Member {
         self.outbox.push(Action::ReadTarget(target));
     }
 
-    /// Leaves the queue to the target, if that has accepted this offer. Otherwise it leads on: the target may have gone while
-    /// the application ended its work.
+    /// Leaves the queue to the target, if the target has accepted this offer. Otherwise this member keeps leading: the
+    /// target may have left while the application ended its work.
     pub(super) fn hand_over(&mut self, offer: Offer) {
         let transfer = self.phase.in_queue().and_then(|(_, queue)| queue.transfer.as_deref());
         if transfer.is_some_and(|transfer| {
@@ -98,7 +102,7 @@ impl Member {
         }
     }
 
-    /// Continues to lead, and withdraws the offer.
+    /// Withdraws the offer and keeps leading.
     pub(super) fn end_transfer(&mut self) {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         queue.end_preemption();
@@ -106,6 +110,7 @@ impl Member {
         self.update_znode();
     }
 
+    /// Notes whether the target has accepted the current offer.
     pub(super) fn on_target_read(&mut self, target: Sequence, accepted: Option<Offer>) {
         let Some(transfer) = self.transfer_to(target) else { return };
         transfer.seen = match accepted == Some(transfer.offer) {
@@ -124,22 +129,23 @@ impl Member {
         queue.transfer.as_deref_mut().filter(|transfer| transfer.offer.target == target)
     }
 
-    /// Notes the offer of the member right ahead. For another target it makes way: once for each, since the target's znode may
-    /// be gone, or never have been.
+    /// Handles the leader's offer. If another member is the target, the standby makes way, but only once for each
+    /// target, since the target's znode may be gone, or may never have existed.
     pub(super) fn on_offer_read(&mut self, offer: Offer) {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         let own = queue.contender.ticket().sequence;
-        let ahead = queue.contender.predecessors();
-        if !ahead.is_some_and(|predecessors| {
+        let is_standby = queue.contender.predecessors().is_some_and(|predecessors| {
             predecessors.is_only_the_head() && predecessors.is_right_behind(offer.leader)
-        }) {
-            return;
-        }
-        if offer.target == own {
-            // That an earlier offer was accepted is not believed of this one: it must be written again.
+        });
+        let leader = queue.leader.announcement().map(|known| known.ticket.token);
+        if offer.target == own && (is_standby || leader == Some(offer.leader)) {
+            // The acceptance of an earlier offer does not count for this one: it must be written again.
             queue.accepts &= queue.offered.as_deref() == Some(&offer);
             queue.offered = Some(Box::new(offer));
-        } else if offer.target > own && self.made_way != Some((offer.leader, offer.target)) {
+        } else if is_standby
+            && offer.target > own
+            && self.made_way != Some((offer.leader, offer.target))
+        {
             self.made_way = Some((offer.leader, offer.target));
             self.rejoin();
         }

@@ -1,4 +1,4 @@
-//! Events and actions in words. Logs and scenario files use the same ones, so that a log of what went wrong can be pasted
+//! Text for events and actions. Logs and scenario files use the same text, so that the log of a failure can be pasted
 //! into a scenario.
 
 use super::{Action, Announcement, Command, Event, Offer, Priority, Role, ZnodeData};
@@ -97,7 +97,9 @@ impl fmt::Display for Event {
             Self::NoTicketFound => f.write_str("found no ticket"),
             Self::TicketLost(ticket) => write!(f, "lost ticket {}", ticket.sequence),
             Self::QueueRead(queue) => write!(f, "the queue is {queue}"),
-            Self::PredecessorRead { predecessor: Ticket { sequence, .. }, announcement }
+            Self::PredecessorRead {
+                predecessor: Ticket { sequence, .. }, announcement, ..
+            }
             | Self::HeadRead { head: Ticket { sequence, .. }, announcement, .. } => {
                 match announcement {
                     Some(announcement) => write!(f, "{sequence} announces {announcement}"),
@@ -112,7 +114,7 @@ impl fmt::Display for Event {
             Self::Foreign { keep_out: false } => {
                 f.write_str("no contender of another order is there")
             }
-            Self::OfferRead(offer) => write!(f, "its predecessor offers: {offer}"),
+            Self::OfferRead(offer) => write!(f, "a member ahead offers: {offer}"),
             Self::TargetRead { target, accepted: Some(offer) } => {
                 write!(f, "the target, {target}, accepts: {offer}")
             }

@@ -1,27 +1,29 @@
-//! The locks and barriers that applications ask for, all in one session.
+//! The locks and barriers that applications request, all in one session.
 //!
-//! The session is opened at the first use, kept alive and proved by one heartbeat for all, and closed after some idle
-//! time. Its lease is that of every holding.
+//! The session is opened at the first request, kept alive by one heartbeat for all holdings, and closed after it was
+//! idle for a while. All holdings share its lease.
 //!
-//! A runner owns one [`Holdings`], and calls it as [`crate`] says: [`Holdings::step`] for each event,
-//! [`Holdings::wake_at`] after each step, [`Holdings::standing`] for what may be published, judged at the moment of
-//! publishing by [`HoldingStanding::at`]. [`Action::Ended`] comes before all that is done about an end.
+//! A runner owns one [`Holdings`] and calls it as [`crate`] describes: [`Holdings::step`] for each event, then
+//! [`Holdings::wake_at`], and [`Holdings::standing`] for the state to publish, evaluated at the moment of publishing
+//! with [`HoldingStanding::at`]. [`Action::Ended`] precedes the actions that follow from the end.
 //!
-//! A runner promises, beside what [`crate`] says of moments, sessions and the own znodes:
+//! A runner promises, in addition to what [`crate`] says of moments, sessions and the own znodes:
 //!
-//! - a number is given to one holding only;
-//! - a create whose outcome is unknown is looked for by the session and the holding's number, which the znode's data says,
-//!   before another is sent;
-//! - each own znode is watched, and looked at after each resumption; each watched znode is watched again then, and
-//!   the loss of an own znode is reported before the disappearance of another that was committed later;
-//! - of several readings for one holding under way, only the last is reported;
-//! - what is wanted for one holding is carried out in the order in which it was wanted.
+//! - a [`HoldingId`] is used for only one holding;
+//! - after a create whose outcome is unknown, the runner looks for the znode before it creates another: the znode
+//!   belongs to the session, and its data has the id of the holding;
+//! - each own znode is watched, and read again after each resumption; then each znode ahead that was watched is watched
+//!   again. The loss of an own znode is reported before the disappearance of a znode ahead, if it was committed
+//!   earlier;
+//! - if several readings for one holding are under way, only the last is reported;
+//! - the actions of one holding are carried out in their order.
 
 mod words;
 
 use crate::barrier::{self, Barrier};
 use crate::lease::LeasePolicy;
-use crate::lock::{self, Lock, Mode};
+use crate::lock::{Lock, Mode};
+use crate::place::{self, Effect, Recipe};
 use crate::session::{Duty, LeasedSession};
 use crate::{FencingToken, Margins, Moment, Sequence, SessionId, Ticket};
 use std::collections::BTreeMap;
@@ -29,51 +31,75 @@ use std::num::NonZeroU32;
 use std::ops::Bound;
 use std::time::Duration;
 
-/// One lock or barrier that an application asked for.
+/// Identifies one requested lock or barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HoldingId(pub u64);
 
-/// The lock or barrier that an application may ask for.
+/// A lock or barrier that an application can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HoldingSpec {
     Lock(Mode),
-    /// A barrier that opens when so many are there.
+    /// A barrier that opens when this many members are present.
     Barrier(NonZeroU32),
+}
+
+/// The recipe of a holding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HoldingKind {
+    Lock,
+    Barrier,
+}
+
+impl HoldingSpec {
+    pub fn kind(self) -> HoldingKind {
+        match self {
+            Self::Lock(_) => HoldingKind::Lock,
+            Self::Barrier(_) => HoldingKind::Barrier,
+        }
+    }
+
+    /// Returns the prefix of its znodes' names.
+    pub fn prefix(self) -> String {
+        match self {
+            Self::Lock(mode) => mode.prefix(),
+            Self::Barrier(size) => barrier::prefix(size),
+        }
+    }
 }
 
 /// Events from outside.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// An application asks for this.
+    /// An application requests a lock or barrier.
     Asked(HoldingId, HoldingSpec),
     /// The application stops waiting, releases the lock, or leaves the barrier.
     Released(HoldingId),
-    /// The servers granted the session that was asked for at this moment.
+    /// The servers granted the session that was requested at this moment.
     SessionOpened {
         session: SessionId,
         timeout: Duration,
         sent_at: Moment,
     },
-    /// The session goes on over another connection, asked for at this moment; the server may have cut its timeout.
+    /// The session continues over another connection, requested at this moment. The server may have shortened the
+    /// timeout.
     SessionResumed {
         timeout: Duration,
         sent_at: Moment,
     },
-    /// The session ended, with everything it owned.
+    /// The session ended, and its ephemeral znodes with it.
     SessionLost,
-    /// A quorum committed the renewal that was sent at this moment.
+    /// A quorum committed the heartbeat that was sent at this moment.
     Committed {
         sent_at: Moment,
     },
-    Lock(HoldingId, lock::Event),
-    Barrier(HoldingId, barrier::Event),
-    /// The moment asked for by [`Holdings::wake_at`] has come.
+    Place(HoldingId, place::Event),
+    /// The moment of [`Holdings::wake_at`] has come.
     Woke,
-    /// Whether something beside the holdings needs the session.
+    /// True if something besides the holdings needs the session from now on.
     InUse(bool),
-    /// A queue is about to be read over the session, which takes no lease.
+    /// A queue is about to be read over the session. Reading requires no lease.
     Read,
-    /// All holdings end, for good.
+    /// The member stops: all holdings end for good.
     Stop,
 }
 
@@ -82,28 +108,32 @@ pub enum Action {
     OpenSession,
     /// End the session, and with it all znodes of the holdings.
     CloseSession,
-    /// Have a quorum commit a write of this session that changes nothing: a heartbeat.
+    /// Send a heartbeat: a write that changes nothing, and that a quorum commits.
     Renew {
         sent_at: Moment,
     },
-    Lock(HoldingId, lock::Action),
-    Barrier(HoldingId, barrier::Action),
-    /// Report to the application that it no longer waits for this, or holds it.
+    Place(HoldingId, place::Action),
+    /// Report to the application that it no longer waits for the lock or barrier, or no longer holds it.
     Ended(HoldingId, End),
 }
 
 /// How a holding ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// As its application wanted.
+    /// The application released it, or stopped waiting.
     Released,
-    /// All have left the barrier.
+    /// All members have left the barrier.
     AllLeft,
-    /// Another asked before, of the same name, for a lock of another kind or number of slots, or a barrier of another size.
+    /// The name is already in use for a lock with a different mode or number of slots, or for a barrier of a different
+    /// size.
     Refused {
         found: HoldingSpec,
     },
     Lost(Loss),
+    /// [`Holdings::MAX`] locks and barriers are already requested.
+    TooMany,
+    /// This member is stopping.
+    Stopped,
 }
 
 /// The reason why a lock is no longer held, or a member is no longer inside a barrier.
@@ -112,7 +142,7 @@ pub enum Loss {
     /// No quorum acknowledged a heartbeat in time.
     LeaseRanOut,
     SessionEnded,
-    /// Its znode was deleted by force.
+    /// The znode was deleted by force.
     Deleted,
 }
 
@@ -123,36 +153,37 @@ pub struct HoldingStanding {
     holding: HeldRecipe,
 }
 
-/// A standing, judged at one moment.
+/// The state of a holding at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldingState {
-    /// Waiting for a lock. At most `ahead` entries must go before it; `None` while unknown.
+    /// Waiting for a lock. At most `ahead` entries must go first; `None` while unknown.
     Waiting {
         ahead: Option<usize>,
     },
-    /// Waiting in front of a barrier, with the number of participants at the last reading.
+    /// Waiting in front of a barrier. `present` is the number of members at the last reading; `None` while unknown.
     Gathering {
         present: Option<usize>,
     },
-    /// Holding the lock, or inside the barrier, for the rest of the lease.
+    /// Holding the lock, or inside the barrier, until the lease ends.
     Held {
         token: FencingToken,
-        left: Duration,
+        until: Moment,
     },
-    /// The barrier was left, and others are still inside.
+    /// This member has left the barrier, but others are still inside.
     Leaving,
-    Ended,
+    Ended(End),
 }
 
-/// A request of a holding.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Effect<A> {
-    Do(A),
-    /// A heartbeat, now.
-    Renew {
-        sent_at: Moment,
-    },
-    Ended(End),
+impl HoldingState {
+    /// Returns true while the holding waits for its lock, or to enter its barrier.
+    pub fn is_waiting(self) -> bool {
+        matches!(self, Self::Waiting { .. } | Self::Gathering { .. })
+    }
+
+    /// Returns true while the place among the other members is unknown.
+    pub fn is_unknown(self) -> bool {
+        matches!(self, Self::Waiting { ahead: None } | Self::Gathering { present: None })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -166,42 +197,45 @@ enum HeldRecipe {
 enum HoldingsPhase {
     Closed,
     Opening,
-    /// The servers grant sessions too short for a useful lease: another is asked for later.
+    /// The servers grant sessions that are too short for a useful lease. Another session is requested at `retry_at`.
     TooShort {
         retry_at: Moment,
     },
     Open {
         session: LeasedSession,
-        /// The moment since when only reads need the session.
+        /// Since this moment, nothing but reads has needed the session; `None` while something else needs it.
         idle_since: Option<Moment>,
-        /// Whether heartbeats are sent. A session that only reads takes none, and has no lease.
+        /// True if heartbeats are sent. A session that is only used for reading sends none, and has no lease.
         renews: bool,
     },
 }
 
-/// All that is asked for in one session.
+/// All requested locks and barriers, and their session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holdings {
     lease_policy: LeasePolicy,
     idle_after: Duration,
     phase: HoldingsPhase,
     holdings: BTreeMap<HoldingId, HeldRecipe>,
-    /// Whether something else needs the session.
+    /// True if something besides the holdings needs the session.
     in_use: bool,
     /// When a queue was last read.
     read_at: Option<Moment>,
-    /// The last for which a quorum was asked about the znode that it waits for.
+    /// The holding that had the last turn in [`Self::prove`].
     proved: HoldingId,
-    /// Grows with each heartbeat by how many there are; one is asked for each time that it comes to
-    /// [`Self::PROVE_ONE_IN`].
+    /// Grows with each heartbeat by the number of holdings. Each time it reaches [`Self::PROVE_ONE_IN`], one holding
+    /// gets its turn in [`Self::prove`].
     unproved: usize,
 }
 
 impl Holdings {
-    /// With each heartbeat a quorum is asked for one in so many holdings, if it waits.
+    /// The maximum number of locks and barriers that are held or waited for at the same time.
+    pub const MAX: usize = 1024;
+
+    /// With each heartbeat, one in this many holdings gets its turn in [`Self::prove`].
     const PROVE_ONE_IN: usize = 32;
 
-    /// Begins without a session. It is closed once nothing was asked for during `idle_after`.
+    /// Begins without a session. A session is closed when nothing has needed it for `idle_after`.
     pub fn new(margins: Margins, idle_after: Duration) -> Self {
         Self {
             lease_policy: LeasePolicy { margins, reserve: Duration::ZERO },
@@ -215,19 +249,19 @@ impl Holdings {
         }
     }
 
-    /// Holds only by leases that leave so much time to end what is done under them.
+    /// Reserves this much of each lease for ending the work that is done under it.
     #[must_use]
     pub fn reserving(mut self, reserve: Duration) -> Self {
         self.lease_policy.reserve = reserve;
         self
     }
 
-    /// Takes one event at one moment, and returns what is to be done about it, in this order.
+    /// Handles an event at this moment, and returns the actions in the order in which they must be performed.
     pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
-        // Whatever the event says comes too late for a lease that ran out.
+        // First end what is held by a lease that has run out: the event comes too late to renew it.
         let mut actions = self.lapse(now);
         actions.extend(self.handle(now, event));
-        self.holdings.retain(|_, holding| !holding.is_over());
+        self.holdings.retain(|_, holding| !holding.recipe().is_over());
         let is_idle = self.is_idle();
         if let HoldingsPhase::Open { idle_since, renews, .. } = &mut self.phase {
             *idle_since = is_idle.then_some(idle_since.unwrap_or(now));
@@ -236,13 +270,13 @@ impl Holdings {
         actions
     }
 
-    /// Returns when [`Event::Woke`] is due. Being late costs the holding, never safety.
+    /// Returns when [`Event::Woke`] is due. Waking late may cost a holding, never safety.
     pub fn wake_at(&self) -> Option<Moment> {
         match &self.phase {
             HoldingsPhase::Closed | HoldingsPhase::Opening => None,
             HoldingsPhase::TooShort { retry_at } => Some(*retry_at),
             HoldingsPhase::Open { session, idle_since, renews } => {
-                let is_held = self.holdings.values().any(HeldRecipe::is_first);
+                let is_held = self.holdings.values().any(|holding| holding.recipe().needs_lease());
                 let lease = session.lease_ends_at().filter(|_| is_held);
                 let heartbeat = self.heartbeat_due(session).filter(|_| *renews);
                 let idle = idle_since.map(|since| self.idle_until(since, *renews));
@@ -251,14 +285,14 @@ impl Holdings {
         }
     }
 
-    /// Returns what is known of one holding; `None` once its end was told and its znode is gone.
+    /// Returns the standing of one holding; `None` once its end was reported and its znode is gone.
     pub fn standing(&self, id: HoldingId) -> Option<HoldingStanding> {
         let holding = self.holdings.get(&id)?.clone();
         let session = self.session().map(LeasedSession::without_heartbeats);
         Some(HoldingStanding { session, holding })
     }
 
-    /// Returns all that is waited for, held, or not yet out of the way.
+    /// Returns the ids of all holdings that wait, hold, or still have a znode to delete or a barrier to watch.
     pub fn ids(&self) -> impl Iterator<Item = HoldingId> {
         self.holdings.keys().copied()
     }
@@ -267,7 +301,7 @@ impl Holdings {
         self.holdings.is_empty() && !self.in_use
     }
 
-    /// Returns when heartbeats end that nothing needs, or when a session without heartbeats is closed.
+    /// Returns when to stop heartbeats that nothing needs, or to close a session without heartbeats.
     fn idle_until(&self, idle_since: Moment, renews: bool) -> Moment {
         let last_read = self.read_at.filter(|_| !renews).unwrap_or(idle_since);
         idle_since.max(last_read).after(self.idle_after)
@@ -284,7 +318,7 @@ impl Holdings {
         match event {
             Event::Asked(id, wanted) => self.on_asked(id, wanted, now),
             Event::Released(id) => match self.holdings.get_mut(&id) {
-                Some(holding) => holding.release(id),
+                Some(holding) => actions(id, holding.recipe_mut().release()),
                 None => vec![],
             },
             Event::SessionOpened { session, timeout, sent_at } => {
@@ -297,13 +331,12 @@ impl Holdings {
                         *session = resumed;
                         self.lapse(now)
                     }
-                    None => self.become_too_short(now),
+                    None => self.close_short_session(now),
                 }
             }
             Event::SessionLost => self.on_session_lost(),
             Event::Committed { sent_at } => self.on_committed(sent_at, now),
-            Event::Lock(id, event) => self.on_lock(id, event, now),
-            Event::Barrier(id, event) => self.on_barrier(id, event, now),
+            Event::Place(id, event) => self.on_place(id, event, now),
             Event::Woke => self.on_woke(now),
             Event::InUse(in_use) => self.on_in_use(in_use),
             Event::Read => self.on_read(now),
@@ -312,16 +345,19 @@ impl Holdings {
     }
 
     fn on_asked(&mut self, id: HoldingId, wanted: HoldingSpec, now: Moment) -> Vec<Action> {
+        if self.holdings.len() >= Self::MAX {
+            return vec![Action::Ended(id, End::TooMany)];
+        }
         let holding = match wanted {
             HoldingSpec::Lock(mode) => HeldRecipe::Lock(Lock::new(mode)),
             HoldingSpec::Barrier(size) => HeldRecipe::Barrier(Barrier::new(size)),
         };
-        let actions = self.open_for_lease(now);
+        let opening = self.open_for_lease(now);
         let holding = self.holdings.entry(id).or_insert(holding);
         if let HoldingsPhase::Open { .. } = self.phase {
-            holding.on_session_opened(id)
+            actions(id, holding.recipe_mut().on_session_opened())
         } else {
-            actions
+            opening
         }
     }
 
@@ -344,8 +380,8 @@ impl Holdings {
         vec![Action::OpenSession]
     }
 
-    /// Opens a session that can have a lease, if there is none. One that has only read would have to send regular heartbeats
-    /// for a while first: it owns nothing, so another takes its place.
+    /// Opens a session that can have a lease, unless there is one. A session that was only used for reading would first
+    /// have to send regular heartbeats for a while. It owns no znodes, so it is replaced.
     fn open_for_lease(&mut self, now: Moment) -> Vec<Action> {
         if let HoldingsPhase::Open { session, renews: false, .. } = &self.phase
             && !session.is_unbroken(now)
@@ -365,10 +401,10 @@ impl Holdings {
     ) -> Vec<Action> {
         let HoldingsPhase::Opening = self.phase else { return vec![] };
         match LeasedSession::opened(self.lease_policy, id, timeout, sent_at) {
-            None => self.become_too_short(now),
+            None => self.close_short_session(now),
             Some(session) => {
                 self.phase = HoldingsPhase::Open { session, idle_since: None, renews: false };
-                self.each(|id, holding| holding.on_session_opened(id))
+                self.each(|recipe| recipe.on_session_opened())
             }
         }
     }
@@ -377,8 +413,8 @@ impl Holdings {
         match self.phase {
             HoldingsPhase::Closed | HoldingsPhase::TooShort { .. } => vec![],
             HoldingsPhase::Opening | HoldingsPhase::Open { .. } => {
-                let mut actions = self.each(|id, holding| holding.on_session_lost(id));
-                self.holdings.retain(|_, holding| !holding.is_over());
+                let mut actions = self.each(|recipe| recipe.on_session_lost());
+                self.holdings.retain(|_, holding| !holding.recipe().is_over());
                 self.phase = HoldingsPhase::Closed;
                 if !self.is_idle() {
                     actions.extend(self.open());
@@ -388,8 +424,8 @@ impl Holdings {
         }
     }
 
-    fn become_too_short(&mut self, now: Moment) -> Vec<Action> {
-        let mut actions = self.each(|id, holding| holding.on_session_lost(id));
+    fn close_short_session(&mut self, now: Moment) -> Vec<Action> {
+        let mut actions = self.each(|recipe| recipe.on_session_lost());
         let retry_at = now.after(10 * self.lease_policy.margins.heartbeat);
         self.phase = HoldingsPhase::TooShort { retry_at };
         actions.push(Action::CloseSession);
@@ -399,29 +435,20 @@ impl Holdings {
     fn on_committed(&mut self, sent_at: Moment, now: Moment) -> Vec<Action> {
         let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
         session.committed(sent_at, now);
-        let holdings = self.holdings.iter_mut();
-        holdings
-            .flat_map(|(id, holding)| holding.on_committed(*id, session, sent_at, now))
-            .collect()
+        let effects = self.holdings.iter_mut().flat_map(|(id, holding)| {
+            actions(*id, holding.recipe_mut().on_committed(session, sent_at, now))
+        });
+        effects.collect()
     }
 
-    fn on_lock(&mut self, id: HoldingId, event: lock::Event, now: Moment) -> Vec<Action> {
+    fn on_place(&mut self, id: HoldingId, event: place::Event, now: Moment) -> Vec<Action> {
         let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
-        let Some(HeldRecipe::Lock(lock)) = self.holdings.get_mut(&id) else { return vec![] };
-        // The create is a quorum write of this session like another.
-        if let lock::Event::Joined { sent_at: Some(sent_at), .. } = event {
+        let Some(holding) = self.holdings.get_mut(&id) else { return vec![] };
+        // A quorum committed the create, so it renews the lease like a heartbeat.
+        if let place::Event::Joined { sent_at: Some(sent_at), .. } = event {
             session.committed(sent_at, now);
         }
-        tagged(id, lock.step(session, now, event), Action::Lock)
-    }
-
-    fn on_barrier(&mut self, id: HoldingId, event: barrier::Event, now: Moment) -> Vec<Action> {
-        let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
-        let Some(HeldRecipe::Barrier(barrier)) = self.holdings.get_mut(&id) else { return vec![] };
-        if let barrier::Event::Joined { sent_at: Some(sent_at), .. } = event {
-            session.committed(sent_at, now);
-        }
-        tagged(id, barrier.step(session, now, event), Action::Barrier)
+        actions(id, holding.recipe_mut().step(session, now, event))
     }
 
     fn on_woke(&mut self, now: Moment) -> Vec<Action> {
@@ -443,7 +470,7 @@ impl Holdings {
         }
     }
 
-    /// Closes the session, or stops the heartbeats in it while only reads use it.
+    /// Closes the session, or only stops its heartbeats if a queue was read lately.
     fn end_idle_session(&mut self, now: Moment) -> Vec<Action> {
         let is_read = self.read_at.is_some_and(|at| at.after(self.idle_after) > now);
         if let HoldingsPhase::Open { renews, .. } = &mut self.phase
@@ -457,29 +484,33 @@ impl Holdings {
     }
 
     fn on_stop(&mut self) -> Vec<Action> {
-        let ended = self.each(|id, holding| holding.release(id)).into_iter();
-        let mut actions: Vec<_> =
-            ended.filter(|action| matches!(action, Action::Ended(..))).collect();
+        let released = self.each(|recipe| recipe.release()).into_iter();
+        let mut actions: Vec<_> = released
+            .filter_map(|action| match action {
+                Action::Ended(id, _) => Some(Action::Ended(id, End::Stopped)),
+                _ => None,
+            })
+            .collect();
         self.holdings.clear();
         self.phase = HoldingsPhase::Closed;
         actions.push(Action::CloseSession);
         actions
     }
 
-    /// Ends what is held by a lease that ran out.
+    /// Ends what is held by a lease that has run out.
     fn lapse(&mut self, now: Moment) -> Vec<Action> {
         match self.session() {
             Some(session) if session.lease_left(now).is_none() => {
-                self.each(|id, holding| holding.lapse(id, &session, now))
+                self.each(|recipe| recipe.lapse(&session, now))
             }
             Some(_) | None => vec![],
         }
     }
 
     fn heartbeat_due(&self, session: &LeasedSession) -> Option<Moment> {
-        // The lower half: the servers count there.
+        // ZooKeeper increments the low half of session ids, so that half spreads heartbeats.
         let number = i32::try_from(session.id().0 & 0x7FFF_FFFF).unwrap_or(0);
-        let duty = if self.holdings.values().any(HeldRecipe::is_first) {
+        let duty = if self.holdings.values().any(|holding| holding.recipe().needs_lease()) {
             Duty::Hold
         } else if self.holdings.is_empty() {
             Duty::Wait
@@ -501,113 +532,62 @@ impl Holdings {
         actions
     }
 
-    /// Has a quorum asked about the znodes that some wait for, in turn: a server that lost a transaction may show one that
-    /// is gone for good.
+    /// Asks a quorum, a few holdings at a time, whether the znodes that holdings wait for still exist: a server that
+    /// lost a transaction may show a deleted znode indefinitely.
     fn prove(&mut self) -> Vec<Action> {
         self.unproved += self.holdings.len();
         let turns = self.unproved / Self::PROVE_ONE_IN;
         self.unproved %= Self::PROVE_ONE_IN;
         let behind = self.holdings.range((Bound::Excluded(self.proved), Bound::Unbounded));
         let in_turn = behind.chain(self.holdings.range(..=self.proved)).take(turns);
-        let asked: Vec<_> = in_turn.map(|(id, holding)| (*id, holding.prove(*id))).collect();
+        let asked: Vec<_> =
+            in_turn.map(|(id, holding)| (*id, holding.recipe().waits_for())).collect();
         self.proved = asked.last().map_or(self.proved, |(id, _)| *id);
-        asked.into_iter().filter_map(|(_, action)| action).collect()
+        asked
+            .into_iter()
+            .filter_map(|(id, ahead)| Some(Action::Place(id, place::Action::Prove(ahead?))))
+            .collect()
     }
 
-    fn each(&mut self, of: impl Fn(HoldingId, &mut HeldRecipe) -> Vec<Action>) -> Vec<Action> {
-        self.holdings.iter_mut().flat_map(|(id, holding)| of(*id, holding)).collect()
+    fn each(&mut self, of: impl Fn(&mut dyn Recipe) -> Vec<Effect>) -> Vec<Action> {
+        let all = self.holdings.iter_mut();
+        all.flat_map(|(id, holding)| actions(*id, of(holding.recipe_mut()))).collect()
     }
 }
 
 impl HoldingStanding {
-    /// Returns the status at this moment. It depends on the time, since a lease ends without an event.
-    pub fn at(&self, now: Moment) -> HoldingState {
-        match &self.holding {
-            HeldRecipe::Lock(lock) => lock.status(self.session.as_ref(), now),
-            HeldRecipe::Barrier(barrier) => barrier.status(self.session.as_ref(), now),
-        }
+    /// Returns the state at this moment, since a lease ends without an event; `None` once the end was reported.
+    pub fn at(&self, now: Moment) -> Option<HoldingState> {
+        self.holding.recipe().status(self.session.as_ref(), now)
     }
 
     pub fn ticket(&self) -> Option<Ticket> {
-        match &self.holding {
-            HeldRecipe::Lock(lock) => lock.ticket(),
-            HeldRecipe::Barrier(barrier) => barrier.ticket(),
-        }
+        self.holding.recipe().ticket()
     }
 }
 
 impl HeldRecipe {
-    fn on_session_opened(&mut self, id: HoldingId) -> Vec<Action> {
+    fn recipe(&self) -> &dyn Recipe {
         match self {
-            Self::Lock(lock) => tagged(id, lock.on_session_opened(), Action::Lock),
-            Self::Barrier(barrier) => tagged(id, barrier.on_session_opened(), Action::Barrier),
+            Self::Lock(lock) => lock,
+            Self::Barrier(barrier) => barrier,
         }
     }
 
-    fn on_session_lost(&mut self, id: HoldingId) -> Vec<Action> {
+    fn recipe_mut(&mut self) -> &mut dyn Recipe {
         match self {
-            Self::Lock(lock) => tagged(id, lock.on_session_lost(), Action::Lock),
-            Self::Barrier(barrier) => tagged(id, barrier.on_session_lost(), Action::Barrier),
-        }
-    }
-
-    fn release(&mut self, id: HoldingId) -> Vec<Action> {
-        match self {
-            Self::Lock(lock) => tagged(id, lock.release(), Action::Lock),
-            Self::Barrier(barrier) => tagged(id, barrier.release(), Action::Barrier),
-        }
-    }
-
-    fn lapse(&mut self, id: HoldingId, session: &LeasedSession, now: Moment) -> Vec<Action> {
-        match self {
-            Self::Lock(lock) => tagged(id, lock.lapse(session, now), Action::Lock),
-            Self::Barrier(barrier) => tagged(id, barrier.lapse(session, now), Action::Barrier),
-        }
-    }
-
-    fn on_committed(
-        &mut self,
-        id: HoldingId,
-        session: &mut LeasedSession,
-        sent_at: Moment,
-        now: Moment,
-    ) -> Vec<Action> {
-        match self {
-            Self::Lock(lock) => tagged(id, lock.on_committed(session, sent_at, now), Action::Lock),
-            Self::Barrier(barrier) => {
-                tagged(id, barrier.on_committed(session, now), Action::Barrier)
-            }
-        }
-    }
-
-    fn prove(&self, id: HoldingId) -> Option<Action> {
-        match self {
-            Self::Lock(lock) => lock.prove().map(|action| Action::Lock(id, action)),
-            Self::Barrier(barrier) => barrier.prove().map(|action| Action::Barrier(id, action)),
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        match self {
-            Self::Lock(lock) => lock.is_over(),
-            Self::Barrier(barrier) => barrier.is_over(),
-        }
-    }
-
-    /// Whether its lease is of use: nothing keeps it from holding but a lease, if it does not hold.
-    fn is_first(&self) -> bool {
-        match self {
-            Self::Lock(lock) => lock.is_first(),
-            Self::Barrier(barrier) => barrier.is_open(),
+            Self::Lock(lock) => lock,
+            Self::Barrier(barrier) => barrier,
         }
     }
 }
 
-fn tagged<A>(id: HoldingId, wants: Vec<Effect<A>>, of: fn(HoldingId, A) -> Action) -> Vec<Action> {
-    wants
+/// Returns the actions for the effects of one holding.
+fn actions(id: HoldingId, effects: Vec<Effect>) -> Vec<Action> {
+    effects
         .into_iter()
-        .map(|want| match want {
-            Effect::Do(action) => of(id, action),
+        .map(|effect| match effect {
+            Effect::Do(action) => Action::Place(id, action),
             Effect::Renew { sent_at } => Action::Renew { sent_at },
             Effect::Ended(end) => Action::Ended(id, end),
         })

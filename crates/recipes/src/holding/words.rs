@@ -1,8 +1,11 @@
-//! Events and actions in words, for logs and scenario files alike.
+//! `Display` implementations, for logs and scenario files.
 
-use super::{Action, End, Event, HoldingId, HoldingSpec, HoldingState, Loss};
-use crate::barrier::{self, Reading};
-use crate::lock::{self, LockEntry, Mode};
+use super::{
+    Action, End, Event, HoldingId, HoldingKind, HoldingSpec, HoldingState, Holdings, Loss,
+};
+use crate::barrier::Reading;
+use crate::lock::{LockEntry, Mode};
+use crate::place;
 use std::fmt;
 
 impl fmt::Display for HoldingId {
@@ -32,6 +35,15 @@ impl fmt::Display for LockEntry {
     }
 }
 
+impl fmt::Display for HoldingKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lock => "lock",
+            Self::Barrier => "barrier",
+        })
+    }
+}
+
 impl fmt::Display for HoldingSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -54,8 +66,7 @@ impl fmt::Display for Event {
             }
             Self::SessionLost => f.write_str("session lost"),
             Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
-            Self::Lock(id, event) => write!(f, "{id}: {event}"),
-            Self::Barrier(id, event) => write!(f, "{id}: {event}"),
+            Self::Place(id, event) => write!(f, "{id}: {event}"),
             Self::Woke => f.write_str("woke"),
             Self::InUse(true) => f.write_str("the session is needed"),
             Self::InUse(false) => f.write_str("the session is not needed"),
@@ -65,7 +76,7 @@ impl fmt::Display for Event {
     }
 }
 
-impl fmt::Display for lock::Event {
+impl fmt::Display for place::Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Joined { ticket, .. } => write!(f, "joined as {}", ticket.sequence),
@@ -74,24 +85,13 @@ impl fmt::Display for lock::Event {
                 f.write_str("the queue is")?;
                 entries.iter().try_for_each(|entry| write!(f, " {entry}"))
             }
-            Self::Watched(znode) => write!(f, "{} is watched", znode.sequence),
-            Self::Gone { sequence, .. } => write!(f, "{sequence} is gone"),
-            Self::Left => f.write_str("left"),
-        }
-    }
-}
-
-impl fmt::Display for barrier::Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Joined { ticket, .. } => write!(f, "joined as {}", ticket.sequence),
-            Self::TicketLost(ticket) => write!(f, "lost ticket {}", ticket.sequence),
-            Self::Read(Reading { round, size: _, members, ready }) => {
+            Self::BarrierRead(Reading { round, size: _, members, ready }) => {
                 write!(f, "round {} has {members}", round.0)?;
                 ready.map_or(Ok(()), |last| write!(f, ", ready up to {last}"))
             }
-            Self::Gone(sequence) => write!(f, "{sequence} is gone"),
-            Self::Changed => f.write_str("the barrier changed"),
+            Self::BarrierChanged => f.write_str("the barrier changed"),
+            Self::Watched(znode) => write!(f, "{} is watched", znode.sequence),
+            Self::Gone { sequence, .. } => write!(f, "{sequence} is gone"),
             Self::Left => f.write_str("left"),
         }
     }
@@ -103,30 +103,17 @@ impl fmt::Display for Action {
             Self::OpenSession => f.write_str("open a session"),
             Self::CloseSession => f.write_str("close the session"),
             Self::Renew { .. } => f.write_str("renew"),
-            Self::Lock(id, action) => write!(f, "{id}: {action}"),
-            Self::Barrier(id, action) => write!(f, "{id}: {action}"),
+            Self::Place(id, action) => write!(f, "{id}: {action}"),
             Self::Ended(id, end) => write!(f, "{id}: {end}"),
         }
     }
 }
 
-impl fmt::Display for lock::Action {
+impl fmt::Display for place::Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Join(_) => f.write_str("join"),
-            Self::ReadQueue => f.write_str("read the queue"),
-            Self::Watch(sequence) => write!(f, "watch {sequence}"),
-            Self::Prove(sequence) => write!(f, "prove {sequence}"),
-            Self::Leave(ticket) => write!(f, "delete {}", ticket.sequence),
-        }
-    }
-}
-
-impl fmt::Display for barrier::Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Join(_) => f.write_str("join"),
-            Self::Read => f.write_str("read the barrier"),
+            Self::Read => f.write_str("read"),
             Self::Watch(sequence) => write!(f, "watch {sequence}"),
             Self::Prove(sequence) => write!(f, "prove {sequence}"),
             Self::MakeReady { round, members, .. } => {
@@ -141,10 +128,16 @@ impl fmt::Display for barrier::Action {
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Released => f.write_str("released"),
+            Self::Released => f.write_str("it was given back"),
             Self::AllLeft => f.write_str("all have left"),
-            Self::Refused { found } => write!(f, "refused: it is {found}"),
-            Self::Lost(loss) => write!(f, "lost: {loss}"),
+            Self::Refused { found } => write!(f, "another asked before for {found}"),
+            Self::Lost(loss) => write!(f, "{loss}"),
+            Self::TooMany => write!(
+                f,
+                "{} locks and barriers are held or waited for through this member: give some back, or try later",
+                Holdings::MAX
+            ),
+            Self::Stopped => f.write_str("this member leaves"),
         }
     }
 }
@@ -166,9 +159,9 @@ impl fmt::Display for HoldingState {
             Self::Waiting { ahead: None } => f.write_str("waits"),
             Self::Gathering { present: Some(present) } => write!(f, "waits, {present} are there"),
             Self::Gathering { present: None } => f.write_str("waits"),
-            Self::Held { token, left } => write!(f, "holds, token {token}, for {left:?} yet"),
+            Self::Held { token, until } => write!(f, "holds until {:?}, token {token}", until.0),
             Self::Leaving => f.write_str("has left, others have not"),
-            Self::Ended => f.write_str("has ended"),
+            Self::Ended(end) => write!(f, "has ended: {end}"),
         }
     }
 }

@@ -1,67 +1,37 @@
 //! Locks: exclusive, shared, and with a number of slots, in one queue by order of arrival.
 //!
-//! An exclusive one waits for all ahead, a shared one for the writers ahead, one of N slots until fewer than N are ahead.
-//! None overtakes, so a writer behind many readers gets its turn: readers that come later wait for it.
+//! An exclusive lock waits for all entries ahead, a shared lock for the writers ahead, and a lock with N slots until
+//! fewer than N entries are ahead. No entry overtakes another, so a writer behind many readers gets its turn: readers
+//! that come later wait for it.
 //!
-//! Each watches the nearest of those that it waits for, and one more: so the next is woken when it becomes the next, and
-//! holds at the notification that the last in its way is gone, by the lease that its session has. A release wakes the next
-//! and the one behind it, or, where it was a writer's, the readers behind it.
+//! Each entry watches the nearest znodes that it waits for, and one more. So it is notified when it becomes the next to
+//! hold, and then holds as soon as it is notified that the last znode in its way is gone, if its session has a lease. A
+//! release wakes the next entry and the one behind it; the release of a writer may instead wake all readers behind it.
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! While every server shows what a quorum committed, no two hold that exclude each other: each holds only while none in
-//! its way stands and its session's lease runs, and until that lease ends its own znode stands.
+//! As long as every server shows what a quorum has committed, two locks that exclude each other are never held at the
+//! same time: a lock is held only while no entry is in its way and its session's lease runs, and its own znode exists
+//! until that lease ends.
 //!
-//! A lock has no claim znode, unlike an election: readers hold together, and no one znode could exclude a writer beside
-//! them. So at a server that has lost the transaction which made a holder's znode, another may hold beside it. Their
-//! tokens differ, and tokens grow along the queue: where that must do no harm, the store is to refuse the smaller one. The
-//! same is true of znodes that were deleted by force, until the holder hears of it.
+//! Unlike an election, a lock has no claim znode: readers hold together, and no single znode could exclude a writer
+//! from all of them. So at a server that has lost the transaction that created a holder's znode, a second entry may
+//! hold at the same time. The tokens of the two differ, and tokens grow along the queue: where two holders could do
+//! harm, the store must refuse the smaller token. The same is true when a holder's znode was deleted by force, until
+//! the holder is notified.
 
 mod mode;
 
 pub use mode::{LockEntry, Mode, holders};
 
 use crate::contender::{AfterCommit, AfterPredecessor, Contender, Located};
-use crate::holding::{Effect, End, HoldingSpec, HoldingState, Loss};
+use crate::holding::{End, HoldingSpec, HoldingState, Loss};
+use crate::place::{Action, Effect, Event, Recipe};
 use crate::session::LeasedSession;
 use crate::{FencingToken, Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
 
-/// Events of one place in a lock's queue.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Event {
-    /// Its znode exists. A quorum committed that in answer to a request sent at this moment; `None` where the znode was
-    /// found after a request whose outcome was unknown.
-    Joined { ticket: Ticket, sent_at: Option<Moment> },
-    /// Its znode is gone, although the session lives: it was deleted by force.
-    TicketLost(Ticket),
-    /// The queue, read at some moment not later than now.
-    QueueRead(Vec<LockEntry>),
-    /// This znode stands, and is watched.
-    Watched(Ticket),
-    /// No znode stands there any more. The token is that of the znode that was watched; `None` if none was.
-    Gone { sequence: Sequence, token: Option<FencingToken> },
-    /// Its own znode is deleted, as it wanted, or is not to be created any more.
-    Left,
-}
-
-/// Actions of one place in a lock's queue.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// Create the ephemeral sequential znode, or find the one that was created for this holding before.
-    Join(Mode),
-    ReadQueue,
-    /// Leave a watch on this znode.
-    Watch(Sequence),
-    /// Have a quorum say whether the watched znode stands: the server at hand may be wrong.
-    Prove(Sequence),
-    /// Delete the own znode. It is asked again until it is gone, or the session is.
-    Leave(Ticket),
-}
-
-type Wants = Vec<Effect<Action>>;
-
-/// One place in a lock's queue, or on the way there.
+/// An entry in a lock's queue, also before it has joined and after it has left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lock {
     mode: Mode,
@@ -73,7 +43,7 @@ enum Stage {
     NoSession,
     Joining,
     InQueue(InQueue),
-    /// Its end was told, and its znode is not deleted yet. `None` while it is being created.
+    /// The end was reported, but the znode is not deleted yet. `None` while the znode is being created.
     Leaving(Option<Ticket>),
     Over,
 }
@@ -81,9 +51,9 @@ enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct InQueue {
     contender: Contender,
-    /// The relevant znodes ahead, in order, as of the last reading, without those known to be gone since.
+    /// The znodes ahead that count, in order, as of the last reading, without those known to be gone since.
     ahead: Vec<Sequence>,
-    /// The watched ones among them, with the tokens of the znodes that were found there.
+    /// The watched znodes among `ahead`, with their tokens; `None` until a znode was read.
     watched: BTreeMap<Sequence, Option<FencingToken>>,
 }
 
@@ -91,18 +61,19 @@ impl Lock {
     pub(crate) fn new(mode: Mode) -> Self {
         Self { mode, stage: Stage::NoSession }
     }
+}
 
-    pub(crate) fn on_session_opened(&mut self) -> Wants {
+impl Recipe for Lock {
+    fn on_session_opened(&mut self) -> Vec<Effect> {
         match self.stage {
             Stage::NoSession => self.join(),
             _ => vec![],
         }
     }
 
-    /// A waiting place joins again, at the tail, in the next session.
-    pub(crate) fn on_session_lost(&mut self) -> Wants {
+    fn on_session_lost(&mut self) -> Vec<Effect> {
         match &self.stage {
-            Stage::InQueue(queue) if queue.contender.way().is_some() => {
+            Stage::InQueue(queue) if queue.contender.acquired_by().is_some() => {
                 self.stage = Stage::Over;
                 vec![Effect::Ended(End::Lost(Loss::SessionEnded))]
             }
@@ -117,8 +88,7 @@ impl Lock {
         }
     }
 
-    /// Gives it back, or gives up waiting.
-    pub(crate) fn release(&mut self) -> Wants {
+    fn release(&mut self) -> Vec<Effect> {
         match &self.stage {
             Stage::NoSession => {
                 self.stage = Stage::Over;
@@ -136,11 +106,10 @@ impl Lock {
         }
     }
 
-    /// Ends it where its lease ran out.
-    pub(crate) fn lapse(&mut self, session: &LeasedSession, now: Moment) -> Wants {
+    fn lapse(&mut self, session: &LeasedSession, now: Moment) -> Vec<Effect> {
         match &self.stage {
             Stage::InQueue(InQueue { contender, .. })
-                if contender.way().is_some() && contender.holds(session, now).is_none() =>
+                if contender.acquired_by().is_some() && contender.holds(session, now).is_none() =>
             {
                 let ticket = contender.ticket();
                 self.leave(ticket, End::Lost(Loss::LeaseRanOut))
@@ -149,13 +118,12 @@ impl Lock {
         }
     }
 
-    /// A quorum committed a write of this session that was sent at this moment.
-    pub(crate) fn on_committed(
+    fn on_committed(
         &mut self,
         session: &mut LeasedSession,
         sent_at: Moment,
         now: Moment,
-    ) -> Wants {
+    ) -> Vec<Effect> {
         let Stage::InQueue(queue) = &mut self.stage else { return vec![] };
         let ticket = queue.contender.ticket();
         match queue.contender.on_committed(session, sent_at, now) {
@@ -164,7 +132,7 @@ impl Lock {
         }
     }
 
-    pub(crate) fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Wants {
+    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Vec<Effect> {
         match event {
             Event::Joined { ticket, .. } => self.on_joined(ticket),
             Event::TicketLost(ticket) => self.on_ticket_lost(ticket),
@@ -185,26 +153,24 @@ impl Lock {
                 }
                 vec![]
             }
+            Event::BarrierRead(_) | Event::BarrierChanged => vec![],
         }
     }
 
-    /// Returns what a quorum is to be asked about the nearest znode that it waits for.
-    pub(crate) fn prove(&self) -> Option<Action> {
+    fn waits_for(&self) -> Option<Sequence> {
         let Stage::InQueue(queue) = &self.stage else { return None };
-        let ahead = queue.contender.predecessors()?;
-        Some(Action::Prove(ahead.predecessor))
+        queue.contender.predecessors().map(|ahead| ahead.predecessor)
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.stage == Stage::Over
     }
 
-    /// Whether it holds, or would if its session had a lease.
-    pub(crate) fn is_first(&self) -> bool {
+    fn needs_lease(&self) -> bool {
         matches!(&self.stage, Stage::InQueue(queue) if queue.contender.is_first())
     }
 
-    pub(crate) fn ticket(&self) -> Option<Ticket> {
+    fn ticket(&self) -> Option<Ticket> {
         match &self.stage {
             Stage::InQueue(queue) => Some(queue.contender.ticket()),
             Stage::Leaving(ticket) => *ticket,
@@ -212,43 +178,47 @@ impl Lock {
         }
     }
 
-    pub(crate) fn status(&self, session: Option<&LeasedSession>, now: Moment) -> HoldingState {
-        match &self.stage {
-            Stage::NoSession | Stage::Joining => HoldingState::Waiting { ahead: None },
-            Stage::InQueue(InQueue { contender, ahead, .. }) => {
-                match session.and_then(|session| contender.holds(session, now)) {
-                    Some(left) => HoldingState::Held { token: contender.ticket().token, left },
-                    None if contender.way().is_some() => HoldingState::Ended,
-                    None if contender.is_first() => HoldingState::Waiting { ahead: Some(0) },
-                    None => {
-                        let known = contender.predecessors().map(|_| ahead.len());
-                        HoldingState::Waiting { ahead: known }
-                    }
-                }
+    fn status(&self, session: Option<&LeasedSession>, now: Moment) -> Option<HoldingState> {
+        let (contender, ahead) = match &self.stage {
+            Stage::NoSession | Stage::Joining => {
+                return Some(HoldingState::Waiting { ahead: None });
             }
-            Stage::Leaving(_) | Stage::Over => HoldingState::Ended,
-        }
+            Stage::InQueue(InQueue { contender, ahead, .. }) => (contender, ahead),
+            Stage::Leaving(_) | Stage::Over => return None,
+        };
+        Some(match session.and_then(|session| contender.holds(session, now)) {
+            Some(left) => {
+                HoldingState::Held { token: contender.ticket().token, until: now.after(left) }
+            }
+            None if contender.acquired_by().is_some() => {
+                HoldingState::Ended(End::Lost(Loss::LeaseRanOut))
+            }
+            None if contender.is_first() => HoldingState::Waiting { ahead: Some(0) },
+            None => HoldingState::Waiting { ahead: contender.predecessors().map(|_| ahead.len()) },
+        })
     }
+}
 
-    fn join(&mut self) -> Wants {
+impl Lock {
+    fn join(&mut self) -> Vec<Effect> {
         self.stage = Stage::Joining;
-        vec![Effect::Do(Action::Join(self.mode))]
+        vec![Effect::Do(Action::Join(HoldingSpec::Lock(self.mode)))]
     }
 
-    fn leave(&mut self, ticket: Ticket, end: End) -> Wants {
+    fn leave(&mut self, ticket: Ticket, end: End) -> Vec<Effect> {
         self.stage = Stage::Leaving(Some(ticket));
         vec![Effect::Ended(end), Effect::Do(Action::Leave(ticket))]
     }
 
-    fn on_joined(&mut self, ticket: Ticket) -> Wants {
+    fn on_joined(&mut self, ticket: Ticket) -> Vec<Effect> {
         match self.stage {
             Stage::Joining => {
                 let contender = Contender::joined(ticket);
                 let queue = InQueue { contender, ahead: vec![], watched: BTreeMap::new() };
                 self.stage = Stage::InQueue(queue);
-                vec![Effect::Do(Action::ReadQueue)]
+                vec![Effect::Do(Action::Read)]
             }
-            // The place was released while it joined.
+            // The lock was released during the join.
             Stage::Leaving(None) => {
                 self.stage = Stage::Leaving(Some(ticket));
                 vec![Effect::Do(Action::Leave(ticket))]
@@ -257,10 +227,10 @@ impl Lock {
         }
     }
 
-    fn on_ticket_lost(&mut self, lost: Ticket) -> Wants {
+    fn on_ticket_lost(&mut self, lost: Ticket) -> Vec<Effect> {
         match &self.stage {
             Stage::InQueue(queue) if queue.contender.ticket() != lost => vec![],
-            Stage::InQueue(queue) if queue.contender.way().is_some() => {
+            Stage::InQueue(queue) if queue.contender.acquired_by().is_some() => {
                 self.stage = Stage::Over;
                 vec![Effect::Ended(End::Lost(Loss::Deleted))]
             }
@@ -274,7 +244,7 @@ impl Lock {
         session: &mut LeasedSession,
         now: Moment,
         mut entries: Vec<LockEntry>,
-    ) -> Wants {
+    ) -> Vec<Effect> {
         let Stage::InQueue(queue) = &mut self.stage else { return vec![] };
         let ticket = queue.contender.ticket();
         entries.sort_unstable_by_key(|entry| entry.sequence);
@@ -297,15 +267,15 @@ impl Lock {
 }
 
 impl InQueue {
-    /// Finds its place by those ahead that count.
-    fn locate(&mut self, mode: Mode, session: &mut LeasedSession, now: Moment) -> Wants {
+    /// Finds the place of this entry among the znodes ahead that count.
+    fn locate(&mut self, mode: Mode, session: &mut LeasedSession, now: Moment) -> Vec<Effect> {
         let own = self.contender.ticket().sequence;
-        // The first N - 1 do not keep one of N slots from holding: it waits for any of those ahead.
+        // With N slots, the contender may hold while any N - 1 entries are ahead, so leave out the first N - 1.
         let in_the_way = self.ahead.iter().skip(mode.room()).copied();
         match self.contender.on_queue_read(in_the_way.chain([own]).collect()) {
             Located::Ignored | Located::Missing => vec![],
-            // A znode that the contender passes over, as of a number that was not given behind the head's, exists all the same: the
-            // server that showed the head may have lacked it.
+            // The contender ignored a znode that sorts before the head it knew, but the znode exists: the server that
+            // showed that head may have lost the transaction that created it. So forget the head, and count the znode.
             Located::First if self.ahead.len() > mode.room() => {
                 self.contender.forget_queue();
                 self.locate(mode, session, now)
@@ -315,8 +285,8 @@ impl InQueue {
         }
     }
 
-    /// Watches the nearest of those that it waits for, of which one has to go, and one more.
-    fn watch_nearest(&mut self, mode: Mode) -> Wants {
+    /// Watches the nearest znodes ahead, of which at least one must go before this entry holds, and one more.
+    fn watch_nearest(&mut self, mode: Mode) -> Vec<Effect> {
         let enough = self.ahead.len().saturating_sub(mode.room() + 2);
         let nearest = &self.ahead[enough..];
         self.watched.retain(|sequence, _| nearest.contains(sequence));
@@ -345,7 +315,7 @@ impl InQueue {
         now: Moment,
         gone: Sequence,
         token: Option<FencingToken>,
-    ) -> Wants {
+    ) -> Vec<Effect> {
         let Some(known) = self.watched.remove(&gone) else { return vec![] };
         let Some(nearest) = self.contender.predecessors().map(|ahead| ahead.predecessor) else {
             return vec![];
@@ -353,9 +323,10 @@ impl InQueue {
         self.ahead.retain(|one| *one != gone);
         if self.ahead.len() > mode.room() {
             self.contender.on_head_gone(gone);
-            return vec![Effect::Do(Action::ReadQueue)];
+            return vec![Effect::Do(Action::Read)];
         }
-        // Of slots any may become free. It is as if the nearest had gone, for which the contender waits.
+        // With several slots, any watched entry may free one. The contender only knows the nearest, so proceed as if
+        // that were gone.
         let is_known = token.is_some() && token == known;
         let token = match gone == nearest {
             true => token,
@@ -365,19 +336,20 @@ impl InQueue {
         let token = token.filter(|_| is_known);
         match self.contender.on_predecessor_gone(nearest, token, &mut claimed, now) {
             AfterPredecessor::Ignored | AfterPredecessor::ReadQueue => {
-                vec![Effect::Do(Action::ReadQueue)]
+                vec![Effect::Do(Action::Read)]
             }
             AfterPredecessor::Claim => {
                 *session = claimed;
                 vec![Effect::Renew { sent_at: now }]
             }
-            // The existing lease is enough: nothing is sent.
+            // The session has enough of its lease left, so no heartbeat is needed.
             AfterPredecessor::Hold => vec![],
         }
     }
 
-    /// None is in the way: it holds by the lease that there is, or once a quorum has renewed it.
-    fn begin(&mut self, session: &mut LeasedSession, now: Moment) -> Wants {
+    /// Begins to hold, because no entry is in the way: now if the session has enough of its lease left, otherwise once
+    /// a quorum has committed a heartbeat.
+    fn begin(&mut self, session: &mut LeasedSession, now: Moment) -> Vec<Effect> {
         self.watched.clear();
         if self.contender.hold_by_lease(session, now) {
             return vec![];
@@ -387,7 +359,7 @@ impl InQueue {
     }
 }
 
-/// Notes the token of a watched znode, which may be the predecessor's, the head's, or that of both.
+/// Notes the token of a watched znode, which may be the predecessor, the head, or both.
 fn note_watched(contender: &mut Contender, znode: Ticket) {
     contender.on_predecessor_read(znode);
     contender.on_head_read(znode);
@@ -452,7 +424,7 @@ mod tests {
         assert_eq!(step(read(&[1, 2, 4])), [Effect::Do(Action::Watch(first))]);
         step(gone(2));
         assert_eq!(step(read(&[1, 4])), []);
-        assert!(!lock.is_first());
-        assert_eq!(lock.prove(), Some(Action::Prove(first)));
+        assert!(!lock.needs_lease());
+        assert_eq!(lock.waits_for(), Some(first));
     }
 }

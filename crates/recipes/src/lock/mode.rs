@@ -3,18 +3,18 @@
 use crate::Sequence;
 use std::num::NonZeroU32;
 
-/// How a lock is held.
+/// The mode of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// By one alone: the writer of a read/write lock.
+    /// A single holder: the writer of a read/write lock.
     Exclusive,
-    /// By any number at once, beside no writer.
+    /// Any number of holders, but none while a writer holds.
     Shared,
-    /// By the first so many of the queue: a semaphore.
+    /// As many holders as there are slots: a semaphore.
     Slots(NonZeroU32),
 }
 
-/// One place in a lock's queue.
+/// An entry in a lock's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockEntry {
     pub sequence: Sequence,
@@ -22,7 +22,7 @@ pub struct LockEntry {
 }
 
 impl Mode {
-    /// Returns what its znodes' names begin with.
+    /// Returns the prefix of its znodes' names.
     pub fn prefix(self) -> String {
         match self {
             Self::Exclusive => "write-".into(),
@@ -31,12 +31,13 @@ impl Mode {
         }
     }
 
-    /// Whether the two cannot be meant for the same lock: the number of slots, where there are any, is all members' own.
+    /// Returns true if the two modes cannot belong to the same lock: if one has slots, the other must have the same
+    /// number.
     pub(crate) fn is_at_odds_with(self, other: Self) -> bool {
         self != other && matches!((self, other), (Self::Slots(_), _) | (_, Self::Slots(_)))
     }
 
-    /// Whether one of that mode, ahead, counts against one of this mode.
+    /// Returns true if an entry of mode `ahead` counts against one of this mode behind it.
     pub(crate) fn counts(self, ahead: Self) -> bool {
         match self {
             Self::Exclusive | Self::Slots(_) => true,
@@ -44,7 +45,7 @@ impl Mode {
         }
     }
 
-    /// How many that count may be ahead of one that holds.
+    /// Returns how many entries that count may be ahead of a holder.
     pub(crate) fn room(self) -> usize {
         match self {
             Self::Exclusive | Self::Shared => 0,
@@ -53,7 +54,7 @@ impl Mode {
     }
 }
 
-/// Returns of each place in a queue whether none that stand ahead keep it from holding.
+/// Returns for each entry of a queue whether it may hold, given the entries ahead.
 pub fn holders(queue: &[Mode]) -> impl Iterator<Item = bool> {
     let mut ahead = 0;
     let mut not_shared = 0;
@@ -66,8 +67,8 @@ pub fn holders(queue: &[Mode]) -> impl Iterator<Item = bool> {
 }
 
 impl LockEntry {
-    /// Reads an entry from a znode's name. `lock-`, the paper's name where all exclude each other, is a writer's.
-    /// Returns `None` for any other name.
+    /// Parses the name of a znode; returns `None` if it is not an entry's. `lock-`, the prefix in the ZooKeeper paper
+    /// for locks without readers, means exclusive.
     pub fn of_name(name: &str) -> Option<Self> {
         let mode = if name.starts_with("read-") {
             Mode::Shared

@@ -7,11 +7,12 @@
 
 use super::faults::Faults;
 use super::session::{Session, expires_at, report};
-use bellwether_recipes::barrier::{self, Reading, Ready, Round};
+use bellwether_recipes::barrier::{BarrierEntry, Reading, Ready, Round};
 use bellwether_recipes::holding::{
     Action, End, Event, HoldingId, HoldingSpec, HoldingState, Holdings,
 };
-use bellwether_recipes::lock::{self, LockEntry, Mode};
+use bellwether_recipes::lock::{LockEntry, Mode};
+use bellwether_recipes::place;
 use bellwether_recipes::{
     FencingToken, LeaseDuration, Margins, Moment, Sequence, SessionId, Ticket,
 };
@@ -437,7 +438,7 @@ impl World {
             let process = &self.processes[self.server.sessions[&znode.owner].member];
             let idle = process.requests.is_empty() && process.replies.is_empty();
             let standing = process.core.standing(znode.holding);
-            let status = standing.map(|standing| standing.at(self.now));
+            let status = standing.and_then(|standing| standing.at(self.now));
             let waits = matches!(status, Some(HoldingState::Waiting { ahead: Some(1..) }));
             let here = !process.crashed && process.session == Some(znode.owner);
             here && idle && waits && !self.in_the_way(znode.mode, sequence)
@@ -519,7 +520,7 @@ impl World {
         let holdings = all.flat_map(|(i, process)| process.core.ids().map(move |id| (i, id)));
         holdings.filter_map(move |(i, id)| {
             let standing = self.processes[i].core.standing(id)?;
-            let HoldingState::Held { token, .. } = standing.at(self.now) else { return None };
+            let HoldingState::Held { token, .. } = standing.at(self.now)? else { return None };
             let ticket = standing.ticket().expect("one that holds has a ticket");
             assert_eq!(ticket.token, token);
             (!self.is_excused(token, lease)).then_some((i, id, ticket))
@@ -556,14 +557,14 @@ impl World {
         for process in self.processes.iter().filter(|p| !p.crashed) {
             for id in process.core.ids() {
                 match process.core.standing(id).expect("it has this number").at(self.now) {
-                    HoldingState::Waiting { .. } => {
+                    Some(HoldingState::Waiting { .. }) => {
                         return Some("one waits that should have had its turn");
                     }
-                    HoldingState::Leaving => {
+                    Some(HoldingState::Leaving) => {
                         return Some("one that left waits for others that have");
                     }
-                    HoldingState::Gathering { .. } => gathering += 1,
-                    HoldingState::Held { .. } | HoldingState::Ended => {
+                    Some(HoldingState::Gathering { .. }) => gathering += 1,
+                    Some(HoldingState::Held { .. } | HoldingState::Ended(_)) | None => {
                         return Some("a holding does not end");
                     }
                 }
@@ -653,8 +654,7 @@ impl World {
     }
 
     fn sees_ghost(&self, i: usize, request: &Request) -> bool {
-        let reads = matches!(request.ask, Ask::Do(Action::Lock(_, lock::Action::ReadQueue)))
-            || matches!(request.ask, Ask::Do(Action::Barrier(_, barrier::Action::Read)));
+        let reads = matches!(request.ask, Ask::Do(Action::Place(_, place::Action::Read)));
         reads && self.server.ghost.is_some_and(|(at, _)| at > self.processes[i].seen)
     }
 
@@ -700,14 +700,13 @@ impl World {
         match &event {
             Event::SessionOpened { session, .. } => process.session = Some(*session),
             Event::SessionLost => process.forget_session(),
-            Event::Lock(id, lock::Event::Watched(znode)) => {
+            Event::Place(id, place::Event::Watched(znode)) => {
                 if let Some(token) = process.watching.get_mut(&(*id, znode.sequence)) {
                     *token = Some(znode.token);
                 }
             }
             // What is not watched any more is told no more.
-            Event::Lock(id, lock::Event::Gone { sequence, .. })
-            | Event::Barrier(id, barrier::Event::Gone(sequence))
+            Event::Place(id, place::Event::Gone { sequence, .. })
                 if process.watching.remove(&(*id, *sequence)).is_none() =>
             {
                 return;
@@ -731,13 +730,7 @@ impl World {
             let again =
                 |ask| Request { session: Some(session), sent_at: self.now, ask, again: true };
             for &(id, sequence) in process.watching.keys().rev() {
-                let watch = match process.core.standing(id).map(|it| it.at(self.now)) {
-                    Some(HoldingState::Gathering { .. } | HoldingState::Leaving) => {
-                        Action::Barrier(id, barrier::Action::Watch(sequence))
-                    }
-                    _ => Action::Lock(id, lock::Action::Watch(sequence)),
-                };
-                let watch = Ask::Do(watch);
+                let watch = Ask::Do(Action::Place(id, place::Action::Watch(sequence)));
                 asks.retain(|request| request.ask != watch);
                 asks.push_front(again(watch));
             }
@@ -784,17 +777,10 @@ impl World {
                 None
             }
             Ask::Do(Action::Renew { sent_at }) => Some(Event::Committed { sent_at: *sent_at }),
-            Ask::Do(Action::Lock(id, action)) => {
+            Ask::Do(Action::Place(id, action)) => {
                 let (id, action) = (*id, action.clone());
-                match self.serve_lock(i, session, id, &action, &request, rules, stale) {
-                    Ok(event) => event.map(|event| Event::Lock(id, event)),
-                    Err(LeavesServer) => return self.leave_server(i, &request),
-                }
-            }
-            Ask::Do(Action::Barrier(id, action)) => {
-                let (id, action) = (*id, action.clone());
-                match self.serve_barrier(i, session, id, &action, &request, rules, stale) {
-                    Ok(event) => event.map(|event| Event::Barrier(id, event)),
+                match self.serve_place(i, session, id, &action, &request, rules, stale) {
+                    Ok(event) => event.map(|event| Event::Place(id, event)),
                     Err(LeavesServer) => return self.leave_server(i, &request),
                 }
             }
@@ -810,114 +796,84 @@ impl World {
         let ids: Vec<_> = self.processes[i].core.ids().collect();
         for id in ids {
             let standing = self.processes[i].core.standing(id).expect("it has this number");
-            let is_lock = !matches!(
-                standing.at(self.now),
-                HoldingState::Gathering { .. } | HoldingState::Leaving
-            );
             if let Some(ticket) = standing.ticket() {
                 let znode = self.server.znodes.get(&ticket.sequence);
                 if znode.is_none_or(|znode| znode.token != ticket.token) {
-                    let lost = [
-                        Event::Lock(id, lock::Event::TicketLost(ticket)),
-                        Event::Barrier(id, barrier::Event::TicketLost(ticket)),
-                    ];
-                    self.processes[i].replies.extend(lost.map(Reply::Notice));
+                    let lost = Event::Place(id, place::Event::TicketLost(ticket));
+                    self.processes[i].replies.push_back(Reply::Notice(lost));
                 }
             }
-            if !is_lock {
-                let changed = Event::Barrier(id, barrier::Event::Changed);
+            if self.is_at_barrier(i, id) {
+                let changed = Event::Place(id, place::Event::BarrierChanged);
                 self.processes[i].replies.push_back(Reply::Notice(changed));
             }
         }
     }
 
+    /// Whether this one waits at a barrier, or for others to leave it.
+    fn is_at_barrier(&self, i: usize, id: HoldingId) -> bool {
+        let standing = self.processes[i].core.standing(id);
+        let state = standing.and_then(|standing| standing.at(self.now));
+        matches!(state, Some(HoldingState::Gathering { .. } | HoldingState::Leaving))
+    }
+
     #[expect(clippy::too_many_arguments, reason = "what a request is made of")]
-    fn serve_lock(
+    fn serve_place(
         &mut self,
         i: usize,
         session: SessionId,
         id: HoldingId,
-        action: &lock::Action,
+        action: &place::Action,
         request: &Request,
         rules: &Rules,
         stale: bool,
-    ) -> Result<Option<lock::Event>, LeavesServer> {
+    ) -> Result<Option<place::Event>, LeavesServer> {
+        let known = |sequence| self.processes[i].watching.get(&(id, sequence)).copied().flatten();
         Ok(Some(match *action {
-            lock::Action::Join(mode) => {
+            place::Action::Join(spec) => {
+                let mode = match spec {
+                    HoldingSpec::Lock(mode) => mode,
+                    HoldingSpec::Barrier(size) => Mode::Slots(size),
+                };
                 let (ticket, sent_at) = self.join(session, id, mode, request, rules);
-                lock::Event::Joined { ticket, sent_at }
+                place::Event::Joined { ticket, sent_at }
             }
-            lock::Action::ReadQueue => {
+            place::Action::Read => {
                 self.check_own_is_shown(i, session, id)?;
                 let ghost = self.server.ghost.map(|(_, ghost)| ghost).filter(|_| stale);
                 let shown = self.shown(i).into_iter();
                 let shown = shown.map(|(sequence, znode)| LockEntry { sequence, mode: znode.mode });
-                lock::Event::QueueRead(shown.chain(ghost).collect())
-            }
-            lock::Action::Watch(sequence) => {
-                let known = self.processes[i].watching.get(&(id, sequence)).copied().flatten();
-                match self.watch(i, session, id, sequence, known)? {
-                    Some(token) => lock::Event::Watched(Ticket { sequence, token }),
-                    None => lock::Event::Gone { sequence, token: known },
+                let entries = shown.chain(ghost);
+                if !self.is_at_barrier(i, id) {
+                    place::Event::QueueRead(entries.collect())
+                } else {
+                    self.server.ready_watches.insert((session, id));
+                    let entries = entries.map(|LockEntry { sequence, mode }| {
+                        let size = if let Mode::Slots(size) = mode { Some(size) } else { None };
+                        BarrierEntry { sequence, size }
+                    });
+                    let round = Round(self.server.round.into());
+                    let reading = Reading::of(round, entries.collect(), self.server.ready);
+                    place::Event::BarrierRead(reading)
                 }
             }
-            lock::Action::Prove(sequence) => {
-                let known = self.processes[i].watching.get(&(id, sequence)).copied().flatten();
+            place::Action::Watch(sequence) => {
+                let known = known(sequence).filter(|_| !self.is_at_barrier(i, id));
+                match self.watch(i, session, id, sequence, known)? {
+                    // A barrier does nothing about it.
+                    Some(_) if self.is_at_barrier(i, id) => return Ok(None),
+                    Some(token) => place::Event::Watched(Ticket { sequence, token }),
+                    None => place::Event::Gone { sequence, token: known },
+                }
+            }
+            place::Action::Prove(sequence) => {
+                let known = known(sequence).filter(|_| !self.is_at_barrier(i, id));
                 if !self.denies(i, sequence, known) {
                     return Ok(None);
                 }
-                lock::Event::Gone { sequence, token: known }
+                place::Event::Gone { sequence, token: known }
             }
-            lock::Action::Leave(ticket) => {
-                self.leave(ticket);
-                lock::Event::Left
-            }
-        }))
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "what a request is made of")]
-    fn serve_barrier(
-        &mut self,
-        i: usize,
-        session: SessionId,
-        id: HoldingId,
-        action: &barrier::Action,
-        request: &Request,
-        rules: &Rules,
-        stale: bool,
-    ) -> Result<Option<barrier::Event>, LeavesServer> {
-        Ok(Some(match *action {
-            barrier::Action::Join(size) => {
-                let mode = Mode::Slots(size);
-                let (ticket, sent_at) = self.join(session, id, mode, request, rules);
-                barrier::Event::Joined { ticket, sent_at }
-            }
-            barrier::Action::Read => {
-                self.check_own_is_shown(i, session, id)?;
-                self.server.ready_watches.insert((session, id));
-                let ghost = self.server.ghost.map(|(_, ghost)| (ghost.sequence, ghost.mode));
-                let shown = self.shown(i).into_iter().map(|(at, znode)| (at, znode.mode));
-                let entries = shown.chain(ghost.filter(|_| stale)).map(|(sequence, mode)| {
-                    let size = if let Mode::Slots(size) = mode { Some(size) } else { None };
-                    barrier::BarrierEntry { sequence, size }
-                });
-                let round = Round(self.server.round.into());
-                let entries = entries.collect();
-                barrier::Event::Read(Reading::of(round, entries, self.server.ready))
-            }
-            barrier::Action::Watch(sequence) => {
-                match self.watch(i, session, id, sequence, None)? {
-                    Some(_) => return Ok(None),
-                    None => barrier::Event::Gone(sequence),
-                }
-            }
-            barrier::Action::Prove(sequence) => {
-                if !self.denies(i, sequence, None) {
-                    return Ok(None);
-                }
-                barrier::Event::Gone(sequence)
-            }
-            barrier::Action::MakeReady { round, size, ref members } => {
+            place::Action::MakeReady { round, size, ref members } => {
                 // What a quorum says is gone is shown no more.
                 let mut all_stand = true;
                 for sequence in members.iter() {
@@ -934,9 +890,9 @@ impl World {
                         members.iter().last().map(|last| Ready { last, size: Some(size) });
                     self.tell_ready();
                 }
-                barrier::Event::Changed
+                place::Event::BarrierChanged
             }
-            barrier::Action::EndRound(round) => {
+            place::Action::EndRound(round) => {
                 let careless = rules.flaw == Some(Flaw::AnyRound);
                 let is_now = round.0 == i64::from(self.server.round) || careless;
                 if is_now && let Some(Ready { last, .. }) = self.server.ready.take() {
@@ -944,11 +900,11 @@ impl World {
                     self.server.last_of_round = last.number();
                     self.tell_ready();
                 }
-                barrier::Event::Changed
+                place::Event::BarrierChanged
             }
-            barrier::Action::Leave(ticket) => {
+            place::Action::Leave(ticket) => {
                 self.leave(ticket);
-                barrier::Event::Left
+                place::Event::Left
             }
         }))
     }
@@ -1071,11 +1027,8 @@ impl World {
         let process = &mut self.processes[self.server.sessions[&owner].member];
         if !process.crashed && process.session == Some(owner) {
             let ticket = Ticket { sequence, token };
-            let lost = [
-                Event::Lock(holding, lock::Event::TicketLost(ticket)),
-                Event::Barrier(holding, barrier::Event::TicketLost(ticket)),
-            ];
-            process.replies.extend(lost.map(Reply::Notice));
+            let lost = Event::Place(holding, place::Event::TicketLost(ticket));
+            process.replies.push_back(Reply::Notice(lost));
         }
     }
 
@@ -1091,15 +1044,8 @@ impl World {
                 continue;
             }
             let token = process.watching.get(&(id, sequence)).copied().flatten();
-            let gone = match process.core.standing(id).map(|it| it.at(self.now)) {
-                Some(HoldingState::Gathering { .. } | HoldingState::Leaving) => {
-                    Event::Barrier(id, barrier::Event::Gone(sequence))
-                }
-                _ => {
-                    let token = token.or(Some(znode.token));
-                    Event::Lock(id, lock::Event::Gone { sequence, token })
-                }
-            };
+            let token = token.or(Some(znode.token));
+            let gone = Event::Place(id, place::Event::Gone { sequence, token });
             process.replies.push_back(Reply::Notice(gone));
             process.seen = self.server.deletions;
         }
@@ -1113,7 +1059,7 @@ impl World {
             let Some(alive) = self.server.sessions.get(&session) else { continue };
             let process = &mut self.processes[alive.member];
             if !process.crashed && process.session == Some(session) {
-                let changed = Event::Barrier(id, barrier::Event::Changed);
+                let changed = Event::Place(id, place::Event::BarrierChanged);
                 process.replies.push_back(Reply::Notice(changed));
             }
         }
@@ -1132,8 +1078,9 @@ impl World {
             let ids: Vec<_> = self.processes[i].core.ids().collect();
             for id in ids {
                 let standing = self.processes[i].core.standing(id).expect("it has this number");
-                let status = standing.at(self.now);
-                self.tell(format!("  {} {id} {status}", name(i)));
+                let state = standing.at(self.now);
+                let state = state.map_or_else(|| "has ended".into(), |state| state.to_string());
+                self.tell(format!("  {} {id} {state}", name(i)));
             }
         }
     }
@@ -1285,28 +1232,22 @@ impl Process {
             let session = self.session;
             match &action {
                 Action::CloseSession => self.forget_session(),
-                Action::Lock(id, lock::Action::Watch(sequence))
-                | Action::Barrier(id, barrier::Action::Watch(sequence)) => {
+                Action::Place(id, place::Action::Watch(sequence)) => {
                     self.watching.insert((*id, *sequence), None);
                 }
                 // Only the last reading is of use: the one before is not waited for.
-                Action::Lock(_, lock::Action::ReadQueue)
-                | Action::Barrier(_, barrier::Action::Read) => {
+                Action::Place(_, place::Action::Read) => {
                     let asks = Ask::Do(action.clone());
                     self.requests.retain(|request| request.ask != asks);
                     let is_answer =
                         |reply: &Reply| matches!(reply, Reply::To(to, ..) if to.ask == asks);
                     self.replies.retain(|reply| !is_answer(reply));
                 }
-                Action::Lock(id, lock::Action::Join(_) | lock::Action::Leave(_))
-                | Action::Barrier(id, barrier::Action::Join(_) | barrier::Action::Leave(_)) => {
+                Action::Place(id, place::Action::Join(_) | place::Action::Leave(_)) => {
                     self.watching.retain(|(watcher, _), _| watcher != id);
                 }
                 Action::Ended(..) => continue,
-                Action::OpenSession
-                | Action::Renew { .. }
-                | Action::Lock(_, lock::Action::Prove(_))
-                | Action::Barrier(_, _) => {}
+                Action::OpenSession | Action::Renew { .. } | Action::Place(..) => {}
             }
             self.requests.push_back(Request {
                 session,

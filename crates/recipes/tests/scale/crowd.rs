@@ -308,7 +308,7 @@ impl Crowd {
             Action::ReadQueue => (wire.list(listed as f64), listed),
             Action::WatchPredecessor(_) => (wire.get(), 0),
             Action::ReadHead { head, prove, .. } if self.server.queue.contains_key(head) => {
-                (if *prove { wire.prove_head() } else { wire.read_head() }, 0)
+                (if *prove { wire.confirm_head() } else { wire.get() }, 0)
             }
             Action::ReadHead { .. } => (wire.read_head_gone(), 0),
             Action::Relay { .. } | Action::Update(_) => (wire.set(), 0),
@@ -390,7 +390,8 @@ impl Crowd {
             znode.watched_by.push(i);
         }
         let predecessor = Ticket { sequence, token: znode.token };
-        Event::PredecessorRead { predecessor, announcement: znode.data.announcement.clone() }
+        let ZnodeData { announcement, distance, .. } = znode.data.clone();
+        Event::PredecessorRead { predecessor, announcement, distance }
     }
 
     fn write(&mut self, i: usize, data: ZnodeData) {

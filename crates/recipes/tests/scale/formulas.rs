@@ -95,7 +95,7 @@ pub struct Wire {
 
 impl Wire {
     /// As in the benchmarks: `/election/leader_0000000000`, and members that have nothing but an id.
-    pub const BENCH: Self = Self { root: 9.0, name: 17.0, data: 150.0 };
+    pub const BENCH: Self = Self { root: 9.0, name: 17.0, data: 163.0 };
 
     fn path(&self) -> f64 {
         4.0 + self.root + 1.0 + self.name
@@ -152,19 +152,13 @@ impl Wire {
         Cost::read(self.path() + 1.0, 0.0)
     }
 
-    /// The heartbeat of a member that waits.
-    pub fn read_head(&self) -> Cost {
-        Cost::read(4.0 + self.root, 4.0 + self.root) + self.get()
-    }
-
-    /// The same where no znode stands there any more: a quorum is asked whether that is so.
+    /// The heartbeat of a member that waits, where no znode exists there any more: a quorum is asked whether that is so.
     pub fn read_head_gone(&self) -> Cost {
-        let sync = Cost::read(4.0 + self.root, 4.0 + self.root);
-        sync + 2.0 * self.get_none() + self.transaction(self.path())
+        2.0 * self.get_none() + self.transaction(self.path())
     }
 
-    /// The same as a heartbeat that a quorum answers.
-    pub fn prove_head(&self) -> Cost {
+    /// The heartbeat of a member that waits, as one that a quorum answers.
+    pub fn confirm_head(&self) -> Cost {
         self.transaction(self.path()) + self.get()
     }
 
@@ -234,10 +228,16 @@ impl Election {
         2.0 * self.members - 1.0
     }
 
-    /// The time between two heartbeats of a member that does not lead, in seconds: the mean of what
-    /// `Margins::heartbeat_delay` returns.
+    /// The time between two heartbeats of the standby, or the third, in seconds: the mean of what `Margins::heartbeat_delay`
+    /// returns.
     pub fn between_polls(&self) -> f64 {
         self.heartbeat * (896.0 + 63.5) / 1024.0
+    }
+
+    /// The same of a member behind the third: the mean of what `Margins::idle_delay` returns, where a heartbeat is a tenth of
+    /// the session timeout.
+    pub fn between_idle_polls(&self) -> f64 {
+        10.0 * self.heartbeat * 0.22 * (16128.0 + 127.5) / 16384.0
     }
 
     /// The same of the leader.
@@ -253,11 +253,14 @@ impl Election {
     /// What a second costs in which nothing happens.
     pub fn idle(&self) -> Cost {
         let Self { members, heartbeat, wire } = *self;
-        let (polls, proofs) = (1.0 / self.between_polls(), 1.0 / (64.0 * heartbeat));
+        let polls = 1.0 / self.between_polls();
         let standby = if members > 1.0 { polls } else { 0.0 };
+        let third = self.behind().min(1.0) * polls;
+        let others = (members - 3.0).max(0.0) / self.between_idle_polls();
+        let proofs = self.behind() / (64.0 * heartbeat);
         (1.0 / self.between_renewals() + standby) * wire.renew()
-            + self.behind()
-                * ((polls - proofs).max(0.0) * wire.read_head() + proofs * wire.prove_head())
+            + (third + others - proofs) * wire.get()
+            + proofs * wire.confirm_head()
     }
 
     /// All members join, each when the one before is done; no heartbeats in between.
@@ -279,7 +282,7 @@ impl Election {
         let each = wire.open() + wire.join() + wire.list(names / members);
         // The standby proves its session at once, and tells that it is ready.
         let standby = wire.get() + wire.renew() + 2.0 * wire.set();
-        let other = wire.get() + wire.read_head() + wire.set();
+        let other = wire.get() + wire.get() + wire.set();
         members * each + wire.claim(1.0) + standby + self.behind() * other
     }
 
@@ -289,7 +292,7 @@ impl Election {
         let wire = &self.wire;
         let heard = wire.hear() + wire.set();
         // It asks at once who is the head now, proves its session, and tells that it is ready, which its successor hears.
-        let asked = wire.read_head_gone() + wire.read_head() + wire.renew() + wire.set();
+        let asked = wire.read_head_gone() + wire.get() + wire.renew() + wire.set();
         let others = if self.members > 2.0 { wire.hear() } else { Cost::default() };
         let standby = heard + asked + others;
         wire.notification() + wire.claim(self.members) + standby + self.behind() * heard
@@ -307,7 +310,7 @@ impl Election {
     /// and the one behind it as well, lists the queue with its next heartbeat.
     pub fn first_two_gone(&self) -> Cost {
         let wire = &self.wire;
-        let instead_of = -2.0 * wire.read_head();
+        let instead_of = -2.0 * wire.get();
         let each = 2.0 * wire.read_head_gone() + wire.list(self.members) + instead_of;
         let ended = Cost { writes: 2.0, ..Cost::default() };
         ended + self.announcing() + self.behind() * each
@@ -318,7 +321,7 @@ impl Election {
         let Self { members, wire, .. } = *self;
         let left = Self { members: members - 1.0, ..*self };
         let back = wire.open() + wire.join() + wire.list(members);
-        let back = back + wire.get() + wire.read_head() + wire.set();
+        let back = back + wire.get() + wire.get() + wire.set();
         // The session's end is a request here, and no expiry.
         let closed = Cost { writes: 0.0, ..wire.close() };
         closed + left.leader_gone() + back
@@ -341,7 +344,7 @@ impl Election {
     /// The server, or all of them, start again, and all sessions go on. A heartbeat that was due meanwhile follows at once.
     pub fn restart(&self) -> Cost {
         let Self { members, wire, .. } = *self;
-        let heartbeats = 2.0 * wire.renew() + self.behind() * wire.read_head();
+        let heartbeats = 2.0 * wire.renew() + self.behind() * wire.get();
         members * wire.resume() + (members - 1.0) * wire.get() + heartbeats
     }
 }

@@ -25,6 +25,8 @@ pub struct Faults {
     pub short_resumptions: Option<Duration>,
     /// A leader may be commanded to resign.
     pub resignations: bool,
+    /// The leader and the standby may leave the queue.
+    pub departures: bool,
     /// A leader may be commanded to hand over to a member behind it.
     pub transfers: bool,
     /// Members may be given other priorities.
@@ -39,6 +41,8 @@ pub struct Faults {
     pub evictions: bool,
     /// An unknown client may write lies into znodes.
     pub lies: bool,
+    /// An unknown client may write wrong distances into znodes.
+    pub wrong_distances: bool,
     /// An unknown client may delete the whole path; the numbers begin anew.
     pub razing: bool,
     /// An unknown client may make ephemeral znodes by hand, under numbers of its own choice, and delete them.
@@ -65,10 +69,12 @@ impl Faults {
         lagging_reads: false,
         short_resumptions: None,
         resignations: false,
+        departures: false,
         transfers: false,
         priorities: false,
         evictions: false,
         lies: false,
+        wrong_distances: false,
         razing: false,
         forgeries: false,
         lost_creates: false,

@@ -49,6 +49,8 @@ pub struct Rules {
     pub flaw: Option<Flaw>,
     /// Whether the run begins when all members are in the queue and know the leader.
     pub settled: bool,
+    /// For how long all goes well before the run begins.
+    pub aged: Duration,
     /// Which members are connected to the server that can lose a transaction.
     pub at_wrong: &'static [usize],
     /// Whether there is no other server that they could go to.
@@ -304,6 +306,10 @@ pub enum Lie {
     UnknownId,
     /// The same, with a token larger than any.
     Huge,
+    /// That its member is the head.
+    Near,
+    /// That its member is far from the head.
+    Far,
     /// That it hands over to a member behind all others.
     Target,
     /// That its member has the highest priority.
@@ -346,6 +352,9 @@ impl World {
         }
         if rules.settled {
             world.settle(rules);
+        }
+        while world.now.0 < rules.aged {
+            world.live(rules.tick, rules);
         }
         world
     }
@@ -440,13 +449,17 @@ impl World {
             if faults.orders && !member.stopped {
                 choices.extend([Choice::Resign(i), Choice::Pause(i), Choice::Resume(i)]);
             }
-            if faults.resignations && member.core.standing().way().is_some() {
+            if faults.resignations && member.core.standing().acquired_by().is_some() {
                 choices.push(Choice::Resign(i));
+            }
+            let place = member.core.standing().place();
+            if faults.departures && place.is_some_and(|place| place <= 2) {
+                choices.push(Choice::Pause(i));
             }
             if faults.transfers
                 && !member.stopped
                 && let Some(own) = member.core.standing().ticket()
-                && member.core.standing().way().is_some()
+                && member.core.standing().acquired_by().is_some()
             {
                 let behind = self.server.tickets.keys().filter(|it| **it > own.sequence);
                 choices.extend(behind.map(|&target| Choice::Transfer(i, target)));
@@ -502,6 +515,11 @@ impl World {
                 let lies = Lie::ALL.into_iter().filter(matters);
                 choices.extend(lies.map(|lie| Choice::Lie(ticket, lie)));
             }
+        }
+        if faults.wrong_distances {
+            let lies = [Lie::Near, Lie::Far];
+            let tickets = self.server.tickets.keys();
+            choices.extend(tickets.flat_map(|&ticket| lies.map(|lie| Choice::Lie(ticket, lie))));
         }
         if faults.forgeries {
             let before = |ticket: &Sequence| Sequence::new(ticket.number() - 1);
@@ -754,7 +772,50 @@ impl World {
         if self.is_quiet() && self.members.iter().any(Process::is_stuck) {
             return Some("nothing is left to happen, and a member is stuck");
         }
+        if !rules.aged.is_zero() && self.is_quiet() && self.third_is_idle(rules) {
+            return Some("the third is idle");
+        }
+        if !rules.aged.is_zero() && self.members.iter().any(|m| self.outlasts_session(m, rules)) {
+            return Some("a lease outlasts its session");
+        }
         None
+    }
+
+    /// Whether the third of the queue has not to send a heartbeat soon, although no znode and no server lies, and those ahead of
+    /// it live, and so have written how near they are.
+    fn third_is_idle(&self, rules: &Rules) -> bool {
+        let is_true = |znode: &Znode| znode.owner.0 > 0 && znode.data == znode.wrote;
+        let all_are_true = self.wrong.lacks.is_empty()
+            && self.wrong.keeps.is_empty()
+            && self.server.tickets.values().all(is_true);
+        let living = |owner: SessionId| {
+            self.members.iter().find(|member| !member.crashed && member.session == Some(owner))
+        };
+        let first = self.server.tickets.values().take(3);
+        let first: Vec<_> = first.filter_map(|znode| living(znode.owner)).collect();
+        let third = first.get(2).filter(|_| all_are_true);
+        let wakes_at = third.and_then(|member| member.core.wake_at());
+        wakes_at.is_some_and(|at| at > self.now.after(rules.policy.margins.heartbeat))
+    }
+
+    /// Whether a member leads, or would if its predecessor were gone, for longer than its session surely lasts.
+    fn outlasts_session(&self, member: &Process, rules: &Rules) -> bool {
+        let Some(id) = member.session.filter(|_| !member.crashed) else { return false };
+        let mut core = member.core.clone();
+        if let Some(watched) = member.watching.filter(|_| core.standing().acquired_by().is_none()) {
+            let (predecessor, token) = (watched.sequence, watched.token);
+            core.step(self.now, Event::PredecessorGone { predecessor, token });
+        }
+        let Some(until) = core.standing().changes_at(self.now) else { return false };
+        let Some(session) = self.server.sessions.get(&id) else { return true };
+        let may_be_lost = rules.faults.lost_reports && !session.missed;
+        let is_reported = session.touched && !session.missing && !may_be_lost;
+        let ends_at = if is_reported {
+            expires_at(&Session { touched_at: self.now, ..session.clone() })
+        } else {
+            expires_at(session)
+        };
+        ends_at < until
     }
 
     fn let_moment_pass(&mut self, rules: &Rules) {
@@ -1112,7 +1173,7 @@ impl World {
         let target_stands = own_stands && self.server.tickets.contains_key(&offer.target);
         let all_are_right = self.wrong.lacks.is_empty() && self.wrong.keeps.is_empty();
         self.step(i, Event::Command(Command::HandOver(offer)));
-        let has_left = self.members[i].core.standing().way().is_none();
+        let has_left = self.members[i].core.standing().acquired_by().is_none();
         self.bypassed |= has_left && all_are_right && target_stands && behind != Some(offer.target);
     }
 
@@ -1224,7 +1285,12 @@ impl World {
             }
             return;
         };
-        alive.touched |= !(stale && request.asks_the_head());
+        if stale && request.asks_the_head() {
+            alive.late = true;
+        } else {
+            alive.touched = true;
+            alive.catch_up(self.now);
+        }
         if self.proves_wrong(i, session, &request, rules) {
             return;
         }
@@ -1257,13 +1323,15 @@ impl World {
         }
         let Some(event) = event else { return };
         let watched = self.members[i].watching.map(|watched| watched.sequence);
+        let own = self.members[i].core.standing().ticket().map(|ticket| ticket.sequence);
         let read = match event {
             Event::PredecessorRead { predecessor, .. } => Some(predecessor.sequence),
-            Event::HeadRead { head, .. } => Some(head.sequence).filter(|it| watched == Some(*it)),
+            Event::HeadRead { head, .. } => Some(head.sequence),
             _ => None,
         };
         let named = read
             .and_then(|it| self.shown_at(i, it)?.data.offer.clone())
+            .filter(|it| read == watched || Some(it.target) == own)
             .map(|it| Event::OfferRead(*it));
         self.members[i].replies.push_back(Reply::To(request, event, self.now));
         self.members[i].replies.extend(named.map(Reply::Notice));
@@ -1366,8 +1434,9 @@ impl World {
                         let watches = &mut self.server.watches;
                         watches.entry(predecessor).or_default().insert(session);
                         let announcement = znode.announcement(predecessor, rules.among);
+                        let distance = znode.data.distance.filter(|_| !rules.among);
                         let predecessor = Ticket { sequence: predecessor, token: znode.token };
-                        Event::PredecessorRead { predecessor, announcement }
+                        Event::PredecessorRead { predecessor, announcement, distance }
                     }
                     // There is no other server, and this one lacks it: no member may lead by its lease then.
                     None if self.server.tickets.contains_key(&predecessor) => {
@@ -1590,6 +1659,12 @@ impl World {
             Lie::Itself => (liar.data.profile.clone(), Ticket { sequence: ticket, token }),
             Lie::UnknownId => (unknown_client, head),
             Lie::Huge => (unknown_client, Ticket { token: FencingToken(u64::MAX), ..head }),
+            Lie::Near | Lie::Far => {
+                let znode = self.server.tickets.get_mut(&ticket).expect("just found");
+                let ahead = if lie == Lie::Near { 0 } else { 3 };
+                znode.data.distance = Some(Distance::new(ahead));
+                return self.fire(ticket, &Reply::Changed(ticket));
+            }
             Lie::Target => {
                 let znode = self.server.tickets.get_mut(&ticket).expect("just found");
                 let target = Sequence::new(i32::MAX).unwrap();
@@ -1669,6 +1744,9 @@ impl World {
 
     fn fire_except(&mut self, ticket: Sequence, reply: &Reply, not_at_wrong: bool) {
         let watchers = self.server.watches.remove(&ticket).unwrap_or_default();
+        for watcher in &watchers {
+            self.server.sessions.entry(*watcher).and_modify(|session| session.catch_up(self.now));
+        }
         let hears = |m: &&mut Process| !(m.crashed || not_at_wrong && m.at_wrong);
         for member in self.members.iter_mut().filter(hears) {
             if member.session.is_some_and(|session| watchers.contains(&session)) {
@@ -1694,6 +1772,8 @@ impl Rules {
             (false, true) => format!(" wrong={} only_wrong", wrong.concat()),
         };
         let among = if self.among { " among" } else { "" };
+        let (aged, tick) = (self.aged.as_nanos(), self.tick.as_nanos());
+        let aged = if aged > 0 { format!(" aged={aged}ns tick={tick}ns") } else { String::new() };
         let preempt =
             preempt_after.map_or(String::new(), |it| format!(" preempt={}ns", it.as_nanos()));
         let priorities: Vec<_> = self.priorities.iter().map(u8::to_string).collect();
@@ -1702,7 +1782,7 @@ impl Rules {
             all => format!(" priorities={}", all.join("-")),
         };
         format!(
-            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{prompt}{settled}{differ}{wrong}{preempt}{priorities}{among}",
+            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{prompt}{settled}{differ}{wrong}{preempt}{priorities}{among}{aged}",
             self.members,
             self.timeout.as_nanos(),
             heartbeat.as_nanos(),
@@ -1774,14 +1854,23 @@ impl Choice {
 }
 
 impl Lie {
-    pub const ALL: [Self; 5] =
-        [Self::Itself, Self::UnknownId, Self::Huge, Self::Target, Self::Priority];
+    pub const ALL: [Self; 7] = [
+        Self::Itself,
+        Self::UnknownId,
+        Self::Huge,
+        Self::Near,
+        Self::Far,
+        Self::Target,
+        Self::Priority,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Itself => "that it leads itself",
             Self::UnknownId => "another name",
             Self::Huge => "a huge token",
+            Self::Near => "that it is near the head",
+            Self::Far => "that it is far from the head",
             Self::Target => "that it hands over",
             Self::Priority => "the highest priority",
         }

@@ -12,6 +12,8 @@ pub struct Session {
     pub touched_at: Moment,
     /// Whether a request came in it since the last report.
     pub touched: bool,
+    /// Whether a request came in it at a server that lags behind, and will report it when it has caught up.
+    pub late: bool,
     /// Whether the next report leaves it out, and whether the last one did.
     pub missing: bool,
     pub missed: bool,
@@ -28,10 +30,20 @@ impl Session {
             timeout,
             touched_at: now,
             touched: false,
+            late: false,
             missing: false,
             missed: false,
             taken_over: false,
             doomed: false,
+        }
+    }
+}
+
+impl Session {
+    /// The server has caught up, and reported what came before anything else: the same stream carries both.
+    pub fn catch_up(&mut self, now: Moment) {
+        if std::mem::take(&mut self.late) {
+            self.touched_at = now;
         }
     }
 }

@@ -1,5 +1,6 @@
 {{- /* The sidecar's container. A chart that depends on this one calls it with a context whose Values are this
-chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Capabilities). */}}
+chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Capabilities), with "group" "NAME" for each of several
+elections. */}}
 {{- define "bellwether.sidecar" -}}
 {{- if and (eq .Values.sidecar "native") .Capabilities (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail "sidecar: native needs Kubernetes 1.29 or newer, else it would never let the application start; take classic" }}
@@ -35,7 +36,11 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     {{- include "bellwether.variable" (list $theirs "POD_NAME" "valueFrom: {fieldRef: {fieldPath: metadata.name}}") | nindent 4 }}
     {{- include "bellwether.variable" (list $theirs "POD_IP" "valueFrom: {fieldRef: {fieldPath: status.podIP}}") | nindent 4 }}
     {{- include "bellwether.variable" (list $theirs "POD_NAMESPACE" "valueFrom: {fieldRef: {fieldPath: metadata.namespace}}") | nindent 4 }}
-    {{- $ours := list "POD_NAME" "POD_IP" "POD_NAMESPACE" "BELLWETHER_ADDRESS" "BELLWETHER_ZOOKEEPER" "BELLWETHER_ELECTION" "BELLWETHER_SESSION_TIMEOUT" "BELLWETHER_SESSION_FILE" "BELLWETHER_TICK_TIME" "BELLWETHER_PROBE_LISTEN" }}
+    {{- $ours := list "POD_NAME" "POD_IP" "POD_NAMESPACE" "BELLWETHER_ADDRESS" "BELLWETHER_ZOOKEEPER" "BELLWETHER_ELECTION" "BELLWETHER_RECIPES_ROOT" "BELLWETHER_SESSION_TIMEOUT" "BELLWETHER_SESSION_FILE" "BELLWETHER_TICK_TIME" "BELLWETHER_PROBE_LISTEN" }}
+    {{- with .group }}
+    {{- include "bellwether.variable" (list $theirs "GROUP" (printf "value: %q" .)) | nindent 4 }}
+    {{- $ours = append $ours "GROUP" }}
+    {{- end }}
     {{- if include "bellwether.usesApi" . }}
     {{- $ours = append $ours "BELLWETHER_CONFIG" }}
     {{- end }}
@@ -51,8 +56,22 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     {{- $address := printf (ternary "[$(POD_IP)]:%d" "$(POD_IP):%d" $ipv6) (int .Values.app.port) }}
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_ADDRESS" (printf "value: %q" $address)) | nindent 4 }}
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_ZOOKEEPER" (printf "value: %q" .Values.bellwether.zookeeper)) | nindent 4 }}
-    {{- $election := .Values.bellwether.election | default (printf "/$(POD_NAMESPACE)/%s" .Release.Name) }}
+    {{- $default := printf "/$(POD_NAMESPACE)/%s" (include "bellwether.group" .) }}
+    {{- $election := .Values.bellwether.election | default $default }}
+    {{- $counts := include "bellwether.setting" (list . "BELLWETHER_ELECTION" $election) }}
+    {{- if and .group $counts (ne $counts $default) (not (regexMatch "(^|[^$])[$][(]GROUP[)]" $counts)) }}
+    {{- fail (printf "the election %q would be that of several groups; it must contain $(GROUP), or be left empty" $counts) }}
+    {{- end }}
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_ELECTION" (printf "value: %q" $election)) | nindent 4 }}
+    # Locks, barriers and shared values are below it.
+    {{- $root := .Values.bellwether.recipesRoot }}
+    {{- include "bellwether.variable" (list $theirs "BELLWETHER_RECIPES_ROOT" (printf "value: %q" $root)) | nindent 4 }}
+    {{- range list "locks" "barriers" "config" }}
+    {{- $reserved := printf "%s/%s" (trimSuffix "/" $root) . }}
+    {{- if hasPrefix (printf "%s/" $reserved) (printf "%s/" ($election | replace "$(GROUP)" ($.group | default "$(GROUP)"))) }}
+    {{- fail (printf "the election %q is in %s of bellwether.recipesRoot; give the release another name, or set bellwether.election" $election .) }}
+    {{- end }}
+    {{- end }}
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_SESSION_TIMEOUT" (printf "value: %q" .Values.bellwether.sessionTimeout)) | nindent 4 }}
     # Lives as long as the pod: a sidecar that is killed and started again goes on with its session.
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_SESSION_FILE" "value: /run/bellwether/session") | nindent 4 }}
@@ -97,10 +116,15 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     # over if it led. Not httpGet: that comes from outside, and commands are taken on loopback only.
     preStop:
       exec: {command: [/bellwether, drain]}
+  # The container's own, for pods that have none.
   securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    runAsGroup: 65532
     allowPrivilegeEscalation: false
     readOnlyRootFilesystem: true
     capabilities: {drop: [ALL]}
+    seccompProfile: {type: RuntimeDefault}
   # No limit on the CPU: being throttled looks like a long pause, and a long pause costs leadership.
   resources:
     {{- toYaml .Values.bellwether.resources | nindent 4 }}
@@ -123,7 +147,7 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
 {{- if include "bellwether.usesApi" . }}
 - name: bellwether-config
-  configMap: {name: {{ .Release.Name }}-bellwether}
+  configMap: {name: {{ include "bellwether.group" . }}-bellwether}
 - name: bellwether-account
   projected:
     sources:
@@ -159,9 +183,29 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
 {{- if has .Values.route (list "label" "endpointslice") }}yes{{ end }}
 {{- end }}
 
+{{- /* The release, and the group if the context has one: the members of one election. */}}
+{{- define "bellwether.group" -}}
+{{- with .group }}
+{{- if not (regexMatch "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" .) }}
+{{- fail (printf "group: %q must be lower-case letters, digits and hyphens" .) }}
+{{- end }}
+{{- end }}
+{{- .Release.Name }}{{ with .group }}-{{ . }}{{ end }}
+{{- end }}
+
+{{- /* The name of the role and of what comes with it. A chart of one's own has objects with the release's name already. */}}
+{{- define "bellwether.role" -}}
+{{- include "bellwether.group" . }}{{ if not .Values.example }}-bellwether{{ end }}
+{{- end }}
+
+{{- /* The name of the Service that leads to the leader. */}}
+{{- define "bellwether.service" -}}
+{{- include "bellwether.group" . }}{{ if not .Values.example }}-leader{{ end }}
+{{- end }}
+
 {{- /* The account of pods that write to Kubernetes' API. */}}
 {{- define "bellwether.account" -}}
-{{- .Values.serviceAccount | default .Release.Name }}
+{{- .Values.serviceAccount | default (include "bellwether.role" .) }}
 {{- end }}
 
 {{- /* What such a route needs beside the pod: the hook's configuration, and an account with a role. Empty for other routes. */}}
@@ -170,7 +214,7 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
 apiVersion: v1
 kind: ConfigMap
 metadata:
-  name: {{ .Release.Name }}-bellwether
+  name: {{ include "bellwether.group" . }}-bellwether
   labels:
     {{- include "bellwether.labels" . | nindent 4 }}
 data:
@@ -181,7 +225,7 @@ data:
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  name: {{ .Release.Name }}
+  name: {{ include "bellwether.role" . }}
   labels:
     {{- include "bellwether.labels" . | nindent 4 }}
 automountServiceAccountToken: false
@@ -196,7 +240,7 @@ automountServiceAccountToken: false
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
-  name: {{ .Release.Name }}
+  name: {{ include "bellwether.role" . }}
   labels:
     {{- include "bellwether.labels" . | nindent 4 }}
 rules:
@@ -207,20 +251,20 @@ rules:
   {{- else }}
   - apiGroups: [discovery.k8s.io]
     resources: [endpointslices]
-    resourceNames: [{{ .Release.Name }}-leader]
+    resourceNames: [{{ include "bellwether.group" . }}-leader]
     verbs: [get, patch]
   {{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
-  name: {{ .Release.Name }}
+  name: {{ include "bellwether.role" . }}
   labels:
     {{- include "bellwether.labels" . | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
-  name: {{ .Release.Name }}
+  name: {{ include "bellwether.role" . }}
 subjects:
   - kind: ServiceAccount
     name: {{ include "bellwether.account" . }}
@@ -231,6 +275,15 @@ subjects:
 {{- /* The Service that leads to the leader; with `route: endpointslice` also its slice. Empty with `route: ask`. */}}
 {{- define "bellwether.route" -}}
 {{- if ne .Values.route "ask" -}}
+{{- $slice := lookup "discovery.k8s.io/v1" "EndpointSlice" .Release.Namespace (printf "%s-leader" (include "bellwether.group" .)) }}
+{{- if and $slice (ne .Values.route "endpointslice") }}
+{{- fail (printf "route: %s: an earlier `route: endpointslice` has left the EndpointSlice %s, whose address would stay beside the others; delete it first: kubectl -n %s delete endpointslice %s" .Values.route $slice.metadata.name .Release.Namespace $slice.metadata.name) }}
+{{- end }}
+{{- range get ($slice | default dict) "ports" | default list }}
+{{- if ne (int .port) (int $.Values.app.port) }}
+{{- fail (printf "app.port: the EndpointSlice %s has the port %d; change it first: kubectl -n %s patch endpointslice %s --type=json -p '[{\"op\": \"replace\", \"path\": \"/ports/0/port\", \"value\": %d}]'" $slice.metadata.name (int .port) $.Release.Namespace $slice.metadata.name (int $.Values.app.port)) }}
+{{- end }}
+{{- end }}
 {{- if eq .Values.route "label" -}}
 # The pod that is labelled as the leader: for a moment after a hand-over none, or two (deploy/README.md).
 {{- else -}}
@@ -239,12 +292,12 @@ subjects:
 apiVersion: v1
 kind: Service
 metadata:
-  name: {{ .Release.Name }}
+  name: {{ include "bellwether.service" . }}
   labels:
     {{- include "bellwether.labels" . | nindent 4 }}
 spec:
   {{- if eq .Values.route "endpointslice" }}
-  {{- with lookup "v1" "Service" .Release.Namespace .Release.Name }}
+  {{- with lookup "v1" "Service" .Release.Namespace (include "bellwether.service" .) }}
   {{- if .spec.selector }}
   {{- fail (printf "route: endpointslice: the Service %s has a selector, and would keep the endpoints that Kubernetes wrote for it; delete it first, or install a release of another name" .metadata.name) }}
   {{- end }}
@@ -264,26 +317,25 @@ spec:
   {{- end }}
   ports:
     - {name: http, port: 80, targetPort: {{ eq .Values.route "haproxy" | ternary 8080 .Values.app.port }}}
-{{- if eq .Values.route "endpointslice" }}
+{{- /* No part of the release: an upgrade, a rollback or a sync would write the endpoints of an earlier leader, or none. */}}
+{{- if and (eq .Values.route "endpointslice") (not $slice) }}
 ---
-# The endpoints of the Service: the leader writes its address here.
+# The endpoints of the Service: the leader writes its address here. It is created once, and then it is the leader's.
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata:
-  name: {{ .Release.Name }}-leader
+  name: {{ include "bellwether.group" . }}-leader
   labels:
     {{- include "bellwether.labels" . | nindent 4 }}
-    kubernetes.io/service-name: {{ .Release.Name }}
+    kubernetes.io/service-name: {{ include "bellwether.service" . }}
     endpointslice.kubernetes.io/managed-by: bellwether.io
+  annotations:
+    # Helm creates it if there is none, and never changes or deletes it. Argo CD leaves it to you.
+    helm.sh/hook: pre-install,pre-upgrade
+    helm.sh/hook-delete-policy: hook-failed
+    argocd.argoproj.io/hook: Skip
 addressType: {{ .Values.ipFamily }}
-{{- /* An upgrade leaves them as the leader wrote them. */}}
-{{- $slice := lookup "discovery.k8s.io/v1" "EndpointSlice" .Release.Namespace (printf "%s-leader" .Release.Name) }}
-{{- with get ($slice | default dict) "endpoints" }}
-endpoints:
-  {{- toYaml . | nindent 2 }}
-{{- else }}
 endpoints: []
-{{- end }}
 ports:
   - {name: http, protocol: TCP, port: {{ .Values.app.port }}}
 {{- end }}
@@ -408,13 +460,18 @@ tolerations:
 pod_label = {{ .Values.podLabel | quote }}
 {{- else if eq .Values.route "endpointslice" -}}
 [[hook]]
-endpoint_slice = "{{ .Release.Name }}-leader"
+endpoint_slice = "{{ include "bellwether.group" . }}-leader"
 {{- end }}
 {{- end }}
 
+{{- /* Labels of the members. A chart of one's own has the usual ones itself, so there it is a key that only Bellwether has. */}}
 {{- define "bellwether.labels" -}}
-app.kubernetes.io/name: {{ ternary "bellwether-example" "bellwether" .Values.example }}
+{{- if .Values.example -}}
+app.kubernetes.io/name: bellwether-example
 app.kubernetes.io/instance: {{ .Release.Name }}
+{{- else -}}
+bellwether.io/group: {{ include "bellwether.group" . }}
+{{- end }}
 {{- end }}
 
 {{- /* A length of time, as the configuration has it: (list "its key" "1m 30s") is 90000. */}}

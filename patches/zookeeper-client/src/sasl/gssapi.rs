@@ -3,7 +3,7 @@
 //! first step is done beforehand, by [`GssapiCredentials::begin`], on a thread that may block; what is left to the
 //! connection's task only computes.
 
-use std::ffi::{c_char, c_void, CString};
+use std::ffi::{c_char, c_void, CStr, CString};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{fmt, ptr};
@@ -30,16 +30,22 @@ const NO_SECURITY_LAYER: u8 = 1;
 pub struct GssapiError {
     message: String,
     code: i32,
+    is_expired: bool,
 }
 
 impl GssapiError {
     fn with_message(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: 0 }
+        Self { message: message.into(), code: 0, is_expired: false }
     }
 
     /// Returns the error code of Kerberos, 0 where there is none.
     pub fn code(&self) -> i32 {
         self.code
+    }
+
+    /// Returns whether there are tickets, and they have ended. Kerberos has no error code of its own for that.
+    pub fn is_expired(&self) -> bool {
+        self.is_expired
     }
 }
 
@@ -57,12 +63,17 @@ impl From<libgssapi::error::Error> for GssapiError {
         let words = error.to_string();
         // "Unspecified GSS failure.  Minor code may provide more information (the words of Kerberos)"
         let message = match words.split_once(" (") {
-            Some((_, kerberos)) if error.minor != 0 => kerberos.strip_suffix(')').unwrap_or(kerberos),
+            Some((_, kerberos)) if error.minor != 0 && kerberos != "Success)" => {
+                kerberos.strip_suffix(')').unwrap_or(kerberos)
+            },
             Some((gssapi, _)) => gssapi,
             None => &words,
         };
         let message = message.replace('\n', " ");
-        Self { message, code: error.minor as i32 }
+        // The routine errors are numbers, not bits.
+        let routine = error.major.bits() & (0xff << 16);
+        let is_expired = routine == libgssapi::error::MajorFlags::GSS_S_CREDENTIALS_EXPIRED.bits();
+        Self { message, code: error.minor as i32, is_expired }
     }
 }
 
@@ -128,17 +139,45 @@ impl GssapiCredentials {
         Ok(self.0.lifetime()?)
     }
 
+    /// Returns the principal whose credentials these are. Blocks: it may ask the KDC.
+    pub fn principal(&self) -> Result<String, GssapiError> {
+        Ok(display(&self.0.name()?)?)
+    }
+
     /// Begins a login with this service of this host. Blocks: it may ask the KDC and the name server.
     pub fn begin(&self, service: &str, host: &str) -> Result<GssapiSaslOptions, GssapiError> {
         let target = Name::new(format!("{service}@{host}").as_bytes(), Some(&GSS_NT_HOSTBASED_SERVICE))?;
         // No delegation: the server has no use for our tickets.
         let flags = CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG | CtxFlags::GSS_C_SEQUENCE_FLAG;
+        // What Kerberos makes of the host's name: with DNS, it may be another.
+        let canonical = target.canonicalize(Some(&GSS_MECH_KRB5)).and_then(|name| display(&name));
+        let principal = canonical.unwrap_or_else(|_| format!("{service}/{host}"));
         let mut context = ClientCtx::new(Some(self.0.clone()), target, flags, Some(&GSS_MECH_KRB5));
         let token = context.step(None, None)?.map(|token| token.to_vec()).unwrap_or_default();
         let failure = Arc::default();
         let exchange = GssapiExchange { context, is_layer_agreed: false, failure: Arc::clone(&failure) };
         let begun = Arc::new(Mutex::new(Some((exchange, token))));
-        Ok(GssapiSaslOptions { begun, failure })
+        Ok(GssapiSaslOptions { begun, failure, target: principal.into() })
+    }
+
+    /// Returns the files that are read instead of `/etc/krb5.conf`, if others are.
+    pub fn other_config_files() -> Option<String> {
+        std::env::var("KRB5_CONFIG").ok()
+    }
+
+    /// Returns the name of the default credential cache.
+    pub fn default_cache() -> Option<String> {
+        // SAFETY: the name is copied before the context, which owns it, is freed.
+        unsafe {
+            let mut context = ptr::null_mut();
+            if krb5::krb5_init_context(&mut context) != 0 {
+                return None;
+            }
+            let name = krb5::krb5_cc_default_name(context);
+            let name = (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());
+            krb5::krb5_free_context(context);
+            name
+        }
     }
 
     /// Forgets a credential cache, and the tickets in it.
@@ -159,6 +198,12 @@ impl GssapiCredentials {
     }
 }
 
+/// Returns a principal's name; without a realm where the KDC is to find that.
+fn display(name: &Name) -> Result<String, libgssapi::error::Error> {
+    let name = name.display_name()?;
+    Ok(String::from_utf8_lossy(&name).trim_end_matches('@').to_owned())
+}
+
 fn oid(bytes: &'static [u8]) -> sys::gss_OID_desc {
     sys::gss_OID_desc { length: bytes.len() as u32, elements: bytes.as_ptr() as *mut c_void }
 }
@@ -170,7 +215,7 @@ fn check(major: u32, minor: u32) -> Result<(), GssapiError> {
     }
 }
 
-/// GSSAPI has no call that forgets a cache.
+/// GSSAPI has no call that forgets a cache, or that names the default one.
 mod krb5 {
     use super::{c_char, c_void};
 
@@ -179,6 +224,7 @@ mod krb5 {
         pub(super) fn krb5_init_context(context: *mut *mut c_void) -> i32;
         pub(super) fn krb5_free_context(context: *mut c_void);
         pub(super) fn krb5_cc_resolve(context: *mut c_void, name: *const c_char, cache: *mut *mut c_void) -> i32;
+        pub(super) fn krb5_cc_default_name(context: *mut c_void) -> *const c_char;
         pub(super) fn krb5_cc_destroy(context: *mut c_void, cache: *mut c_void) -> i32;
     }
 }
@@ -193,13 +239,28 @@ impl From<GssapiSaslOptions> for SaslOptions {
 #[derive(Clone)]
 pub struct GssapiSaslOptions {
     begun: Arc<Mutex<Option<(GssapiExchange, Vec<u8>)>>>,
-    failure: Arc<Mutex<Option<String>>>,
+    failure: Arc<Mutex<Option<GssapiFailure>>>,
+    target: Arc<str>,
+}
+
+/// Why a login is not accepted by this side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GssapiFailure {
+    /// The server takes no part in it, and goes on without.
+    Unanswered,
+    /// The server's answers are wrong.
+    Refused(String),
 }
 
 impl GssapiSaslOptions {
-    /// Returns why the server's answers are not accepted.
-    pub fn failure(&self) -> Option<String> {
+    /// Returns why the server's part in it is not accepted.
+    pub fn failure(&self) -> Option<GssapiFailure> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the server's principal, as Kerberos names it.
+    pub fn target(&self) -> &str {
+        &self.target
     }
 }
 
@@ -223,7 +284,7 @@ impl SaslInitiator for GssapiSaslOptions {
 pub(super) struct GssapiExchange {
     context: ClientCtx,
     is_layer_agreed: bool,
-    failure: Arc<Mutex<Option<String>>>,
+    failure: Arc<Mutex<Option<GssapiFailure>>>,
 }
 
 impl GssapiExchange {
@@ -231,9 +292,19 @@ impl GssapiExchange {
         self.is_layer_agreed
     }
 
+    /// Returns the error of a login that the server leaves before its end.
+    pub(super) fn unanswered(&self) -> Error {
+        self.fail(GssapiFailure::Unanswered);
+        Error::UnexpectedError("SASL GSSAPI: the server does not answer it".to_string())
+    }
+
+    fn fail(&self, failure: GssapiFailure) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    }
+
     pub(super) fn step(&mut self, challenge: &[u8]) -> Result<Vec<u8>> {
         self.answer(challenge).map_err(|error| {
-            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+            self.fail(GssapiFailure::Refused(error.to_string()));
             Error::UnexpectedError(format!("SASL GSSAPI: {error}"))
         })
     }

@@ -98,6 +98,16 @@ impl SaslSession {
         &self.output
     }
 
+    /// Bellwether: returns the error of a login that the server leaves before its end. With GSSAPI alone: a server that knows
+    /// no SASL answers with an empty token, and the session would go on without an identity.
+    pub fn unanswered(&self) -> Option<Error> {
+        match &self.session {
+            Exchange::Rsasl(_) => None,
+            #[cfg(feature = "sasl-gssapi")]
+            Exchange::Gssapi(exchange) => (!exchange.is_finished()).then(|| exchange.unanswered()),
+        }
+    }
+
     pub fn step(&mut self, challenge: &[u8]) -> Result<Option<&[u8]>> {
         if self.finished {
             return Err(Error::UnexpectedError(format!("SASL {} session already finished", self.name())));

@@ -354,7 +354,11 @@ impl Session {
                     return Err(Error::UnexpectedError("got sasl response while no client sasl session".to_string()));
                 };
                 match record::deserialize::<Option<&[u8]>>(&mut body)? {
-                    None => depot.complete_sasl(),
+                    // Bellwether: see `unanswered`.
+                    None => match sasl.unanswered() {
+                        Some(error) => return Err(error),
+                        None => depot.complete_sasl(),
+                    },
                     Some(challenge) => match sasl.step(challenge)? {
                         None => depot.complete_sasl(),
                         Some(response) => depot.push_sasl(response),
@@ -368,6 +372,13 @@ impl Session {
             responser.send(Ok((buf, watcher)));
         } else {
             assert!(watcher.is_none());
+            // Bellwether: nobody else hears of it.
+            #[cfg(any(feature = "sasl-digest-md5", feature = "sasl-gssapi"))]
+            if op_code == OpCode::Sasl {
+                if let Some(error) = self.sasl_session.as_ref().and_then(SaslSession::unanswered) {
+                    return Err(error);
+                }
+            }
             responser.send(Err(Error::from(error_code)));
         }
         Ok(())

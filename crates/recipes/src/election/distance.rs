@@ -1,0 +1,68 @@
+//! The distance of a member from the head, which decides how often the member has to send a heartbeat.
+//!
+//! The leader, the standby and the third member send regular heartbeats, since any of them may soon need a lease. The
+//! others only keep their sessions alive. A member learns that it has come near from its predecessor, which writes its
+//! own distance next to the announcement that it relays, or from its own listing of the queue. Leases do not depend on
+//! distances: irregular heartbeats earn no lease at any distance.
+
+use super::phase::InQueue;
+use crate::session::Duty;
+
+/// The number of members ahead; [`Self::FAR`] means three or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Distance(u8);
+
+impl Distance {
+    const HEAD: Self = Self(0);
+    /// The distance from which on members are idle.
+    pub const FAR: Self = Self(3);
+
+    pub fn new(ahead: usize) -> Self {
+        u8::try_from(ahead).map_or(Self::FAR, Self).min(Self::FAR)
+    }
+
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    fn next(self) -> Self {
+        Self::new(usize::from(self.0) + 1)
+    }
+}
+
+impl InQueue {
+    /// Returns the purpose of this member's heartbeats; `None` while it sends none.
+    pub(super) fn duty(&self) -> Option<Duty> {
+        match self.contender.duty() {
+            Some(Duty::Wait) if self.is_idle() => Some(Duty::Idle),
+            duty => duty,
+        }
+    }
+
+    /// Returns the least distance that the last listing and the predecessor allow; `None` while the queue is not known.
+    pub(super) fn distance(&self) -> Option<Distance> {
+        if self.contender.is_first() {
+            return Some(Distance::HEAD);
+        }
+        let ahead = self.contender.predecessors()?;
+        let listed = Distance::new(ahead.count(self.contender.ticket().sequence));
+        Some(self.predecessors_distance().map_or(listed, |relayed| listed.min(relayed.next())))
+    }
+
+    /// Returns the distance that the predecessor relayed together with the announcement of the current leader.
+    fn predecessors_distance(&self) -> Option<Distance> {
+        let leader = self.leader.announcement()?.ticket;
+        self.relayed.filter(|(announced, _)| *announced == leader).map(|(_, distance)| distance)
+    }
+
+    /// Returns true if nothing depends on regular heartbeats. Suppose a member ahead is frozen. Then the predecessor
+    /// does not relay the next leader, and this member, once it has learned of that leader from the head, is not idle:
+    /// it reads the head often to learn who leads.
+    fn is_idle(&self) -> bool {
+        let leader = self.leader.announcement().map(|known| known.ticket.token);
+        let is_target = self.offered.as_ref().is_some_and(|offer| Some(offer.leader) == leader);
+        self.distance() == Some(Distance::FAR)
+            && self.predecessors_distance().is_some()
+            && !is_target
+    }
+}

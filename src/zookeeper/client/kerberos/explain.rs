@@ -1,0 +1,130 @@
+//! Explains Kerberos errors to operators: what is wrong, and what to do.
+
+use super::source::{TicketError, TicketSource};
+use super::{code, keytab};
+use crate::config::named;
+use crate::config::security::Kerberos;
+use crate::config::table::{KERBEROS_KEYTAB, KERBEROS_PRINCIPAL, KERBEROS_SERVICE, SERVERS};
+use ::zookeeper::{GssapiCredentials, GssapiError};
+use std::time::Duration;
+
+/// The remedy if the KDC does not answer.
+const REACH_KDC: &str = "Is it up, and does krb5.conf name the right one?";
+
+impl TicketSource {
+    /// Explains that the KDC has not answered within this time, and what to do about it.
+    pub(super) fn no_answer(&self, host: &str, limit: Duration) -> String {
+        format!(
+            "no Kerberos ticket for {}/{host} as {} within {limit:?}: the KDC of {} does not answer. {REACH_KDC}",
+            self.settings.service,
+            self.who(),
+            self.settings.realm()
+        )
+    }
+
+    /// Explains why there is no ticket for this server, and what to do about it.
+    pub(super) fn no_ticket(&self, host: &str, error: &TicketError) -> String {
+        let Kerberos { service, .. } = &self.settings;
+        let who = self.who();
+        let realm = self.settings.realm();
+        let mut why = self.why(error);
+        let asked = format!("{service}/{host}");
+        if let TicketError::Kerberos(error) = error
+            && error.code() == code::SERVER_UNKNOWN
+            && !error.to_string().contains(&asked)
+        {
+            why += &format!(". By DNS, Kerberos took another name for {host}: {}", no_other_name());
+        }
+        format!("no Kerberos ticket for {asked} as {who} from the KDC of {realm}: {why}")
+    }
+
+    /// Explains why tickets cannot be obtained, and what to do about it.
+    pub(super) fn why(&self, error: &TicketError) -> String {
+        let error = match error {
+            TicketError::Keytab(flaw) => return flaw.clone(),
+            TicketError::Kerberos(error) => error,
+        };
+        let who = self.who();
+        match error.code() {
+            code::KDC_UNREACHABLE => format!("{error}. {REACH_KDC}"),
+            code::REALM_UNKNOWN
+            | code::CONFIG_UNREADABLE
+            | code::CONFIG_INVALID
+            | code::NO_DEFAULT_REALM => format!(
+                "{error}. The file that counts is {}: does it name the realm's KDC ([realms], or dns_lookup_kdc), and the \
+                 realm of a principal without one (default_realm)?",
+                krb5_conf()
+            ),
+            code::SERVER_UNKNOWN => format!(
+                "{error}. Write the server into {} by the name in its principal, have the KDC given that principal, or \
+                 set {} to the first part of the servers' principals",
+                SERVERS.key(),
+                KERBEROS_SERVICE.key()
+            ),
+            code::CLIENT_UNKNOWN => format!("{error}. Is {} right?", KERBEROS_PRINCIPAL.key()),
+            code::CLIENT_REVOKED => format!(
+                "{error}: the KDC has locked {who} after failed logins (kadmin: modprinc -unlock), or is to give it no \
+                 tickets (modprinc +allow_tix)"
+            ),
+            code::CLIENT_EXPIRED => {
+                format!("{error}: the principal {who} has expired (kadmin: modprinc -expire never)")
+            }
+            code::KEY_EXPIRED => format!(
+                "{error}: the key of {who} has expired (kadmin: modprinc -pwexpire never, or a new key with ktadd)"
+            ),
+            code::CLOCK_SKEW => format!("{error}: set this machine's clock, or the KDC's"),
+            _ => match &self.settings.keytab {
+                Some(file) => self
+                    .why_with_keytab(error, &format!("{}, {}", KERBEROS_KEYTAB.key(), named(file))),
+                None => self.why_with_default_cache(error),
+            },
+        }
+    }
+
+    fn why_with_keytab(&self, error: &GssapiError, keytab: &str) -> String {
+        let who = self.who();
+        match error.code() {
+            code::NO_KEY | code::NO_CACHE => {
+                keytab::without_key(&self.settings).unwrap_or_else(|| {
+                    format!("{keytab}, has no key of {who}: klist -k shows whose keys it has")
+                })
+            }
+            code::WRONG_KEY | code::PREAUTHENTICATION_FAILED => format!(
+                "{error}: the key of {who} in {keytab}, is not the one that the KDC has. Have it exported again. The KDC \
+                 is asked again as soon as the file has changed, and otherwise seldom, since failed logins may lock the \
+                 principal"
+            ),
+            _ => format!("{error} (with {keytab})"),
+        }
+    }
+
+    fn why_with_default_cache(&self, error: &GssapiError) -> String {
+        let cache = default_cache();
+        if error.is_expired() || error.code() == code::TICKET_EXPIRED {
+            return format!(
+                "the tickets in {cache} have ended: kinit, or the program that is to renew them, has to fetch new ones"
+            );
+        }
+        format!("{error}. klist shows what {cache} has, and kinit fills it")
+    }
+}
+
+/// Returns the name of the cache that another program renews.
+pub(super) fn default_cache() -> String {
+    match GssapiCredentials::default_cache() {
+        Some(name) => format!("the default credential cache {name}"),
+        None => "the default credential cache".into(),
+    }
+}
+
+/// Explains how to make Kerberos use the servers' names as they are written.
+pub(super) fn no_other_name() -> String {
+    format!("set rdns = false and dns_canonicalize_hostname = false in {}", krb5_conf())
+}
+
+fn krb5_conf() -> String {
+    match GssapiCredentials::other_config_files() {
+        Some(files) => format!("{files} (KRB5_CONFIG)"),
+        None => "/etc/krb5.conf".into(),
+    }
+}

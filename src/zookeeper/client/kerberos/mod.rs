@@ -1,0 +1,205 @@
+//! Kerberos logins: the tickets for the servers, and the threads that request them from the KDC.
+//!
+//! A call that asks the KDC or the name server blocks, for half a minute if neither answers. So it runs on its own thread,
+//! never on a session's: one thread for each server where a login is running, and one that renews tickets.
+//!
+//! With a keytab, the tickets are in a cache in memory. Well before they end, another cache is filled with tickets for all
+//! servers, and only then replaces the first. So an outage of the KDC for less than about half of a ticket's lifetime has
+//! no effect, whichever server the next connection goes to. Without a keytab, another program renews the default cache, and
+//! the servers' tickets are fetched into it ahead of time.
+
+mod explain;
+mod keytab;
+mod source;
+
+use self::explain::no_other_name;
+use self::source::TicketSource;
+use super::credentials;
+use crate::config::security::Login;
+use crate::config::{ConfigError, Zookeeper};
+use ::zookeeper::{Connector, GssapiFailure, GssapiSaslOptions};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, SystemTime};
+use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::time::timeout;
+use tracing::warn;
+
+/// The Kerberos errors (krb5.h) that get an explanation.
+mod code {
+    pub(super) const KDC_UNREACHABLE: i32 = -1_765_328_228;
+    pub(super) const REALM_UNKNOWN: i32 = -1_765_328_230;
+    pub(super) const CONFIG_UNREADABLE: i32 = -1_765_328_249;
+    pub(super) const CONFIG_INVALID: i32 = -1_765_328_248;
+    pub(super) const NO_DEFAULT_REALM: i32 = -1_765_328_160;
+    pub(super) const SERVER_UNKNOWN: i32 = -1_765_328_377;
+    pub(super) const CLIENT_UNKNOWN: i32 = -1_765_328_378;
+    pub(super) const CLIENT_REVOKED: i32 = -1_765_328_366;
+    pub(super) const CLIENT_EXPIRED: i32 = -1_765_328_383;
+    pub(super) const KEY_EXPIRED: i32 = -1_765_328_361;
+    pub(super) const CLOCK_SKEW: i32 = -1_765_328_347;
+    pub(super) const TICKET_EXPIRED: i32 = -1_765_328_352;
+    /// The key is not the one that the KDC has: the errors without preauthentication, and with it.
+    pub(super) const WRONG_KEY: i32 = -1_765_328_353;
+    pub(super) const PREAUTHENTICATION_FAILED: i32 = -1_765_328_360;
+    /// The keytab has no such key. If the cache is missing as well, Kerberos reports only that.
+    pub(super) const NO_KEY: i32 = -1_765_328_203;
+    pub(super) const NO_CACHE: i32 = -1_765_328_189;
+}
+
+/// The tickets with which a member logs in. Dropping this stops their renewal.
+pub(crate) struct Tickets {
+    source: Arc<TicketSource>,
+    /// The logins that took too long. Each has a thread that still waits for the KDC.
+    overdue: Mutex<BTreeMap<String, PendingLogin>>,
+    /// Dropping the sender stops the thread that renews the tickets; set when the thread is started.
+    renewal: OnceLock<mpsc::Sender<Infallible>>,
+}
+
+type PendingLogin = oneshot::Receiver<Result<GssapiSaslOptions, String>>;
+
+/// A login at one server, for one connection.
+pub(crate) struct BegunLogin {
+    options: GssapiSaslOptions,
+    /// Our principal.
+    who: String,
+    /// The server's principal, as it was requested.
+    target: String,
+}
+
+/// Checks the keytab, as far as possible without the KDC. Returns a warning if it seems to belong to another principal.
+pub(super) fn check(settings: &Zookeeper) -> Result<Option<String>, ConfigError> {
+    match &settings.security.login {
+        Some(Login::Kerberos(kerberos)) => keytab::check(kerberos),
+        _ => Ok(None),
+    }
+}
+
+impl Tickets {
+    pub(super) fn of(settings: &Zookeeper) -> Option<Self> {
+        let Some(Login::Kerberos(kerberos)) = &settings.security.login else { return None };
+        let source = TicketSource::new(kerberos, &settings.hosts);
+        Some(Self { source: source.into(), overdue: Mutex::default(), renewal: OnceLock::new() })
+    }
+
+    /// Returns when the tickets end, or have ended; the epoch before the first tickets.
+    pub(super) fn end_at(&self) -> SystemTime {
+        self.source.end_at().unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    /// Describes to operators that the tickets are not renewed, or have ended.
+    pub(super) fn problem(&self, now: SystemTime) -> Option<String> {
+        self.source.problem(now)
+    }
+
+    /// Begins a login at the server with this name, within the limit.
+    pub(super) async fn begin(&self, host: &str, limit: Duration) -> Result<BegunLogin, String> {
+        let mut pending = self
+            .login(host)
+            .map_err(|error| format!("Kerberos needs a thread, and there is none: {error}"))?;
+        let target = format!("{}/{host}", self.source.settings.service);
+        match timeout(limit, &mut pending).await {
+            Ok(Ok(begun)) => {
+                let options = begun?;
+                self.keep_renewed();
+                Ok(BegunLogin { options, who: self.source.who().to_owned(), target })
+            }
+            Ok(Err(_)) => Err("the thread that asks for Kerberos tickets died, see the log".into()),
+            Err(_) => {
+                self.overdue().insert(host.to_owned(), pending);
+                Err(self.source.no_answer(host, limit))
+            }
+        }
+    }
+
+    /// Returns the running login at this server, or starts one: at most one thread waits for each server.
+    fn login(&self, host: &str) -> io::Result<PendingLogin> {
+        if let Some(mut pending) = self.overdue().remove(host)
+            // A login that has finished may have done so long ago, and servers refuse an old one.
+            && matches!(pending.try_recv(), Err(TryRecvError::Empty))
+        {
+            return Ok(pending);
+        }
+        let (begun, pending) = oneshot::channel();
+        let source = self.source.clone();
+        let host = host.to_owned();
+        thread::Builder::new().name("kerberos-login".into()).spawn(move || {
+            let login = source.log_in(&host).map_err(|error| source.no_ticket(&host, &error));
+            let _receiver_gone = begun.send(login);
+        })?;
+        Ok(pending)
+    }
+
+    /// Starts the thread that renews the tickets, once there are some.
+    fn keep_renewed(&self) {
+        self.renewal.get_or_init(|| {
+            let (dropped, stop) = mpsc::channel();
+            let source = self.source.clone();
+            let started = thread::Builder::new()
+                .name("kerberos-renew".into())
+                .spawn(move || source.keep_renewed(&stop));
+            if let Err(error) = started {
+                warn!("Kerberos tickets are not renewed ahead of time: no thread: {error}");
+            }
+            dropped
+        });
+    }
+
+    fn overdue(&self) -> MutexGuard<'_, BTreeMap<String, PendingLogin>> {
+        self.overdue.lock().expect("no panic while it is held")
+    }
+}
+
+impl BegunLogin {
+    /// Makes the library continue the login. The rest of it asks only the server.
+    pub(super) fn apply(&self, connector: Connector) -> Connector {
+        connector.with_sasl(self.options.clone())
+    }
+
+    /// Returns why the server's part of the login was not accepted.
+    pub(super) fn failure(&self) -> Option<String> {
+        let Self { options, target, .. } = self;
+        let auth = "zookeeper.auth = \"kerberos\"";
+        Some(match options.failure()? {
+            GssapiFailure::Unanswered => {
+                let (_, host) = target.split_once('/').unwrap_or_default();
+                format!(
+                    "{host} takes clients without the login by Kerberos that they begin ({auth}): is \
+                     java.security.auth.login.config set there, to a JAAS file whose section Server has Krb5LoginModule?"
+                )
+            }
+            GssapiFailure::Refused(why) => {
+                let target = self.taken_target();
+                format!("the server does not prove to be {target} ({auth}): {why}")
+            }
+        })
+    }
+
+    /// Explains why the server may refuse the login, and what to do about it.
+    pub(super) fn refused(&self) -> String {
+        let Self { who, .. } = self;
+        let target = self.taken_target();
+        format!(
+            "the servers refuse the login of {who} (zookeeper.auth = \"kerberos\"): is the key of \
+             {target} in their keytab (JAAS) the one that the KDC has, and are the clocks right? \
+             The server's log has the reason"
+        )
+    }
+
+    /// Returns the server's principal, and how Kerberos derived it if it is not the configured one.
+    fn taken_target(&self) -> String {
+        let Self { options, target, .. } = self;
+        let taken = options.target();
+        let name = taken.rsplit_once('@').map_or(taken, |(name, _)| name);
+        match name == target {
+            true => target.clone(),
+            false => format!(
+                "{taken} (which Kerberos made of {target} by DNS; to avoid that, {})",
+                no_other_name()
+            ),
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Fetches and renews tickets, on threads that may block.
+
+use super::explain::default_cache;
+use super::keytab::{KeytabGate, fingerprint};
+use super::{code, credentials};
+use crate::clock::Clock;
+use crate::config::security::Kerberos;
+use ::zookeeper::{GssapiCredentials, GssapiError, GssapiSaslOptions};
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, SystemTime};
+use tracing::{debug, error, info, warn};
+
+/// Delay before the next attempt to renew the tickets after one that failed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The shortest and the longest time between two checks of the default cache, which another program renews.
+const LOOK_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(600)];
+
+/// How long before their end another program should have renewed the tickets of the default cache: a tenth of their
+/// lifetime, and at most this long. Some programs wait until two minutes before.
+const LATEST_RENEWAL: Duration = Duration::from_secs(300);
+
+/// The source of the tickets. All of its methods but [`Self::end_at`] and [`Self::problem`] may block.
+pub(super) struct TicketSource {
+    pub(super) settings: Kerberos,
+    /// The principal of the tickets in the default cache, once that is known.
+    found_principal: OnceLock<String>,
+    /// The names of all servers.
+    hosts: Vec<String>,
+    /// The cache that is filled from the keytab.
+    cache: Mutex<Option<Arc<Cache>>>,
+    /// Held by the thread that asks the KDC with the keytab, so that only one does so at a time.
+    gate: Mutex<KeytabGate>,
+    state: Mutex<TicketState>,
+}
+
+/// The state of the tickets, for `/status` and metrics.
+#[derive(Default)]
+struct TicketState {
+    /// `None` before the first tickets.
+    end_at: Option<SystemTime>,
+    /// The reason why the tickets are not renewed.
+    problem: Option<String>,
+    /// True once the log has reported their end.
+    end_is_logged: bool,
+}
+
+/// The reason why there are no tickets.
+#[derive(Debug)]
+pub(super) enum TicketError {
+    /// The reason why the keytab cannot be used, with its name.
+    Keytab(String),
+    Kerberos(GssapiError),
+}
+
+/// A credential cache in memory, destroyed when its last user drops it.
+struct Cache {
+    name: String,
+}
+
+/// The tickets that another program renews, as they were first found.
+struct FoundTickets {
+    end_at: SystemTime,
+    lifetime: Duration,
+}
+
+impl TicketSource {
+    pub(super) fn new(settings: &Kerberos, servers: &str) -> Self {
+        Self {
+            settings: settings.clone(),
+            found_principal: OnceLock::new(),
+            hosts: servers.split(',').map(|server| credentials::host(server).to_owned()).collect(),
+            cache: Mutex::default(),
+            gate: Mutex::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Returns the name of the member's principal, for a message.
+    pub(super) fn who(&self) -> &str {
+        self.found_principal.get().map_or_else(|| self.settings.who(), String::as_str)
+    }
+
+    /// Returns when the tickets end, or have ended; `None` before the first tickets.
+    pub(super) fn end_at(&self) -> Option<SystemTime> {
+        self.state().end_at
+    }
+
+    /// Describes to operators that the tickets are not renewed, or have ended.
+    pub(super) fn problem(&self, now: SystemTime) -> Option<String> {
+        let state = self.state();
+        let end_at = state.end_at?;
+        let who = self.who();
+        let date = humantime::format_rfc3339_seconds(end_at);
+        let why = state.problem.as_deref();
+        if end_at <= now {
+            let why = why.map(|why| format!(". {why}")).unwrap_or_default();
+            return Some(format!("{} (at {date}){why}", ended(who)));
+        }
+        Some(format!("the Kerberos tickets of {who} end at {date} and are not renewed: {}", why?))
+    }
+
+    pub(super) fn log_in(&self, host: &str) -> Result<GssapiSaslOptions, TicketError> {
+        let service = &self.settings.service;
+        let Some(keytab) = self.settings.keytab.as_deref() else {
+            let credentials = self.default_credentials()?;
+            self.note_end(credentials.lifetime()?);
+            if self.settings.principal.is_none()
+                && let Ok(principal) = credentials.principal()
+            {
+                self.found_principal.get_or_init(|| principal);
+            }
+            return Ok(credentials.begin(service, host)?);
+        };
+        let present = self.cache().clone();
+        if let Some(cache) = &present {
+            match self
+                .credentials_in(cache)
+                .and_then(|credentials| credentials.begin(service, host))
+            {
+                Ok(login) => return Ok(login),
+                Err(error) if !needs_new_tickets(&error) => return Err(error.into()),
+                Err(error) => debug!("new Kerberos tickets are needed: {error}"),
+            }
+        }
+        Ok(self.replaced(present.as_ref(), keytab)?.begin(service, host)?)
+    }
+
+    /// Fetches tickets with the keytab, unless another thread has replaced the tickets in `before` meanwhile.
+    fn replaced(
+        &self,
+        before: Option<&Arc<Cache>>,
+        keytab: &Path,
+    ) -> Result<GssapiCredentials, TicketError> {
+        let mut gate = self.gate();
+        if let Some(cache) = self.cache().clone()
+            && before.is_none_or(|before| !Arc::ptr_eq(before, &cache))
+        {
+            return Ok(self.credentials_in(&cache)?);
+        }
+        let (cache, credentials, left) = self.fill_cache(&mut gate, keytab)?;
+        *self.cache() = Some(cache);
+        self.note_end(left);
+        Ok(credentials)
+    }
+
+    /// Renews the tickets until the other end of the channel is dropped.
+    pub(super) fn keep_renewed(&self, stop: &mpsc::Receiver<Infallible>) {
+        let mut wait = Duration::ZERO;
+        let mut are_all_there = false;
+        let mut found = None;
+        while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(wait) {
+            wait =
+                match self.renew(are_all_there) {
+                    Ok(left) => {
+                        are_all_there = true;
+                        self.note_end(left);
+                        let late = self.settings.keytab.is_none() && is_late(&mut found, left);
+                        self.report(late.then(|| {
+                            format!("no program has renewed those in {}", default_cache())
+                        }));
+                        self.renewal_interval(left)
+                    }
+                    Err(error) => {
+                        self.note_loss(&error);
+                        self.report(Some(self.why(&error)));
+                        RETRY_INTERVAL
+                    }
+                };
+            self.report_end();
+        }
+    }
+
+    /// Fetches tickets for all servers, of which only the first has one so far, or renews them. Returns how long they last.
+    fn renew(&self, are_all_there: bool) -> Result<Duration, TicketError> {
+        let present = self.cache().clone();
+        let (filled, credentials) = match (self.settings.keytab.as_deref(), present) {
+            (None, _) => (None, self.default_credentials()?),
+            (Some(_), Some(cache)) if !are_all_there => (None, self.credentials_in(&cache)?),
+            (Some(keytab), _) => {
+                let (cache, credentials, _) = self.fill_cache(&mut self.gate(), keytab)?;
+                (Some(cache), credentials)
+            }
+        };
+        let left = credentials.lifetime()?;
+        for host in &self.hosts {
+            match credentials.begin(&self.settings.service, host) {
+                Err(error) if error.code() == code::KDC_UNREACHABLE => return Err(error.into()),
+                // This is reported when a login at that server fails.
+                Err(error) => debug!("no Kerberos ticket for {host} ahead of time: {error}"),
+                Ok(_) => {}
+            }
+        }
+        if let Some(cache) = filled {
+            debug!("renewed the Kerberos tickets of {}, for {left:?}", self.who());
+            *self.cache() = Some(cache);
+        }
+        Ok(left)
+    }
+
+    /// Returns the delay before the next renewal. It is random, so that members that started together do not renew at the
+    /// same time.
+    fn renewal_interval(&self, left: Duration) -> Duration {
+        let part = left.mul_f64(0.4 + 0.1 * fastrand::f64());
+        match self.settings.keytab {
+            Some(_) => part.max(LOOK_INTERVALS[0]),
+            None => part.clamp(LOOK_INTERVALS[0], LOOK_INTERVALS[1]),
+        }
+    }
+
+    fn note_end(&self, left: Duration) {
+        self.state().end_at = Some(Clock::system().date() + left);
+    }
+
+    /// Notes that the tickets are gone, if another program keeps them: unlike those in memory, they may go before their
+    /// end.
+    fn note_loss(&self, error: &TicketError) {
+        let are_kept =
+            matches!(error, TicketError::Kerberos(error) if error.code() == code::KDC_UNREACHABLE);
+        if self.settings.keytab.is_none() && !are_kept {
+            let now = Clock::system().date();
+            let mut state = self.state();
+            state.end_at = state.end_at.map(|end_at| end_at.min(now));
+        }
+    }
+
+    /// Logs, and keeps for `/status`, that the tickets are not renewed, or are renewed again.
+    fn report(&self, problem: Option<String>) {
+        let who = self.who();
+        let mut state = self.state();
+        if state.problem == problem {
+            return;
+        }
+        let left = state.end_at.and_then(|end| end.duration_since(Clock::system().date()).ok());
+        let left = left.map(|left| left.as_secs()).filter(|left| *left > 0);
+        let rest = match left {
+            Some(left) => {
+                format!("another connection can be made with the old tickets for {left}s")
+            }
+            None => "no other connection can be made without tickets".into(),
+        };
+        match &problem {
+            None => info!("the Kerberos tickets of {who} are renewed again"),
+            Some(why) => {
+                let end = if why.ends_with('?') { "" } else { "." };
+                warn!(
+                    "the Kerberos tickets of {who} are not renewed: {why}{end} The session goes on, and {rest}; trying again"
+                );
+            }
+        }
+        state.problem = problem;
+    }
+
+    /// Logs the end of the tickets, once.
+    fn report_end(&self) {
+        let mut state = self.state();
+        let has_ended = state.end_at.is_some_and(|end_at| end_at <= Clock::system().date());
+        if has_ended && !state.end_is_logged {
+            error!("{}", ended(self.who()));
+        }
+        state.end_is_logged = has_ended;
+    }
+
+    fn default_credentials(&self) -> Result<GssapiCredentials, GssapiError> {
+        GssapiCredentials::acquire(self.settings.principal.as_deref(), &[])
+    }
+
+    /// Returns the credentials in this cache, without the keytab, so that no time is lost to a KDC while the tickets last.
+    fn credentials_in(&self, cache: &Cache) -> Result<GssapiCredentials, GssapiError> {
+        GssapiCredentials::acquire(self.settings.principal.as_deref(), &[("ccache", &cache.name)])
+    }
+
+    /// Asks the KDC with the keytab, unless it has refused this keytab. Also returns how long the tickets last.
+    fn fill_cache(
+        &self,
+        gate: &mut KeytabGate,
+        keytab: &Path,
+    ) -> Result<(Arc<Cache>, GssapiCredentials, Duration), TicketError> {
+        static CACHES: AtomicU64 = AtomicU64::new(0);
+        let content = fingerprint(keytab).map_err(TicketError::Keytab)?;
+        if let Some(error) = gate.refusal(content, Clock::system().now()) {
+            return Err(error.clone().into());
+        }
+        let name = format!("MEMORY:bellwether-{}", CACHES.fetch_add(1, Ordering::Relaxed));
+        let cache = Arc::new(Cache { name });
+        let keytab = keytab.to_string_lossy();
+        let store = [("client_keytab", &*keytab), ("ccache", &cache.name)];
+        let filled = GssapiCredentials::acquire(self.settings.principal.as_deref(), &store)
+            // This uses the keytab, if it was not used before.
+            .and_then(|credentials| Ok((credentials.lifetime()?, credentials)));
+        gate.note(content, filled.as_ref().err(), Clock::system().now());
+        let (left, credentials) = filled?;
+        Ok((cache, credentials, left))
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Option<Arc<Cache>>> {
+        self.cache.lock().expect("no panic while it is held")
+    }
+
+    fn gate(&self) -> MutexGuard<'_, KeytabGate> {
+        self.gate.lock().expect("no panic while it is held")
+    }
+
+    fn state(&self) -> MutexGuard<'_, TicketState> {
+        self.state.lock().expect("no panic while it is held")
+    }
+}
+
+/// Returns true if other tickets may help: these have ended, or the KDC no longer accepts them.
+fn needs_new_tickets(error: &GssapiError) -> bool {
+    !matches!(error.code(), code::KDC_UNREACHABLE | code::SERVER_UNKNOWN | code::REALM_UNKNOWN)
+}
+
+/// Returns true if the tickets of the default cache, which last for `left`, should have been renewed by now.
+fn is_late(found: &mut Option<FoundTickets>, left: Duration) -> bool {
+    let end_at = Clock::system().date() + left;
+    // Lifetimes are in whole seconds, so allow for rounding.
+    let latest_end = found.as_ref().map(|found| found.end_at + Duration::from_secs(2));
+    if latest_end.is_none_or(|latest_end| end_at > latest_end) {
+        *found = Some(FoundTickets { end_at, lifetime: left });
+    }
+    let lifetime = found.as_ref().map_or(left, |found| found.lifetime);
+    left < (lifetime / 10).min(LATEST_RENEWAL)
+}
+
+fn ended(who: &str) -> String {
+    format!(
+        "the Kerberos tickets of {who} have ended: the session goes on, and a lost connection cannot be made again before \
+         there are new ones"
+    )
+}
+
+impl From<GssapiError> for TicketError {
+    fn from(error: GssapiError) -> Self {
+        Self::Kerberos(error)
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        GssapiCredentials::destroy_cache(&self.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tickets_of_the_default_cache_are_late_when_a_tenth_of_their_lifetime_is_left() {
+        let seconds = Duration::from_secs;
+        let mut found = None;
+        assert!(!is_late(&mut found, seconds(100)));
+        assert!(!is_late(&mut found, seconds(11)));
+        assert!(is_late(&mut found, seconds(9)));
+        assert!(!is_late(&mut found, seconds(36000)), "renewed");
+        assert!(!is_late(&mut found, seconds(301)));
+        assert!(is_late(&mut found, seconds(299)));
+    }
+}
