@@ -45,6 +45,8 @@ struct Replay {
     term: Option<Term>,
     /// The token of the process's last term.
     last_token: Option<FencingToken>,
+    /// Since the last term began.
+    is_claim_refused: bool,
 }
 
 /// Checks a log, which may contain several processes, one after another.
@@ -121,7 +123,15 @@ impl Replay {
         promises.note(&actions);
         let election = text(line, "election")?.to_owned();
         let at = Moment(Duration::ZERO);
-        Ok(Self { election, member, promises, at, term: None, last_token: None })
+        Ok(Self {
+            election,
+            member,
+            promises,
+            at,
+            term: None,
+            last_token: None,
+            is_claim_refused: false,
+        })
     }
 
     /// Replays a step, and returns the term that it ends.
@@ -132,6 +142,7 @@ impl Replay {
             return Err(format!("the clock goes back, from {:?} to {:?}", self.at.0, at.0));
         }
         self.at = at;
+        self.is_claim_refused |= matches!(event, Event::ClaimRefused { .. });
         let wake_at = self.member.wake_at();
         self.promises.check(&event, at, wake_at).map_err(|why| format!("{why}: {event}"))?;
         let actions = self.member.step(at, event);
@@ -159,10 +170,15 @@ impl Replay {
         let ended = self.term.take().map(|term| Term { until: term.until.min(at), ..term });
         if let Some((announcement, until)) = leads {
             let token = announcement.ticket.token;
-            if self.last_token.is_some_and(|last| token <= last) {
+            // After a refused claim, the same znode may lead after all.
+            let is_in_order = self
+                .last_token
+                .is_none_or(|last| token > last || token == last && self.is_claim_refused);
+            if !is_in_order {
                 return Err(format!("a token that is not larger than the one before: {token}"));
             }
             self.last_token = Some(token);
+            self.is_claim_refused = false;
             let id = announcement.leader.id.to_string();
             let election = self.election.clone();
             self.term = Some(Term { election, id, token, from: at, until });

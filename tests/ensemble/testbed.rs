@@ -39,6 +39,8 @@ pub(crate) struct Testbed {
     paused: Vec<usize>,
     /// The server that lost a transaction.
     wrong_server: Option<usize>,
+    /// Whether servers start with a log that lacks a transaction.
+    start_with_gaps: bool,
     /// The guards that were stopped.
     stopped: Stopped,
     /// What a leader that was frozen is asked meanwhile.
@@ -112,6 +114,7 @@ impl Testbed {
             handovers: Handovers::default(),
             paused: vec![],
             wrong_server: None,
+            start_with_gaps: servers.start_with_gaps(),
             stopped: Stopped::default(),
             requests: None,
             with_standby: true,
@@ -297,7 +300,12 @@ impl Testbed {
         (0..3).for_each(|n| self.observer.make_path(&format!("/behind/{name}-{n}")));
         let server = &mut self.servers.all()[wrong];
         server.kill();
-        match lose(server, wanted) {
+        let lost = if self.start_with_gaps {
+            lose(server, wanted)
+        } else {
+            Err("it would not start".into())
+        };
+        match lost {
             Ok(()) => self.wrong_server = Some(wrong),
             Err(why) => eprintln!("the server has only started again: {why}"),
         }
