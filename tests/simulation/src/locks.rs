@@ -88,9 +88,10 @@ impl Locks {
         self.claims.values().map(|claims| claims.terms).sum()
     }
 
-    /// Returns whether somebody holds, or waits for, the exclusive lock.
+    /// Returns whether somebody who reads what it is told holds, or waits for, the exclusive lock.
     pub fn is_exclusive_asked_for(&self) -> bool {
-        self.clients.iter().any(|client| client.kind == LockKind::Exclusive)
+        let mut clients = self.clients.iter();
+        clients.any(|client| client.kind == LockKind::Exclusive && !client.stream.is_stuck.get())
     }
 
     /// Returns whether the exclusive lock is held.
