@@ -15,7 +15,9 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode, Uri, header};
 use futures_util::FutureExt;
 use recipes::election::{Event, Member, Policy, Profile, Role, ZnodeData};
-use recipes::{FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionId, Ticket};
+use recipes::{
+    FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionEvent, SessionId, Ticket,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +52,7 @@ pub fn znode(data: &[u8]) {
         let mut member = member(id);
         let session = SessionId(number);
         let timeout = Duration::from_secs(10);
-        member.step(now, Event::SessionOpened { session, timeout, sent_at: now });
+        member.step(now, Event::Session(SessionEvent::Opened { session, timeout, sent_at: now }));
         member.step(now, Event::Joined(ticket(number)));
         member.step(now, Event::QueueRead(queue([1, 2, 3])));
         member
@@ -103,7 +105,7 @@ pub fn names(data: &[u8]) {
     let now = Moment(Duration::from_secs(1000));
     let session = SessionId(1);
     let timeout = Duration::from_secs(10);
-    member.step(now, Event::SessionOpened { session, timeout, sent_at: now });
+    member.step(now, Event::Session(SessionEvent::Opened { session, timeout, sent_at: now }));
     member.step(now, Event::Joined(ticket(7)));
     member.step(now, Event::QueueRead(standing));
     assert!(!matches!(member.standing().at(now), Role::Leader { .. }), "no quorum has said so");

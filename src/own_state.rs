@@ -61,7 +61,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::status::{self, ApplicationHealth, HookRecord, Hooks, StatusPublisher};
     use recipes::election::{Event, Member, Policy, Profile};
-    use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionId};
+    use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionEvent, SessionId};
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::time::SystemTime;
@@ -103,7 +103,7 @@ mod tests {
         scene.hooks_fail(2);
         let ill = OwnState { hooks_failing: 2, ..WELL };
         assert_eq!(scene.told().await, Some(ill));
-        scene.step(Event::SessionLost);
+        scene.step(Event::Session(SessionEvent::Lost));
         assert_eq!(scene.told().await, None, "it has no place");
         scene.joins(2);
         assert_eq!(scene.told().await, Some(ill));
@@ -149,7 +149,7 @@ mod tests {
             let timeout = Duration::from_secs(60);
             let sequence = Sequence::new(number).unwrap();
             let token = FencingToken(number.unsigned_abs().into());
-            self.step(Event::SessionOpened { session, timeout, sent_at });
+            self.step(Event::Session(SessionEvent::Opened { session, timeout, sent_at }));
             self.step(Event::Joined(Ticket { sequence, token }));
         }
 

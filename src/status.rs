@@ -611,7 +611,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
 mod tests {
     use super::*;
     use recipes::election::{Event, Policy};
-    use recipes::{FencingToken, Margins, MemberId, Sequence};
+    use recipes::{FencingToken, Margins, MemberId, Sequence, SessionEvent};
     use std::collections::BTreeMap;
 
     #[test]
@@ -636,7 +636,10 @@ mod tests {
         let ahead = ticket(3);
         let token = ticket(3).token;
         let timeout = Duration::from_secs(10);
-        hear(at(0), Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) });
+        hear(
+            at(0),
+            Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at: at(0) }),
+        );
         hear(at(0), Event::Joined(ticket(4)));
         hear(at(0), Event::QueueRead([ahead.sequence, ticket(4).sequence].into_iter().collect()));
         assert_eq!(judged(at(60)), None, "who leads is not known");
@@ -646,7 +649,7 @@ mod tests {
         assert_eq!(judged(at(14)), Some(DuplicateId::MayBeEarlierLife { token, for_at_most }));
         assert_eq!(judged(at(15)), Some(DuplicateId::Leader { token }));
         // The servers may have a new leader, which counts all timeouts anew.
-        hear(at(20), Event::SessionResumed { timeout, sent_at: at(20) });
+        hear(at(20), Event::Session(SessionEvent::Resumed { timeout, sent_at: at(20) }));
         assert_eq!(judged(at(34)), Some(DuplicateId::MayBeEarlierLife { token, for_at_most }));
         assert_eq!(judged(at(35)), Some(DuplicateId::Leader { token }));
     }
@@ -660,7 +663,8 @@ mod tests {
         let policy = Policy::new(Margins { heartbeat, half_tick: heartbeat });
         let (publisher, status) = set_up(&Member::new(Arc::new(profile), policy), at(0));
         let timeout = Duration::from_secs(10);
-        let opened = Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) };
+        let opened =
+            Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at: at(0) });
         let token = FencingToken(3);
         publisher.amend(|snapshot| {
             snapshot.counters.on_event(&opened);

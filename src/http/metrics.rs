@@ -315,7 +315,9 @@ mod tests {
     use axum::extract::Request;
     use http_body_util::BodyExt;
     use recipes::election::{Event, Member, Policy, Profile};
-    use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionId, Ticket};
+    use recipes::{
+        FencingToken, Margins, MemberId, Moment, Sequence, SessionEvent, SessionId, Ticket,
+    };
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::time::Duration;
@@ -366,7 +368,7 @@ mod tests {
         let sequence = Sequence::new(3).unwrap();
         let timeout = Duration::from_secs(10);
         for event in [
-            Event::SessionOpened { session: SessionId(1), timeout, sent_at: then },
+            Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at: then }),
             Event::Joined(Ticket { sequence, token: FencingToken(7) }),
             Event::QueueRead([sequence].into_iter().collect()),
             Event::Committed { sent_at: then },

@@ -25,8 +25,8 @@ pub(crate) use connection::{
 pub use credentials::{Credentials, check};
 pub(crate) use diagnosis::diagnose;
 pub(crate) use session::{
-    PreviousEnd, SessionEvent, SessionHandle, SessionSettings, SessionTask, UnclosedSession,
-    close_limit, end_former, rejoin_delay,
+    PreviousEnd, SessionHandle, SessionSettings, SessionTask, UnclosedSession, close_limit,
+    end_former, rejoin_delay,
 };
 pub use session_file::{OpenedSessionFile, SavedSession, SessionFile};
 

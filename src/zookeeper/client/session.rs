@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::config::Zookeeper;
 use crate::status::{ConnectionState, SessionRestart};
 use ::zookeeper::SessionInfo;
-use recipes::{Moment, SessionId, SessionRecord};
+use recipes::{Moment, SessionEvent, SessionId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::error::RecvError;
@@ -33,21 +33,6 @@ pub(crate) fn rejoin_delay() -> Duration {
 
 /// A session that may still own a znode, and is closed before another is used.
 pub(crate) type UnclosedSession = Option<SessionInfo>;
-
-/// The events of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SessionEvent {
-    /// The servers granted the session that was requested at `sent_at`.
-    Opened { session: SessionId, timeout: Duration, sent_at: Moment },
-    /// The session of the previous process was resumed. The request was sent at `sent_at`.
-    TakenOver { record: SessionRecord, timeout: Duration, sent_at: Moment },
-    /// The connection is lost; the session may be alive.
-    Disconnected,
-    /// The session was resumed over another connection, requested at `sent_at`. The server may have shortened its timeout.
-    Resumed { timeout: Duration, sent_at: Moment },
-    /// The session has ended, or is given up because no server was reached for its timeout.
-    Lost,
-}
 
 /// The parameters for opening a session.
 pub(crate) struct SessionSettings {

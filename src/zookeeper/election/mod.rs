@@ -9,7 +9,7 @@ pub(crate) use znode_data::{contender, decode, encode};
 
 use self::announcement_age::AnnouncementAge;
 use self::znode_data::{claimants_name, newer_format};
-use super::client::{SessionEvent, SessionSettings, SessionTask, UnclosedSession};
+use super::client::{SessionSettings, SessionTask, UnclosedSession};
 use super::queue::{
     ClaimHolder, MemberZnode, QueueEvent, QueueSession, QueueSettings, QueueZnodes, Reports,
 };
@@ -19,7 +19,7 @@ use crate::status::{MemberEntry, OwnState};
 use crate::znode_names::ZnodeNames;
 use ::zookeeper::Error;
 use recipes::election::{Action, Announcement, Event, MemberPriority, Offer, ZnodeData};
-use recipes::{ClaimOwner, MemberId, Sequence, Ticket};
+use recipes::{ClaimOwner, MemberId, Sequence, SessionEvent, Ticket};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot};
@@ -226,7 +226,7 @@ impl ElectionSession {
             }
             let received = self.events.recv().await.expect("the queue holds a sender");
             let event = match received {
-                SourceEvent::Session(event) => Some(of_session(event)),
+                SourceEvent::Session(event) => Some(Event::Session(event)),
                 SourceEvent::Queue(event) => self.of_queue(event),
             };
             if let Some(event) = event {
@@ -343,7 +343,7 @@ impl ElectionSession {
                 });
                 Event::PrioritiesRead(priorities.collect())
             }
-            QueueEvent::Unusable => Event::SessionLost,
+            QueueEvent::Unusable => Event::Session(SessionEvent::Lost),
         })
     }
 
@@ -416,20 +416,6 @@ impl ElectionSession {
         let closing = self.session.close().await;
         self.queue.end_watches().await;
         closing
-    }
-}
-
-fn of_session(event: SessionEvent) -> Event {
-    match event {
-        SessionEvent::Opened { session, timeout, sent_at } => {
-            Event::SessionOpened { session, timeout, sent_at }
-        }
-        SessionEvent::TakenOver { record, timeout, sent_at } => {
-            Event::SessionTakenOver { record, timeout, sent_at }
-        }
-        SessionEvent::Disconnected => Event::Disconnected,
-        SessionEvent::Resumed { timeout, sent_at } => Event::SessionResumed { timeout, sent_at },
-        SessionEvent::Lost => Event::SessionLost,
     }
 }
 

@@ -27,7 +27,7 @@ use crate::status::ConnectionState;
 use recipes::holding::{
     Action, End, Event, HoldingId, HoldingKind, HoldingSpec, HoldingState, Holdings,
 };
-use recipes::{Margins, MemberId, Moment};
+use recipes::{Margins, MemberId, Moment, SessionEvent};
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::mem;
@@ -276,15 +276,12 @@ impl HoldingsRunner {
             Event::Asked(id, _) | Event::Released(id) | Event::Place(id, _) => {
                 ChangedHoldings::One(*id)
             }
-            Event::SessionOpened { .. }
-            | Event::SessionResumed { .. }
-            | Event::SessionLost
-            | Event::Committed { .. }
-            | Event::Woke
-            | Event::Stop => ChangedHoldings::All,
+            Event::Session(_) | Event::Committed { .. } | Event::Woke | Event::Stop => {
+                ChangedHoldings::All
+            }
             Event::InUse(_) | Event::Read => ChangedHoldings::None,
         };
-        let is_lost = event == Event::SessionLost;
+        let is_lost = event == Event::Session(SessionEvent::Lost);
         if let (Event::Released(id), Some(session)) = (&event, &self.session) {
             session.withdraw(*id);
         }

@@ -9,7 +9,7 @@ use crate::config::security::AclPolicy;
 use crate::holdings::ProcessName;
 use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::{
-    SessionEvent, SessionHandle, SessionSettings, SessionTask, UnclosedSession, rejoin_delay,
+    SessionHandle, SessionSettings, SessionTask, UnclosedSession, rejoin_delay,
 };
 use crate::zookeeper::queue::{
     self, CHILDREN_MAX, Context, QueueEvent, QueueSettings, RETRY_DELAY, Reports,
@@ -21,7 +21,7 @@ use recipes::barrier::{self, Reading, Ready, Round};
 use recipes::holding::{Event, HoldingId, HoldingKind, HoldingSpec};
 use recipes::lock;
 use recipes::place;
-use recipes::{Moment, Sequence, Ticket};
+use recipes::{Moment, Sequence, SessionEvent, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -476,19 +476,8 @@ impl HoldingsSession {
             }
             self.reap();
             match self.events.recv().await.expect("this holds a sender") {
-                Message::Session(SessionEvent::Opened { session, timeout, sent_at }) => {
-                    return Event::SessionOpened { session, timeout, sent_at };
-                }
-                Message::Session(SessionEvent::Resumed { timeout, sent_at }) => {
-                    return Event::SessionResumed { timeout, sent_at };
-                }
-                Message::Session(SessionEvent::TakenOver { .. }) => {
-                    unreachable!("no process leaves such a session to a next one")
-                }
-                Message::Session(SessionEvent::Disconnected) => {}
-                Message::Session(SessionEvent::Lost) | Message::Unusable => {
-                    return Event::SessionLost;
-                }
+                Message::Session(event) => return Event::Session(event),
+                Message::Unusable => return Event::Session(SessionEvent::Lost),
                 Message::Renewed(sent_at) => return Event::Committed { sent_at },
                 Message::Read(path, shown, watch) => self.on_read(&path, &shown, watch),
                 Message::Unread(id) => self.read(id),

@@ -21,7 +21,7 @@ use crate::status::{
     StatusPublisher,
 };
 use recipes::election::{Action, Cause, ChangeKind, Event, Member, Standing, changes};
-use recipes::{ClaimOwner, FencingToken, Moment, SessionId, SessionRecord, Ticket};
+use recipes::{ClaimOwner, FencingToken, Moment, SessionEvent, SessionId, SessionRecord, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -418,7 +418,7 @@ impl Runner {
         self.log.hear(&event);
         let now = self.clock.now();
         match event {
-            Event::SessionResumed { .. } => self.reconnected_at = now,
+            Event::Session(SessionEvent::Resumed { .. }) => self.reconnected_at = now,
             Event::ClaimRefused { holder, .. } => {
                 let ticket = self.standing.ticket();
                 self.refused_by_unknown = ticket.filter(|_| holder == ClaimOwner::Unknown);

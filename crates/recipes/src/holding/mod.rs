@@ -25,7 +25,7 @@ use crate::lease::LeasePolicy;
 use crate::lock::{Lock, Mode};
 use crate::place::{self, Effect, Recipe};
 use crate::session::{Duty, LeasedSession};
-use crate::{FencingToken, Margins, Moment, Sequence, SessionId, Ticket};
+use crate::{FencingToken, Margins, Moment, Sequence, SessionEvent, SessionId, Ticket};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::Bound;
@@ -74,24 +74,11 @@ pub enum Event {
     Asked(HoldingId, HoldingSpec),
     /// The application stops waiting, releases the lock, or leaves the barrier.
     Released(HoldingId),
-    /// The servers granted the session that was requested at this moment.
-    SessionOpened {
-        session: SessionId,
-        timeout: Duration,
-        sent_at: Moment,
-    },
-    /// The session continues over another connection, requested at this moment. The server may have shortened the
-    /// timeout.
-    SessionResumed {
-        timeout: Duration,
-        sent_at: Moment,
-    },
-    /// The session ended, and its ephemeral znodes with it.
-    SessionLost,
+    /// The session begins, ends, or moves to another connection.
+    Session(SessionEvent),
     /// A quorum committed the heartbeat that was sent at this moment.
-    Committed {
-        sent_at: Moment,
-    },
+    Committed { sent_at: Moment },
+    /// Something happened to the place of this holding.
     Place(HoldingId, place::Event),
     /// The moment of [`Holdings::wake_at`] has come.
     Woke,
@@ -321,10 +308,10 @@ impl Holdings {
                 Some(holding) => actions(id, holding.recipe_mut().release()),
                 None => vec![],
             },
-            Event::SessionOpened { session, timeout, sent_at } => {
+            Event::Session(SessionEvent::Opened { session, timeout, sent_at }) => {
                 self.on_session_opened(session, timeout, sent_at, now)
             }
-            Event::SessionResumed { timeout, sent_at } => {
+            Event::Session(SessionEvent::Resumed { timeout, sent_at }) => {
                 let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
                 match session.resumed(timeout, sent_at, now) {
                     Some(resumed) => {
@@ -334,7 +321,9 @@ impl Holdings {
                     None => self.close_short_session(now),
                 }
             }
-            Event::SessionLost => self.on_session_lost(),
+            Event::Session(SessionEvent::Lost) => self.on_session_lost(),
+            // Locks and barriers are not handed to the next process.
+            Event::Session(SessionEvent::Disconnected | SessionEvent::TakenOver { .. }) => vec![],
             Event::Committed { sent_at } => self.on_committed(sent_at, now),
             Event::Place(id, event) => self.on_place(id, event, now),
             Event::Woke => self.on_woke(now),

@@ -58,13 +58,7 @@ impl fmt::Display for Event {
         match self {
             Self::Asked(id, wanted) => write!(f, "{id}: asked for {wanted}"),
             Self::Released(id) => write!(f, "{id}: told to release"),
-            Self::SessionOpened { session, timeout, .. } => {
-                write!(f, "session {session} opened, timeout {timeout:?}")
-            }
-            Self::SessionResumed { timeout, .. } => {
-                write!(f, "session resumed, timeout {timeout:?}")
-            }
-            Self::SessionLost => f.write_str("session lost"),
+            Self::Session(event) => event.fmt(f),
             Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
             Self::Place(id, event) => write!(f, "{id}: {event}"),
             Self::Woke => f.write_str("woke"),

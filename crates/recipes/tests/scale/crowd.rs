@@ -323,7 +323,11 @@ impl Crowd {
             Action::OpenSession => {
                 self.server.sessions += 1;
                 let session = SessionId(self.server.sessions);
-                Some(Event::SessionOpened { session, timeout: self.rules.timeout, sent_at })
+                Some(Event::Session(SessionEvent::Opened {
+                    session,
+                    timeout: self.rules.timeout,
+                    sent_at,
+                }))
             }
             Action::CloseSession => {
                 self.end_session(i);
