@@ -11,7 +11,7 @@ use self::announcement_age::AnnouncementAge;
 use self::znode_data::{claimants_name, newer_format};
 use super::client::{SessionSettings, SessionTask, UnclosedSession};
 use super::queue::{
-    ClaimHolder, MemberZnode, QueueEvent, QueueSession, QueueSettings, QueueZnodes, Reports,
+    MemberZnode, OwnedZnode, QueueEvent, QueueSession, QueueSettings, QueueZnodes, Reports,
 };
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -246,7 +246,9 @@ impl ElectionSession {
                 self.own_znode.ticket = None;
                 Event::TicketLost(ticket)
             }
-            QueueEvent::Found { ticket, data, claimed } if self.znodes.family().is_some() => {
+            QueueEvent::Found(OwnedZnode { ticket, data, claimed })
+                if self.znodes.family().is_some() =>
+            {
                 self.own_znode.ticket = Some(ticket);
                 if data != self.own_id.as_str().as_bytes() {
                     // The znode has an id that this member no longer has, and must not be written to, so it cannot be used.
@@ -255,7 +257,7 @@ impl ElectionSession {
                 let data = claimed.and_then(|data| decode(&data, &self.znodes)).map(own_data);
                 Event::TicketFound { ticket, data }
             }
-            QueueEvent::Found { ticket, data, .. } => {
+            QueueEvent::Found(OwnedZnode { ticket, data, .. }) => {
                 let read = decode(&data, &self.znodes);
                 let state = read.as_ref().map(|data| data.state).unwrap_or_default();
                 let data = read.map(own_data);
@@ -332,8 +334,9 @@ impl ElectionSession {
                 Event::Committed { sent_at: sent_at? }
             }
             QueueEvent::Renewed { sent_at } => Event::Committed { sent_at },
-            QueueEvent::ClaimRefused { holder, sent_at } => {
-                Event::ClaimRefused { holder: self.of_holder(holder), sent_at }
+            QueueEvent::ClaimRefused { claimed, sent_at } => {
+                let holder = claimed.map_or(ClaimOwner::Gone, |data| self.claim_owner(&data));
+                Event::ClaimRefused { holder, sent_at }
             }
             QueueEvent::MembersRead(members) => {
                 let priorities = members.into_iter().filter_map(|member| {
@@ -347,15 +350,13 @@ impl ElectionSession {
         })
     }
 
-    fn of_holder(&mut self, holder: ClaimHolder) -> ClaimOwner {
-        let data = match holder {
-            ClaimHolder::Gone => return ClaimOwner::Gone,
-            ClaimHolder::Another(data) => data,
-        };
-        if let Some(name) = claimants_name(&data) {
-            self.queue.note_name(&name);
+    /// Returns the owner of a claim with this data, which belongs to another session.
+    fn claim_owner(&mut self, data: &[u8]) -> ClaimOwner {
+        if let Some(name) = claimants_name(data) {
+            // The claimant may not have been listed here, and its path has to be known.
+            self.znodes.note(&name);
         }
-        match self.announcement(&data) {
+        match self.announcement(data) {
             Some(Announcement { ticket, .. }) => {
                 self.queue.verify(ticket.sequence);
                 ClaimOwner::Contender(ticket)

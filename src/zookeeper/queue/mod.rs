@@ -25,6 +25,7 @@ pub(in crate::zookeeper) use context::{
     BROKEN, Context, RETRY_DELAY, leave_if_znode_missing, leave_wrong_server,
 };
 pub(crate) use foreign::foreign_name;
+pub(crate) use join::OwnedZnode;
 pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};
 pub(in crate::zookeeper) use list::{CHILDREN_MAX, names_below, sync, unless_crowded};
 pub(crate) use read::{MemberZnode, QueueZnodes};
@@ -98,9 +99,8 @@ pub(crate) enum QueueEvent {
     Joined(Ticket),
     /// Our znode is gone or belongs to another session, although our session is alive.
     TicketLost(Ticket),
-    /// The session already owns this znode. `claimed` is the data of its claim znode, read only in an election that is
-    /// shared with another client.
-    Found { ticket: Ticket, data: Vec<u8>, claimed: Option<Vec<u8>> },
+    /// The session already owns this znode.
+    Found(OwnedZnode),
     /// The session does not own a znode in the queue.
     NoneFound,
     /// The members that were in the queue at some moment not later than now, and the number of the listing.
@@ -121,8 +121,9 @@ pub(crate) enum QueueEvent {
     MemberRead { member: Ticket, data: Vec<u8>, modified_ms: i64, sent_at: Moment },
     /// The member's znode does not exist.
     MemberGone { member: Sequence, sent_at: Moment },
-    /// Our claim was not committed, or no longer exists.
-    ClaimRefused { holder: ClaimHolder, sent_at: Moment },
+    /// Our claim was not committed, because another session owns the claim znode, which has this data. `None` if our claim
+    /// was committed and has been deleted since.
+    ClaimRefused { claimed: Option<Vec<u8>>, sent_at: Moment },
     /// This data was committed to our znode.
     Written {
         data: Arc<[u8]>,
@@ -139,15 +140,6 @@ pub(crate) enum QueueEvent {
     MembersRead(Vec<MemberZnode>),
     /// The queue cannot be used in this session: the servers deny us access to our own znode, or a task panicked.
     Unusable,
-}
-
-/// The reason why we do not hold the queue's claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ClaimHolder {
-    /// Another session owns the claim znode, and wrote this data.
-    Another(Vec<u8>),
-    /// Our claim was committed, and has been deleted since.
-    Gone,
 }
 
 /// Our place in one queue, for the length of a session. Dropping it ends its requests.
@@ -227,9 +219,9 @@ impl QueueSession {
         (self.predecessor, predecessor) = watch::channel(None);
         let membership = self.watches.spawn(async move {
             match join::find(&context).await {
-                Some(join::OwnedZnode { ticket, data, claimed }) => {
-                    let found = QueueEvent::Found { ticket, data, claimed };
-                    stand(&context, &writes, ticket, predecessor, found).await;
+                Some(found) => {
+                    let ticket = found.ticket;
+                    stand(&context, &writes, ticket, predecessor, QueueEvent::Found(found)).await;
                 }
                 None => context.tell(QueueEvent::NoneFound),
             }
@@ -272,11 +264,6 @@ impl QueueSession {
         let context = self.context.clone();
         let read = self.requests.spawn(async move { foreign::read(&context, &names).await });
         self.foreign.replace(read).inspect(AbortHandle::abort);
-    }
-
-    /// Notes the name of a contender that may not have been listed here, so that its path is known.
-    pub(crate) fn note_name(&self, name: &str) {
-        self.context.settings.znodes.note(name);
     }
 
     pub(crate) fn is_last_listing(&self, number: u64) -> bool {
