@@ -602,8 +602,7 @@ impl SessionContext {
         });
         let session = self.session.clone();
         let reports = self.reports.clone();
-        let context = Context::new(settings, session, reports, self.clock, tell);
-        context.paced_by(self.pace.clone()).breakable()
+        Context::new(settings, session, reports, self.clock, tell).of_holding(self.pace.clone())
     }
 }
 

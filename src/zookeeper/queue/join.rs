@@ -40,7 +40,7 @@ pub(in crate::zookeeper) async fn join(
     let mut is_outcome_unknown = false;
     let mut name_taken = NameTaken::default();
     loop {
-        if context.is_withdrawn() && !is_outcome_unknown {
+        if !is_outcome_unknown && context.state().is_withdrawn {
             return None;
         }
         let (connection, turn) = context.connection_and_turn().await;
@@ -117,7 +117,7 @@ async fn may_join(context: &Context, connection: &Connection) -> bool {
         }
     };
     foreign::judge(context, &names).await;
-    !context.is_kept_out()
+    context.state().kept_out != Some(true)
 }
 
 /// Returns the znode that this session owns, and its data.

@@ -1,6 +1,6 @@
 //! Lists the members of the queue.
 
-use super::context::{Context, REFUSED_DELAY};
+use super::context::{Context, QueueState, REFUSED_DELAY};
 use super::read::{read_proven, stats};
 use super::znode::owner;
 use super::{QueueEvent, foreign};
@@ -17,7 +17,7 @@ pub(in crate::zookeeper) const CHILDREN_MAX: i32 = 100_000;
 pub(super) async fn list(context: &Context, number: u64) {
     let read = context.retry_until_answered(async |connection| {
         // Read this before the listing, which need not contain a znode that is created meanwhile.
-        let own = context.own();
+        let own = context.state().own;
         let listed = members(context, &connection).await;
         let own_is_listed = listed
             .as_ref()
@@ -57,8 +57,8 @@ async fn without_a_dead_head(
             Err(error) => return Err(error),
         }
     }
-    let denied = context.denied();
-    Ok(members.iter().copied().filter(|member| !denied.contains(member)).collect())
+    let denied = &context.state().denied;
+    Ok(members.iter().copied().filter(|member| !denied.contains_key(member)).collect())
 }
 
 /// Lists the children of a path. Returns a problem for operators if there are too many.
@@ -170,12 +170,11 @@ pub(super) async fn queue_names_and_index(
 pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequence> {
     let settings = &context.settings;
     settings.znodes.note_all(names);
-    let non_ephemeral = context.non_ephemeral();
-    let denied = context.denied();
+    let QueueState { non_ephemeral, denied, .. } = &*context.state();
     names
         .iter()
         .filter_map(|name| settings.znodes.sequence(name))
-        .filter(|sequence| !non_ephemeral.contains(sequence) && !denied.contains(sequence))
+        .filter(|sequence| !non_ephemeral.contains(sequence) && !denied.contains_key(sequence))
         .collect()
 }
 
@@ -185,16 +184,16 @@ async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<
     let names = queue_names(context, connection).await?;
     foreign::judge(context, &names).await;
     let mut members = sequences(context, &names);
-    if context.non_ephemeral().is_empty() {
+    if context.state().non_ephemeral.is_empty() {
         return Ok(members);
     }
-    let unknown: Vec<_> = members.difference(&context.ephemeral()).copied().collect();
+    let unknown: Vec<_> = members.difference(&context.state().ephemeral).copied().collect();
     let paths: Vec<_> = unknown.iter().map(|sequence| context.path(*sequence)).collect();
     let mut found = vec![];
     for (sequence, stat) in unknown.into_iter().zip(stats(connection, &paths).await?) {
         match stat {
             Some(stat) if owner(&stat).is_none() => found.push(sequence),
-            Some(_) => drop(context.ephemeral().insert(sequence)),
+            Some(_) => drop(context.state().ephemeral.insert(sequence)),
             None => {}
         }
     }

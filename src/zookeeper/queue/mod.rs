@@ -203,7 +203,7 @@ impl QueueSession {
             if was_lost {
                 tokio::time::sleep(rejoin_delay()).await;
             }
-            context.set_own(None);
+            context.state().own = None;
             if let Some((ticket, _)) = join(&context, &data, OwnZnodeMatch::OfSession).await {
                 stand(&context, &writes, ticket, predecessor, QueueEvent::Joined(ticket)).await;
             }
@@ -235,7 +235,7 @@ impl QueueSession {
     /// Only the last listing counts: an earlier one is aborted, and [`Self::is_last_listing`] rejects its event if it was
     /// already sent.
     pub(crate) fn list(&mut self) {
-        let own = self.context.own();
+        let own = self.context.state().own;
         if self.listing.as_ref().is_some_and(|(of, listing)| *of == own && !listing.is_finished()) {
             return;
         }
@@ -362,7 +362,7 @@ async fn stand(
     predecessor: watch::Receiver<Option<Sequence>>,
     event: QueueEvent,
 ) {
-    context.set_own(Some(ticket));
+    context.state().own = Some(ticket);
     let _receiver_gone = writes.send(QueueWrite::Joined(ticket));
     context.tell(event);
     tokio::join!(watches::watch(context, ticket, predecessor), warn_if_weak(context));

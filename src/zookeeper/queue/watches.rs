@@ -114,7 +114,7 @@ async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'stati
     let path = context.path(ticket.sequence);
     let read = context.retry_until_answered(async |connection| {
         let client = &connection.client;
-        let read = if context.is_breakable() {
+        let read = if context.is_breakable {
             let read = connection.request(client.get_and_watch_data(&path)).await;
             read.map(|(data, stat, watcher)| (data == BROKEN, stat, watcher))
         } else {
