@@ -257,9 +257,9 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
         Some(_) => {
             let first =
                 znodes.iter().find(|znode| znode.sequence.is_some() && znode.session.is_some());
-            let head = first.and_then(|znode| znode.data.as_ref()?.announcement.clone());
+            let head = first.and_then(|znode| znode.data.as_ref()?.znode.announcement.clone());
             for data in znodes.iter_mut().filter_map(|znode| znode.data.as_mut()) {
-                data.announcement.clone_from(&head);
+                data.znode.announcement.clone_from(&head);
             }
             match connection.request(connection.client.get_data(&claim_path)).await {
                 // The members' ACL may keep others from reading the claim.

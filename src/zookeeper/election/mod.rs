@@ -254,13 +254,14 @@ impl ElectionSession {
                     // The znode has an id that this member no longer has, and must not be written to, so it cannot be used.
                     return Some(Event::NoTicketFound);
                 }
-                let data = claimed.and_then(|data| decode(&data, &self.znodes)).map(own_data);
+                let read = claimed.and_then(|data| decode(&data, &self.znodes));
+                let data = read.map(|read| read.znode);
                 Event::TicketFound { ticket, data }
             }
             QueueEvent::Found(OwnedZnode { ticket, data, .. }) => {
                 let read = decode(&data, &self.znodes);
                 let state = read.as_ref().map(|data| data.state).unwrap_or_default();
-                let data = read.map(own_data);
+                let data = read.map(|read| read.znode);
                 self.own_znode = OwnZnode { data: data.clone(), state, ticket: Some(ticket) };
                 self.tell_if_news();
                 Event::TicketFound { ticket, data }
@@ -279,9 +280,9 @@ impl ElectionSession {
                 let read = self.read(&data, predecessor);
                 self.whose_predecessor.note(predecessor, read.is_some());
                 self.whose_predecessor.note_format(predecessor, read.as_ref(), &data);
-                let data = read;
+                let data = read.map(|read| read.znode);
                 self.predecessor = data.as_ref().map(|data| (predecessor, data.profile.id.clone()));
-                self.offer = data.as_ref().and_then(|data| data.offer);
+                self.offer = data.as_ref().and_then(|data| data.offer.as_deref().copied());
                 let distance = data.as_ref().and_then(|data| data.distance);
                 let announcement = data.and_then(|data| data.announcement);
                 // The predecessor of a standby is the leader. The standby reads no other znode, so note the time of the
@@ -298,8 +299,11 @@ impl ElectionSession {
             }
             // A leader does not read the head, so this is a read of its transfer's target.
             QueueEvent::MemberRead { member, data, .. } if self.target == Some(member.sequence) => {
-                let accepted = decode(&data, &self.znodes).and_then(|data| data.accepted);
-                Event::TargetRead { target: member.sequence, accepted }
+                let accepted = decode(&data, &self.znodes).and_then(|read| read.znode.accepted);
+                Event::TargetRead {
+                    target: member.sequence,
+                    accepted: accepted.map(|offer| *offer),
+                }
             }
             QueueEvent::MemberGone { member: target, .. } if self.target == Some(target) => {
                 Event::TargetGone { target }
@@ -308,12 +312,12 @@ impl ElectionSession {
                 let read = self.read(&data, head);
                 self.whose_head.note(head, read.is_some());
                 self.whose_head.note_format(head, read.as_ref(), &data);
-                let data = read;
+                let data = read.map(|read| read.znode);
                 // A member may have sent this read before it knew that it is the standby, so accept any offer of its
                 // predecessor.
                 let is_predecessor = self.predecessor.as_ref().is_some_and(|(it, _)| *it == head);
                 let own = self.own_znode.ticket.map(|ticket| ticket.sequence);
-                let offer = data.as_ref().and_then(|data| data.offer);
+                let offer = data.as_ref().and_then(|data| data.offer.as_deref().copied());
                 self.offer = offer.filter(|offer| is_predecessor || Some(offer.target) == own);
                 let announcement = data.and_then(|data| data.announcement);
                 if let Some(announcement) = &announcement {
@@ -340,9 +344,10 @@ impl ElectionSession {
             }
             QueueEvent::MembersRead(members) => {
                 let priorities = members.into_iter().filter_map(|member| {
-                    let MemberData { profile, priority, .. } = decode(&member.data, &self.znodes)?;
+                    let ZnodeData { profile, priority, .. } =
+                        decode(&member.data, &self.znodes)?.znode;
                     let member = member.ticket.sequence;
-                    Some(MemberPriority { member, id: profile.id, priority })
+                    Some(MemberPriority { member, id: profile.id.clone(), priority })
                 });
                 Event::PrioritiesRead(priorities.collect())
             }
@@ -375,7 +380,7 @@ impl ElectionSession {
     }
 
     fn announcement(&self, data: &[u8]) -> Option<Announcement> {
-        decode(data, &self.znodes)?.announcement
+        decode(data, &self.znodes)?.znode.announcement
     }
 
     /// Returns the predecessor if its member has this id, according to the last read.
@@ -420,13 +425,6 @@ impl ElectionSession {
     }
 }
 
-fn own_data(read: MemberData) -> ZnodeData {
-    let MemberData { profile, announcement, distance, priority, ready, offer, accepted, .. } = read;
-    let [offer, accepted] = [offer, accepted].map(|offer| offer.map(Box::new));
-    let profile = Arc::new(profile);
-    ZnodeData { profile, priority, announcement, distance, ready, offer, accepted }
-}
-
 /// Returns the members as they are published. In another client's election, all members take the head for the leader.
 pub(crate) fn entries(members: Vec<MemberZnode>, znodes: &ZnodeNames) -> Vec<MemberEntry> {
     let mut entries: Vec<_> = members.into_iter().map(|member| entry(member, znodes)).collect();
@@ -449,8 +447,9 @@ fn entry(
         Some(_) => Some(contender(&data, ticket, znodes)),
     };
     let Some(data) = data else { return MemberEntry::of_unknown(ticket, created_at) };
-    let MemberData { profile, announcement, priority, ready, version, state, .. } = data;
-    let profile = Some(profile);
+    let MemberData { znode, version, state, .. } = data;
+    let ZnodeData { profile, announcement, priority, ready, .. } = znode;
+    let profile = Some(Arc::unwrap_or_clone(profile));
     MemberEntry {
         ticket,
         profile,
