@@ -55,11 +55,11 @@ pub enum Action {
 /// An effect of an event on a place: an action on its znodes, or a change that concerns the whole session or holding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
+    /// Perform this action.
     Do(Action),
     /// Send a heartbeat now.
-    Renew {
-        sent_at: Moment,
-    },
+    Renew { sent_at: Moment },
+    /// Report this end to the application.
     Ended(End),
 }
 

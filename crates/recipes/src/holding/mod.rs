@@ -92,13 +92,13 @@ pub enum Event {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
+    /// Open a session. The one before, if any, has ended.
     OpenSession,
     /// End the session, and with it all znodes of the holdings.
     CloseSession,
     /// Send a heartbeat: a write that changes nothing, and that a quorum commits.
-    Renew {
-        sent_at: Moment,
-    },
+    Renew { sent_at: Moment },
+    /// Perform an action of the place of this holding.
     Place(HoldingId, place::Action),
     /// Report to the application that it no longer waits for the lock or barrier, or no longer holds it.
     Ended(HoldingId, End),
@@ -113,9 +113,8 @@ pub enum End {
     AllLeft,
     /// The name is already in use for a lock with a different mode or number of slots, or for a barrier of a different
     /// size.
-    Refused {
-        found: HoldingSpec,
-    },
+    Refused { found: HoldingSpec },
+    /// It was held, or the member was inside, but is no longer.
     Lost(Loss),
     /// [`Holdings::MAX`] locks and barriers are already requested.
     TooMany,
@@ -144,20 +143,14 @@ pub struct HoldingStanding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldingState {
     /// Waiting for a lock. At most `ahead` entries must go first; `None` while unknown.
-    Waiting {
-        ahead: Option<usize>,
-    },
+    Waiting { ahead: Option<usize> },
     /// Waiting in front of a barrier. `present` is the number of members at the last reading; `None` while unknown.
-    Gathering {
-        present: Option<usize>,
-    },
+    Gathering { present: Option<usize> },
     /// Holding the lock, or inside the barrier, until the lease ends.
-    Held {
-        token: FencingToken,
-        until: Moment,
-    },
+    Held { token: FencingToken, until: Moment },
     /// This member has left the barrier, but others are still inside.
     Leaving,
+    /// The end was not reported yet.
     Ended(End),
 }
 
