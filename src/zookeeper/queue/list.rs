@@ -61,15 +61,26 @@ async fn without_a_dead_head(
     Ok(members.iter().copied().filter(|member| !denied.contains_key(member)).collect())
 }
 
-/// Lists the children of a path. Returns a problem for operators if there are too many.
-async fn children(
-    connection: &Connection,
-    root: &str,
-) -> Result<Result<Vec<String>, String>, Error> {
-    if let Some(problem) = crowd(connection, root).await? {
-        return Ok(Err(problem));
+/// The reason why the children of a path were not listed.
+pub(in crate::zookeeper) enum ListError {
+    /// There are too many of them. Contains the problem for operators.
+    Crowded(String),
+    /// The request was refused, or not answered.
+    Failed(Error),
+}
+
+impl From<Error> for ListError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
     }
-    connection.request(connection.client.list_children(root)).await.map(Ok)
+}
+
+/// Lists the children of a path.
+async fn children(connection: &Connection, root: &str) -> Result<Vec<String>, ListError> {
+    if let Some(problem) = crowd(connection, root).await? {
+        return Err(ListError::Crowded(problem));
+    }
+    Ok(connection.request(connection.client.list_children(root)).await?)
 }
 
 /// Returns a problem for operators if a path has too many children to list them.
@@ -109,15 +120,14 @@ pub(in crate::zookeeper) async fn sync(connection: &Connection, path: &str) -> R
     }
 }
 
-/// Returns the current children of a path: none if the path does not exist, and a problem for operators if there are too
-/// many.
+/// Returns the current children of a path; none if the path does not exist.
 pub(in crate::zookeeper) async fn names_below(
     connection: &Connection,
     path: &str,
-) -> Result<Result<Vec<String>, String>, Error> {
+) -> Result<Vec<String>, ListError> {
     sync(connection, path).await?;
     match children(connection, path).await {
-        Err(Error::NoNode) => Ok(Ok(vec![])),
+        Err(ListError::Failed(Error::NoNode)) => Ok(vec![]),
         read => read,
     }
 }
@@ -128,19 +138,18 @@ pub(super) async fn look_for_foreign(context: &Context) {
     let connection = context.session.connection().await;
     let root = &context.settings.root;
     let refused = match children(&connection, root).await {
-        Ok(Ok(names)) => return foreign::judge(context, &names).await,
+        Ok(names) => return foreign::judge(context, &names).await,
         // Without the path, our own znode is gone as well, which its watch reports.
-        Err(Error::NoNode) => return,
-        Err(error) if !is_server_answer(&error) => return,
-        Err(error) => Err(error),
-        Ok(Err(problem)) => Ok(problem),
+        Err(ListError::Failed(Error::NoNode)) => return,
+        Err(ListError::Failed(error)) if !is_server_answer(&error) => return,
+        Err(refused) => refused,
     };
     if !context.settings.refuses_foreign() {
         return;
     }
     match refused {
-        Ok(crowd) => context.set_problem(crowd),
-        Err(error) => context.report_refusal(&connection, root, &error).await,
+        ListError::Crowded(problem) => context.set_problem(problem),
+        ListError::Failed(error) => context.report_refusal(&connection, root, &error).await,
     }
     context.tell_foreign(true);
 }
