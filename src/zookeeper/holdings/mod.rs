@@ -373,7 +373,7 @@ impl HoldingsRunner {
 
     fn open_session(&mut self, is_lost: bool) {
         let session = SessionSettings {
-            settings: self.settings.zookeeper.clone(),
+            zookeeper: self.settings.zookeeper.clone(),
             credentials: self.credentials.clone(),
             clock: self.clock,
             link: self.reports.link.clone(),

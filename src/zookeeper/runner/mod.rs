@@ -43,7 +43,43 @@ pub async fn run(
     kept: ResumeState,
     stop: oneshot::Receiver<()>,
 ) -> bool {
-    Runner::new(member, settings, credentials, clock, publisher, kept).run(stop).await
+    let (link_in, link) = watch::channel(ConnectionState::default());
+    let actions = member.start();
+    let runner = Runner {
+        credentials,
+        link,
+        reports: Reports::new(link_in, publisher.meter.clone()),
+        session: None,
+        unclosed: None,
+        kept,
+        noted: None,
+        resumed_term: None,
+        members: MembersCache::new(&settings.znodes),
+        actions,
+        standing: member.standing(),
+        recent_changes: Arc::default(),
+        problems: Problems::default(),
+        logged_problems: Problems::default(),
+        counters: Counters::begun(clock.now()),
+        log: EventLog::of(&settings),
+        commands: vec![],
+        alarm: Alarm::new().expect("one more file can be opened"),
+        claim_refused_at: None,
+        refused_by_unknown: None,
+        read_in_vain: None,
+        looked_for_foreign_at: None,
+        is_slow: false,
+        reconnected_at: clock.now(),
+        logged_session: None,
+        ticket_was_lost: false,
+        term_has_ended: false,
+        stopping: false,
+        member,
+        settings,
+        clock,
+        publisher,
+    };
+    runner.run(stop).await
 }
 
 /// The state that outlives a process, if the operator has configured that.
@@ -110,52 +146,6 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(
-        member: Member,
-        settings: Settings,
-        credentials: Arc<Credentials>,
-        clock: Clock,
-        publisher: StatusPublisher,
-        kept: ResumeState,
-    ) -> Self {
-        let (link_in, link) = watch::channel(ConnectionState::default());
-        let actions = member.start();
-        Self {
-            credentials,
-            link,
-            reports: Reports::new(link_in, publisher.meter.clone()),
-            session: None,
-            unclosed: None,
-            kept,
-            noted: None,
-            resumed_term: None,
-            members: MembersCache::new(&settings.znodes),
-            actions,
-            standing: member.standing(),
-            recent_changes: Arc::default(),
-            problems: Problems::default(),
-            logged_problems: Problems::default(),
-            counters: Counters::begun(clock.now()),
-            log: EventLog::of(&settings),
-            commands: vec![],
-            alarm: Alarm::new().expect("one more file can be opened"),
-            claim_refused_at: None,
-            refused_by_unknown: None,
-            read_in_vain: None,
-            looked_for_foreign_at: None,
-            is_slow: false,
-            reconnected_at: clock.now(),
-            logged_session: None,
-            ticket_was_lost: false,
-            term_has_ended: false,
-            stopping: false,
-            member,
-            settings,
-            clock,
-            publisher,
-        }
-    }
-
     /// The order matters. When the member loses leadership: publish first, then act. When it leads on a notification:
     /// publish first, because it already has the lease, then send the claim. When it has to claim first: send the claim,
     /// then publish. Requests, including the end of a session, are sent before anything is logged.
@@ -320,7 +310,7 @@ impl Runner {
             (true, true) => PreviousEnd::ClosedAfterForce,
         };
         let session = SessionSettings {
-            settings: self.settings.zookeeper.clone(),
+            zookeeper: self.settings.zookeeper.clone(),
             credentials: self.credentials.clone(),
             clock: self.clock,
             link: self.reports.link.clone(),
