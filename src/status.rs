@@ -366,7 +366,7 @@ pub struct Hooks {
 }
 
 /// The record of one hook since it was configured.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct HookRecord {
     /// The action of the hook, without secrets.
     pub what: String,

@@ -206,7 +206,7 @@ impl FileSync {
                     StopReason::TimedOut(*timeout)
                 };
                 let files = self.files;
-                command::start(command, files, &environment, "", &mut self.deaths, late).await
+                command::run(command, files, &environment, "", &mut self.deaths, late).await
             }
             HookAction::Signal { signal, pid_file } => {
                 process::send(*signal, pid_file).map_err(HookError::Failed)

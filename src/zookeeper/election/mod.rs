@@ -62,16 +62,13 @@ struct ZnodeOwners {
 }
 
 impl ZnodeOwners {
-    /// Notes a read. If another client overwrites a member's data, the znode does not count as unknown: the member will
-    /// write its data again.
-    fn note(&mut self, read: Ticket, is_members: bool) {
-        if is_members {
-            self.members = Some(read);
+    /// Notes a read of this znode. If another client overwrites a member's data, the znode does not count as unknown: the
+    /// member will write its data again.
+    fn note(&mut self, ticket: Ticket, read: Option<&MemberData>, data: &[u8]) {
+        if read.is_some() {
+            self.members = Some(ticket);
         }
-        self.unknown_znodes = (self.members != Some(read)).then_some(read);
-    }
-
-    fn note_format(&mut self, ticket: Ticket, read: Option<&MemberData>, data: &[u8]) {
+        self.unknown_znodes = (self.members != Some(ticket)).then_some(ticket);
         self.newer_format = newer_format(read, data).map(|format| (ticket.sequence, format));
     }
 
@@ -278,8 +275,7 @@ impl ElectionSession {
             }
             QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
                 let read = self.read(&data, predecessor);
-                self.whose_predecessor.note(predecessor, read.is_some());
-                self.whose_predecessor.note_format(predecessor, read.as_ref(), &data);
+                self.whose_predecessor.note(predecessor, read.as_ref(), &data);
                 let data = read.map(|read| read.znode);
                 self.predecessor = data.as_ref().map(|data| (predecessor, data.profile.id.clone()));
                 self.offer = data.as_ref().and_then(|data| data.offer.as_deref().copied());
@@ -310,8 +306,7 @@ impl ElectionSession {
             }
             QueueEvent::MemberRead { member: head, data, modified_ms, sent_at } => {
                 let read = self.read(&data, head);
-                self.whose_head.note(head, read.is_some());
-                self.whose_head.note_format(head, read.as_ref(), &data);
+                self.whose_head.note(head, read.as_ref(), &data);
                 let data = read.map(|read| read.znode);
                 // A member may have sent this read before it knew that it is the standby, so accept any offer of its
                 // predecessor.
@@ -474,13 +469,14 @@ mod tests {
             sequence: Sequence::new(n).unwrap(),
             token: FencingToken(n.unsigned_abs().into()),
         });
-        let mut noted = |ticket, is_members| {
-            whose.note(ticket, is_members);
+        let members = contender(b"a", a, &"leader_".into());
+        let mut noted = |ticket, read| {
+            whose.note(ticket, read, b"");
             whose.unknown_znodes
         };
-        assert_eq!(noted(a, false), Some(a));
-        assert_eq!(noted(a, true), None, "it says so later");
-        assert_eq!(noted(a, false), None, "a client wrote over it");
-        assert_eq!(noted(b, false), Some(b));
+        assert_eq!(noted(a, None), Some(a));
+        assert_eq!(noted(a, Some(&members)), None, "it says so later");
+        assert_eq!(noted(a, None), None, "a client wrote over it");
+        assert_eq!(noted(b, None), Some(b));
     }
 }

@@ -13,7 +13,7 @@ use crate::zookeeper::client::{
 };
 use crate::zookeeper::queue::{
     self, CHILDREN_MAX, Context, QueueEvent, QueueSettings, RETRY_DELAY, Reports,
-    give_up_if_no_auth, join, still_ours, unless_crowded, warn_if_weak,
+    give_up_if_no_auth, join, reap, still_ours, unless_crowded, warn_if_weak,
 };
 use ::zookeeper::Error;
 use ::zookeeper::OneshotWatcher;
@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
-use tracing::error;
 
 /// The maximum number of concurrent requests for places, so that heartbeats do not wait behind too many of them.
 const REQUESTS_AT_ONCE: usize = 64;
@@ -198,13 +197,7 @@ impl HoldingsSession {
             place::Action::Read => {
                 if !self.places.contains_key(&id) {
                     // This member left the barrier in an earlier session, and others may still be inside.
-                    self.add_place(
-                        id,
-                        HoldingKind::Barrier,
-                        path.clone(),
-                        String::new(),
-                        OwnPlace::Left,
-                    );
+                    self.add_place(id, None, path.clone());
                     self.watch_others(id);
                 }
                 self.read(id);
@@ -213,21 +206,15 @@ impl HoldingsSession {
             place::Action::Prove(sequence) => self.want(id, WatchRequest::Prove(sequence)),
             place::Action::Leave(ticket) => self.leave(id, ticket),
             place::Action::MakeReady { round, size, members } => {
-                let Some(place) = self.places.get(&id) else { return };
                 let Some(last) = members.iter().last() else { return };
-                let context = place.context.clone();
-                let shown = place.shown.clone();
                 let ready = Ready { last, size: Some(size) };
                 let members: BTreeSet<_> = members.iter().collect();
-                self.change_barrier(id, async move || {
+                self.change_barrier(id, async move |context, shown| {
                     barrier_znodes::make_ready(&context, &shown, round, ready, &members).await
                 });
             }
             place::Action::EndRound(round) => {
-                let Some(place) = self.places.get(&id) else { return };
-                let context = place.context.clone();
-                let shown = place.shown.clone();
-                self.change_barrier(id, async move || {
+                self.change_barrier(id, async move |context, shown| {
                     barrier_znodes::end_round(&context, &shown, round).await;
                     vec![]
                 });
@@ -239,11 +226,14 @@ impl HoldingsSession {
     fn change_barrier<F: Future<Output = Vec<Sequence>> + Send>(
         &mut self,
         id: HoldingId,
-        change: impl FnOnce() -> F + Send + 'static,
+        change: impl FnOnce(Arc<Context>, Arc<Listing>) -> F + Send + 'static,
     ) {
+        let Some(HoldingPlace { context, shown, .. }) = self.places.get(&id) else { return };
+        let context = context.clone();
+        let shown = shown.clone();
         let shared = self.shared.clone();
         self.requests.spawn(async move {
-            for sequence in change().await {
+            for sequence in change(context, shown).await {
                 // This znode does not belong to a member, so report it as gone although it exists.
                 shared.tell(Message::Place(id, place::Event::Gone { sequence, token: None }));
             }
@@ -251,22 +241,22 @@ impl HoldingsSession {
         });
     }
 
-    /// Adds a place for this holding, and returns its previous one.
+    /// Adds a place for this holding, and returns its previous one. Without a spec, it is the place of a member that has
+    /// left its barrier.
     fn add_place(
         &mut self,
         id: HoldingId,
-        kind: HoldingKind,
+        spec: Option<HoldingSpec>,
         path: Arc<str>,
-        prefix: String,
-        own: OwnPlace,
     ) -> Option<HoldingPlace> {
+        let prefix = spec.map(HoldingSpec::prefix).unwrap_or_default();
         let context = Arc::new(self.shared.context(&path, prefix));
         let (wants, _) = mpsc::unbounded_channel();
         let place = HoldingPlace {
-            kind,
+            kind: spec.map_or(HoldingKind::Barrier, HoldingSpec::kind),
             path,
             context,
-            own,
+            own: if spec.is_some() { OwnPlace::Joining } else { OwnPlace::Left },
             watching: None,
             wants,
             shown: Arc::default(),
@@ -283,14 +273,11 @@ impl HoldingsSession {
         process: Option<&ProcessName>,
     ) {
         let shared = self.shared.clone();
-        let before =
-            self.add_place(id, spec.kind(), path.clone(), spec.prefix(), OwnPlace::Joining);
+        let before = self.add_place(id, Some(spec), path.clone());
         let context = self.places[&id].context.clone();
         self.forget_readings(id);
         let was_lost = before.is_some();
-        if let Some(watching) = before.and_then(|place| place.watching) {
-            watching.abort();
-        }
+        before.and_then(|place| place.watching).inspect(AbortHandle::abort);
         let data = data::encode(&shared.settings.member, id, process);
         let is_acl_news = self.acls_known.len() < ACLS_MAX
             && self.acls_known.insert(path.clone())
@@ -474,7 +461,9 @@ impl HoldingsSession {
             if let Some(event) = self.due.pop_front().or_else(|| self.next_read()) {
                 return event;
             }
-            self.reap();
+            if reap([&mut self.requests, &mut self.watches], "a request for a lock or barrier") {
+                self.shared.tell(Message::Unusable);
+            }
             match self.events.recv().await.expect("this holds a sender") {
                 Message::Session(event) => return Event::Session(event),
                 Message::Unusable => return Event::Session(SessionEvent::Lost),
@@ -551,19 +540,6 @@ impl HoldingsSession {
         watching.inspect(AbortHandle::abort);
         if kind == HoldingKind::Barrier && self.places.values().all(|place| place.path != path) {
             self.ready_watches.remove(&path).inspect(AbortHandle::abort);
-        }
-    }
-
-    fn reap(&mut self) {
-        while let Some(done) =
-            self.requests.try_join_next().or_else(|| self.watches.try_join_next())
-        {
-            if let Err(error) = done
-                && error.is_panic()
-            {
-                error!(%error, "a request for a lock or barrier died: starting over with another session");
-                self.shared.tell(Message::Unusable);
-            }
         }
     }
 

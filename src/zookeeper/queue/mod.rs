@@ -330,15 +330,8 @@ impl QueueSession {
     /// Removes finished tasks. A task that panicked may have been a watch, without which a member must not stay in the
     /// queue.
     pub(crate) fn reap(&mut self) {
-        while let Some(done) =
-            self.requests.try_join_next().or_else(|| self.watches.try_join_next())
-        {
-            if let Err(error) = done
-                && error.is_panic()
-            {
-                error!(%error, "a request died: starting over with another session");
-                self.context.tell(QueueEvent::Unusable);
-            }
+        if reap([&mut self.requests, &mut self.watches], "a request") {
+            self.context.tell(QueueEvent::Unusable);
         }
     }
 
@@ -352,6 +345,22 @@ impl QueueSession {
     pub(crate) async fn end_watches(mut self) {
         self.watches.shutdown().await;
     }
+}
+
+/// Removes finished tasks. Returns true if one has panicked, and logs that: `what` names the tasks.
+pub(in crate::zookeeper) fn reap(tasks: [&mut JoinSet<()>; 2], what: &str) -> bool {
+    let mut has_panicked = false;
+    for tasks in tasks {
+        while let Some(done) = tasks.try_join_next() {
+            if let Err(error) = done
+                && error.is_panic()
+            {
+                error!(%error, "{what} died: starting over with another session");
+                has_panicked = true;
+            }
+        }
+    }
+    has_panicked
 }
 
 /// Reports that our znode exists, and watches it and the predecessor's from then on.
