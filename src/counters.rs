@@ -7,7 +7,7 @@ use recipes::{AcquiredBy, FencingToken, Moment, SessionEvent, SessionId, Ticket}
 use std::time::Duration;
 
 /// The runner's counters. They are published together with the standing, and describe the same moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
     /// The number of announcements of a leader other than the previous one.
     pub leader_changes: u64,
@@ -40,22 +40,7 @@ pub struct Counters {
 
 impl Counters {
     pub fn begun(now: Moment) -> Self {
-        Self {
-            leader_changes: 0,
-            handovers_by_notification: 0,
-            handovers_by_claim: 0,
-            claims_refused: 0,
-            sessions: 0,
-            granted: None,
-            earlier_lives_end_at: None,
-            largest_token: None,
-            last_leader: None,
-            own_term: None,
-            opened: None,
-            place: None,
-            leaderless: Duration::ZERO,
-            leaderless_from: Some(now),
-        }
+        Self { leaderless_from: Some(now), ..Self::default() }
     }
 
     /// Counts an event before the member handles it.

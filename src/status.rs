@@ -243,31 +243,19 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct ReplyTo {
     done: oneshot::Sender<bool>,
     /// After this moment the caller no longer waits, even if it was frozen and could not close the channel.
-    waits_until: Option<Moment>,
+    pub(crate) waits_until: Option<Moment>,
 }
 
 impl ReplyTo {
-    /// Creates a channel with a deadline. The receiver gets whether ZooKeeper confirmed the command.
-    pub fn waiting_until(moment: Moment) -> (Self, oneshot::Receiver<bool>) {
+    /// Creates a channel. The receiver gets whether ZooKeeper confirmed the command. Without a deadline, the caller waits for
+    /// as long as it takes, or does not wait at all.
+    pub fn new(waits_until: Option<Moment>) -> (Self, oneshot::Receiver<bool>) {
         let (done, when_done) = oneshot::channel();
-        (Self { done, waits_until: Some(moment) }, when_done)
-    }
-
-    /// Creates a channel without a deadline, for a caller that waits for as long as it takes, or does not wait at all.
-    pub fn without_deadline() -> (Self, oneshot::Receiver<bool>) {
-        let (done, when_done) = oneshot::channel();
-        (Self { done, waits_until: None }, when_done)
-    }
-
-    /// Creates a channel with the same deadline, for a task that forwards the command and passes the answer on to the
-    /// caller.
-    pub fn on_behalf(&self) -> (Self, oneshot::Receiver<bool>) {
-        let (done, when_done) = oneshot::channel();
-        (Self { done, waits_until: self.waits_until }, when_done)
+        (Self { done, waits_until }, when_done)
     }
 
     /// Sends the answer: whether ZooKeeper confirmed the command.
-    pub fn tell(self, confirmed: bool) {
+    pub fn send(self, confirmed: bool) {
         let _receiver_gone = self.done.send(confirmed);
     }
 
@@ -487,7 +475,7 @@ impl StatusHandle {
         if cfg!(feature = "kerberos") && moves && self.snapshot.borrow().tickets_have_ended {
             return Err(CommandError::NoTickets);
         }
-        let (caller, when_done) = ReplyTo::waiting_until(now.after(self.patience));
+        let (caller, when_done) = ReplyTo::new(Some(now.after(self.patience)));
         let asked = self.requests.try_send(MemberRequest::Command(command, caller));
         asked.map_err(|_| CommandError::NotTaken)?;
         match timeout(self.patience, when_done).await {
@@ -678,19 +666,19 @@ mod tests {
     #[test]
     fn a_command_to_move_comes_too_late_when_its_caller_waits_no_more() {
         for command in [Command::Resign, Command::Pause, Command::Resume] {
-            let (caller, waits) = ReplyTo::waiting_until(at(5));
+            let (caller, waits) = ReplyTo::new(Some(at(5)));
             assert!(!caller_expired(&command, &caller, at(5)));
             assert!(caller_expired(&command, &caller, at(6)));
             drop(waits);
             assert!(caller_expired(&command, &caller, at(5)));
-            let (patient, waits) = ReplyTo::without_deadline();
+            let (patient, waits) = ReplyTo::new(None);
             assert!(!caller_expired(&command, &patient, at(500)));
             drop(waits);
             assert!(caller_expired(&command, &patient, at(0)));
         }
         let told = Command::UpdateProfile { address: None, labels: BTreeMap::new() };
         for command in [Command::ReportHealth { healthy: false }, told] {
-            let (caller, _) = ReplyTo::without_deadline();
+            let (caller, _) = ReplyTo::new(None);
             assert!(!caller_expired(&command, &caller, at(0)), "its sender never waits");
         }
     }

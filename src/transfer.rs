@@ -611,7 +611,7 @@ mod tests {
 
         fn carry(&mut self, command: Command, caller: ReplyTo) {
             self.step(Event::Command(command.clone()));
-            caller.tell(true);
+            caller.send(true);
             match command {
                 Command::Transfer { target, .. } => self.answer_offer(target),
                 Command::HandOver(offer) => self.rejoin(offer.target),

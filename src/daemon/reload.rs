@@ -110,7 +110,7 @@ impl InForce {
             return error!("SIGHUP: {error}; address and labels stay as they were");
         }
         let Profile { address, labels, .. } = profile;
-        let (caller, _) = ReplyTo::without_deadline();
+        let (caller, _) = ReplyTo::new(None);
         let request =
             MemberRequest::Command(election::Command::UpdateProfile { address, labels }, caller);
         if status.requests.send(request).await.is_err() {
@@ -128,7 +128,7 @@ impl InForce {
         changed: &[&SettingValue],
     ) {
         let Some(value) = among(changed, &table::PRIORITY.row) else { return };
-        let (caller, _) = ReplyTo::without_deadline();
+        let (caller, _) = ReplyTo::new(None);
         let request = MemberRequest::Command(election::Command::SetPriority(priority), caller);
         if status.requests.send(request).await.is_err() {
             return error!("SIGHUP: the election has ended");

@@ -179,10 +179,10 @@ pub async fn run_under<T>(
 
 /// Sends the command to the member, and returns when it has been carried out. No program is started meanwhile.
 async fn carry(status: &StatusHandle, command: election::Command, caller: ReplyTo) {
-    let (ours, when_done) = caller.on_behalf();
+    let (ours, when_done) = ReplyTo::new(caller.waits_until);
     let _receiver_gone = status.requests.send(MemberRequest::Command(command, ours)).await;
     if let Ok(confirmed) = when_done.await {
-        caller.tell(confirmed);
+        caller.send(confirmed);
     }
 }
 
@@ -282,18 +282,12 @@ impl Supervisor {
     /// Waits for this moment, a guard's message, a signal or a child's death, and handles it.
     async fn next_event(&mut self, wake_at: Option<Moment>) {
         let Self { run, signals, deaths, alarm, .. } = &mut *self;
-        let asleep = async {
-            match wake_at {
-                Some(moment) => alarm.ring_at(moment).await,
-                None => pending().await,
-            }
-        };
         tokio::select! {
             biased;
             message = next_message(run) => self.on_message(message),
             signal = signals.next() => self.on_signal(signal),
             _ = deaths.recv() => reap(),
-            () = asleep => {}
+            () = alarm.ring_at(wake_at) => {}
         }
     }
 

@@ -372,7 +372,7 @@ mod tests {
                     {
                         place = 1 - place;
                         publisher.amend(|it| it.standing = places[place].clone());
-                        caller.tell(true);
+                        caller.send(true);
                     }
                     publisher.amend(|_| {});
                 }

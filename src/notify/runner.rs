@@ -490,19 +490,13 @@ impl SnapshotWatch {
         let lease_end = self.snapshot.borrow().standing.changes_at(self.clock.now());
         let deadline = *self.leaving.borrow();
         let due = [lease_end.filter(|_| term.is_some()), deadline, moment].into_iter().flatten();
-        let timer = async {
-            match due.min() {
-                Some(moment) => self.alarm.ring_at(moment).await,
-                None => std::future::pending().await,
-            }
-        };
         // The sender of a runner that has ended is closed, so do not wait for it.
         let may_publish = self.snapshot.has_changed().is_ok();
         let may_leave = self.leaving.has_changed().is_ok();
         tokio::select! {
             _ = self.snapshot.changed(), if may_publish => {}
             _ = self.leaving.changed(), if may_leave => {}
-            () = timer => {}
+            () = self.alarm.ring_at(due.min()) => {}
         }
     }
 }

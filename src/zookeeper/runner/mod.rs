@@ -329,7 +329,7 @@ impl Runner {
 
     fn answer_commands(&mut self) {
         for caller in self.commands.drain(..) {
-            caller.tell(self.unclosed.is_none());
+            caller.send(self.unclosed.is_none());
         }
     }
 
