@@ -42,7 +42,7 @@ pub enum Action {
     /// Watch this znode.
     Watch(Sequence),
     /// Ask a quorum whether the watched znode exists: the current server may be wrong.
-    Prove(Sequence),
+    Confirm(Sequence),
     /// Create `ready`, with the size and the last of these members, unless the round is over or a quorum says that one
     /// of these members is gone.
     MakeReady { round: Round, size: NonZeroU32, members: Queue },

@@ -229,10 +229,11 @@ impl LeasedSession {
 
     /// Returns true if a quorum has to answer the heartbeat sent now. A waiting member asks a quorum with about one
     /// heartbeat in `every`.
-    pub(crate) fn is_proof_due(&self, ticket: Sequence, every: u32, now: Moment) -> bool {
+    pub(crate) fn is_confirmation_due(&self, ticket: Sequence, every: u32, now: Moment) -> bool {
         let (Heartbeat::Sent(last) | Heartbeat::Answered(last)) = self.heartbeat;
         let margins = &self.policy.margins;
-        margins.proof_turn(ticket, every, now) != margins.proof_turn(ticket, every, last)
+        margins.confirmation_turn(ticket, every, now)
+            != margins.confirmation_turn(ticket, every, last)
     }
 
     /// Returns when the next heartbeat is due; `None` while one is under way.

@@ -44,8 +44,8 @@ fn renew(predecessor: Option<i32>, sent_at: Moment) -> Action {
     Action::Renew { predecessor: predecessor.map(|number| ticket(number).sequence), sent_at }
 }
 
-fn read_head(number: i32, prove: bool, sent_at: Moment) -> Action {
-    Action::ReadHead { head: ticket(number).sequence, prove, sent_at }
+fn read_head(number: i32, confirm: bool, sent_at: Moment) -> Action {
+    Action::ReadHead { head: ticket(number).sequence, confirm, sent_at }
 }
 
 fn refused(holder: ClaimOwner, sent_at: Moment) -> Event {
@@ -1127,13 +1127,13 @@ fn proofs(follower: &mut Member, announcement: &Option<Announcement>) -> usize {
     let asks = |_: &i32| {
         let now = follower.wake_at().expect("a heartbeat is to come");
         let actions = follower.step(now, Event::Woke);
-        let [Action::ReadHead { head, prove, sent_at }] = actions[..] else {
+        let [Action::ReadHead { head, confirm, sent_at }] = actions[..] else {
             panic!("not a heartbeat: {actions:?}")
         };
         assert_eq!(head, ticket(1).sequence);
         let announcement = announcement.clone();
         follower.step(now, Event::HeadRead { head: ticket(1), announcement, sent_at });
-        prove
+        confirm
     };
     (0..256).filter(asks).count()
 }

@@ -185,7 +185,7 @@ impl ElectionSession {
             Action::FindTicket => self.queue.find(),
             Action::ReadQueue => self.queue.list(),
             Action::WatchPredecessor(predecessor) => self.queue.watch_predecessor(predecessor),
-            Action::ReadHead { head, prove, sent_at } => self.queue.read(head, prove, sent_at),
+            Action::ReadHead { head, confirm, sent_at } => self.queue.read(head, confirm, sent_at),
             Action::ReadTarget(target) => {
                 self.target = Some(target);
                 self.queue.read(target, false, self.clock.now());

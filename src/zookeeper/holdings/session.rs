@@ -203,7 +203,7 @@ impl HoldingsSession {
                 self.read(id);
             }
             place::Action::Watch(sequence) => self.watch(id, sequence),
-            place::Action::Prove(sequence) => self.want(id, WatchRequest::Prove(sequence)),
+            place::Action::Confirm(sequence) => self.want(id, WatchRequest::Confirm(sequence)),
             place::Action::Leave(ticket) => self.leave(id, ticket),
             place::Action::MakeReady { round, size, members } => {
                 let Some(last) = members.iter().last() else { return };

@@ -1,7 +1,7 @@
 //! Lists the members of the queue.
 
 use super::context::{Context, QueueState, REFUSED_DELAY};
-use super::read::{read_proven, stats};
+use super::read::{read_confirmed, stats};
 use super::znode::owner;
 use super::{QueueEvent, foreign};
 use crate::zookeeper::client::{Connection, is_server_answer};
@@ -52,7 +52,7 @@ async fn without_a_dead_head(
     members: &BTreeSet<Sequence>,
 ) -> Result<BTreeSet<Sequence>, Error> {
     if let Some(head) = members.first() {
-        match read_proven(context, connection, *head).await {
+        match read_confirmed(context, connection, *head).await {
             Ok(_) | Err(Error::NoNode) => {}
             Err(error) => return Err(error),
         }

@@ -275,10 +275,10 @@ impl QueueSession {
         let _receiver_gone = self.predecessor.send(Some(predecessor));
     }
 
-    /// Reads a member's znode once. With `prove`, a quorum must confirm that it exists.
-    pub(crate) fn read(&mut self, member: Sequence, prove: bool, sent_at: Moment) {
+    /// Reads a member's znode once. With `confirm`, a quorum must confirm that it exists.
+    pub(crate) fn read(&mut self, member: Sequence, confirm: bool, sent_at: Moment) {
         let context = self.context.clone();
-        self.requests.spawn(async move { read::read(&context, member, prove, sent_at).await });
+        self.requests.spawn(async move { read::read(&context, member, confirm, sent_at).await });
     }
 
     /// Checks that the current server shows this member. If it does not, although a quorum says that the member exists,

@@ -109,7 +109,7 @@ impl Member {
         }
         if let AfterHead::Read(head) = after {
             session.heartbeat_sent(now);
-            self.outbox.push(Action::ReadHead { head, prove: false, sent_at: now });
+            self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
         }
     }
 
@@ -122,10 +122,11 @@ impl Member {
                 // A server that missed the deletion of several members keeps showing them, and they do not contradict
                 // each other. So ask a quorum from time to time, and more often while no leader is known.
                 let every = if queue.leader.announcement().is_some() { 64 } else { 8 };
-                let is_due = session.is_proof_due(queue.contender.ticket().sequence, every, now);
-                let prove = std::mem::take(&mut queue.confirm_head) || is_due;
+                let is_due =
+                    session.is_confirmation_due(queue.contender.ticket().sequence, every, now);
+                let confirm = std::mem::take(&mut queue.confirm_head) || is_due;
                 session.heartbeat_sent(now);
-                Action::ReadHead { head, prove, sent_at: now }
+                Action::ReadHead { head, confirm, sent_at: now }
             }
             Some(Head::Gone(_)) | None => {
                 session.skip_heartbeat(now);
@@ -199,7 +200,7 @@ impl Member {
             Some((Head::Stands(head), predecessor)) if leader == predecessor => {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: None });
-                self.outbox.push(Action::ReadHead { head, prove: false, sent_at: now });
+                self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
             }
             _ => self.outbox.push(Action::Relay { data, sent_at: None }),
         }
@@ -233,7 +234,7 @@ impl InQueue {
     /// Returns a request that asks a quorum whether the unlisted leader exists, as long as other members are ahead.
     pub(super) fn confirm_unlisted_leader(&self, now: Moment) -> Option<Action> {
         let head = self.contender.predecessors().and(self.unlisted)?.sequence;
-        Some(Action::ReadHead { head, prove: true, sent_at: now })
+        Some(Action::ReadHead { head, confirm: true, sent_at: now })
     }
 
     pub(super) fn renew(&self, now: Moment) -> Action {

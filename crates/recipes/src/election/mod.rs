@@ -137,9 +137,9 @@ pub enum Action {
     ReadQueue,
     /// Read the predecessor's data and set a watch on it.
     WatchPredecessor(Sequence),
-    /// Read the head's data, without a watch, as a heartbeat. With `prove`, a quorum must confirm that the head exists:
+    /// Read the head's data, without a watch, as a heartbeat. With `confirm`, a quorum must confirm that the head exists:
     /// the connected server may be wrong.
-    ReadHead { head: Sequence, prove: bool, sent_at: Moment },
+    ReadHead { head: Sequence, confirm: bool, sent_at: Moment },
     /// Write a received announcement into the own znode. With `sent_at`, the write is also a heartbeat: its commit is
     /// an event.
     Relay { data: ZnodeData, sent_at: Option<Moment> },

@@ -201,19 +201,19 @@ pub struct Holdings {
     in_use: bool,
     /// When a queue was last read.
     read_at: Option<Moment>,
-    /// The holding that had the last turn in [`Self::prove`].
-    proved: HoldingId,
-    /// Grows with each heartbeat by the number of holdings. Each time it reaches [`Self::PROVE_ONE_IN`], one holding
-    /// gets its turn in [`Self::prove`].
-    unproved: usize,
+    /// The holding that had the last turn in [`Self::confirm`].
+    confirmed: HoldingId,
+    /// Grows with each heartbeat by the number of holdings. Each time it reaches [`Self::CONFIRM_ONE_IN`], one holding
+    /// gets its turn in [`Self::confirm`].
+    unconfirmed: usize,
 }
 
 impl Holdings {
     /// The maximum number of locks and barriers that are held or waited for at the same time.
     pub const MAX: usize = 1024;
 
-    /// With each heartbeat, one in this many holdings gets its turn in [`Self::prove`].
-    const PROVE_ONE_IN: usize = 32;
+    /// With each heartbeat, one in this many holdings gets its turn in [`Self::confirm`].
+    const CONFIRM_ONE_IN: usize = 32;
 
     /// Begins without a session. A session is closed when nothing has needed it for `idle_after`.
     pub fn new(margins: Margins, idle_after: Duration) -> Self {
@@ -224,8 +224,8 @@ impl Holdings {
             holdings: BTreeMap::new(),
             in_use: false,
             read_at: None,
-            proved: HoldingId(0),
-            unproved: 0,
+            confirmed: HoldingId(0),
+            unconfirmed: 0,
         }
     }
 
@@ -510,24 +510,24 @@ impl Holdings {
         }
         session.heartbeat_sent(now);
         let mut actions = vec![Action::Renew { sent_at: now }];
-        actions.extend(self.prove());
+        actions.extend(self.confirm());
         actions
     }
 
     /// Asks a quorum, a few holdings at a time, whether the znodes that holdings wait for still exist: a server that
     /// lost a transaction may show a deleted znode indefinitely.
-    fn prove(&mut self) -> Vec<Action> {
-        self.unproved += self.holdings.len();
-        let turns = self.unproved / Self::PROVE_ONE_IN;
-        self.unproved %= Self::PROVE_ONE_IN;
-        let behind = self.holdings.range((Bound::Excluded(self.proved), Bound::Unbounded));
-        let in_turn = behind.chain(self.holdings.range(..=self.proved)).take(turns);
+    fn confirm(&mut self) -> Vec<Action> {
+        self.unconfirmed += self.holdings.len();
+        let turns = self.unconfirmed / Self::CONFIRM_ONE_IN;
+        self.unconfirmed %= Self::CONFIRM_ONE_IN;
+        let behind = self.holdings.range((Bound::Excluded(self.confirmed), Bound::Unbounded));
+        let in_turn = behind.chain(self.holdings.range(..=self.confirmed)).take(turns);
         let asked: Vec<_> =
             in_turn.map(|(id, holding)| (*id, holding.recipe().waits_for())).collect();
-        self.proved = asked.last().map_or(self.proved, |(id, _)| *id);
+        self.confirmed = asked.last().map_or(self.confirmed, |(id, _)| *id);
         asked
             .into_iter()
-            .filter_map(|(id, ahead)| Some(Action::Place(id, place::Action::Prove(ahead?))))
+            .filter_map(|(id, ahead)| Some(Action::Place(id, place::Action::Confirm(ahead?))))
             .collect()
     }
 

@@ -109,7 +109,7 @@ impl fmt::Display for place::Action {
             Self::Join(_) => f.write_str("join"),
             Self::Read => f.write_str("read"),
             Self::Watch(sequence) => write!(f, "watch {sequence}"),
-            Self::Prove(sequence) => write!(f, "prove {sequence}"),
+            Self::Confirm(sequence) => write!(f, "confirm {sequence}"),
             Self::MakeReady { round, members, .. } => {
                 write!(f, "make ready in round {} for {members}", round.0)
             }

@@ -870,7 +870,7 @@ impl World {
                     None => place::Event::Gone { sequence, token: known },
                 }
             }
-            place::Action::Prove(sequence) => {
+            place::Action::Confirm(sequence) => {
                 let known = known(sequence).filter(|_| !self.is_at_barrier(i, id));
                 if !self.denies(i, sequence, known) {
                     return Ok(None);

@@ -1539,7 +1539,7 @@ impl World {
         }
         let contradicted = match request.ask {
             Ask::Do(Action::Renew { predecessor: Some(asked), .. }) => self.ghost_token(i, asked),
-            Ask::Do(Action::ReadHead { head, prove: true, .. }) => self.ghost_token(i, head),
+            Ask::Do(Action::ReadHead { head, confirm: true, .. }) => self.ghost_token(i, head),
             _ => None,
         };
         if let Some(token) = contradicted {
