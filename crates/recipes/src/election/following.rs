@@ -73,7 +73,9 @@ impl Member {
             session.answered(sent_at, now);
         }
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
-        if let Some(unlisted) = queue.unlisted.take_if(|ticket| ticket.sequence == head.sequence) {
+        if let Some(unlisted) =
+            queue.unlisted_leader.take_if(|ticket| ticket.sequence == head.sequence)
+        {
             if unlisted != head {
                 // Another znode has this sequence, so the unlisted leader is gone.
                 queue.last_nonexistent_leader = Some(unlisted);
@@ -99,7 +101,7 @@ impl Member {
             session.answered(sent_at, now);
         }
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
-        if let Some(unlisted) = queue.unlisted.take_if(|ticket| ticket.sequence == gone) {
+        if let Some(unlisted) = queue.unlisted_leader.take_if(|ticket| ticket.sequence == gone) {
             queue.last_nonexistent_leader = Some(unlisted);
             return;
         }
@@ -181,7 +183,7 @@ impl Member {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let leader = announcement.ticket.sequence;
         queue.leader = KnownLeader::Announced { announcement, since: now };
-        queue.unlisted = None;
+        queue.unlisted_leader = None;
         if !self.relays {
             if queue.contender.is_standby() {
                 self.outbox.extend(queue.start_standby_heartbeats(session, now));
@@ -228,12 +230,12 @@ impl InQueue {
                 && self.last_nonexistent_leader != Some(*ticket)
                 && self.contender.is_ahead_of_queue(*ticket)
         });
-        self.unlisted = unlisted.or(self.unlisted);
+        self.unlisted_leader = unlisted.or(self.unlisted_leader);
     }
 
     /// Returns a request that asks a quorum whether the unlisted leader exists, as long as other members are ahead.
     pub(super) fn confirm_unlisted_leader(&self, now: Moment) -> Option<Action> {
-        let head = self.contender.predecessors().and(self.unlisted)?.sequence;
+        let head = self.contender.predecessors().and(self.unlisted_leader)?.sequence;
         Some(Action::ReadHead { head, confirm: true, sent_at: now })
     }
 

@@ -56,7 +56,7 @@ pub(super) struct InQueue {
     pub(super) confirm_head: bool,
     /// An announced leader that was not in the queue as it was read. The next heartbeat asks a quorum whether it
     /// exists.
-    pub(super) unlisted: Option<Ticket>,
+    pub(super) unlisted_leader: Option<Ticket>,
     /// The last unlisted leader that turned out not to exist. Its announcement was outdated and is not looked into
     /// again.
     pub(super) last_nonexistent_leader: Option<Ticket>,
@@ -112,7 +112,7 @@ impl InQueue {
             distance_shown: None,
             contradicting_head: None,
             confirm_head: false,
-            unlisted: None,
+            unlisted_leader: None,
             last_nonexistent_leader: None,
             ready_shown: false,
             transfer: None,
