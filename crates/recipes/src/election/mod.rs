@@ -7,6 +7,7 @@
 mod announcement;
 mod cause;
 mod change;
+mod display;
 mod distance;
 mod following;
 mod joining;
@@ -17,7 +18,6 @@ mod policy;
 mod preemption;
 mod standing;
 mod transfer;
-mod words;
 
 pub use announcement::{Announcement, Profile, ZnodeData};
 pub use cause::Cause;

@@ -18,7 +18,7 @@
 //! - if several readings for one holding are under way, only the last is reported;
 //! - the actions of one holding are carried out in their order.
 
-mod words;
+mod display;
 
 use crate::barrier::{self, Barrier};
 use crate::lease::LeasePolicy;
