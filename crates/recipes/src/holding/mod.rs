@@ -5,7 +5,7 @@
 //!
 //! A runner owns one [`Holdings`] and calls it as [`crate`] describes: [`Holdings::step`] for each event, then
 //! [`Holdings::wake_at`], and [`Holdings::standing`] for the state to publish, evaluated at the moment of publishing
-//! with [`HoldingStanding::at`]. [`Action::Ended`] precedes the actions that follow from the end.
+//! with [`HoldingSnapshot::at`]. [`Action::Ended`] precedes the actions that follow from the end.
 //!
 //! A runner promises, in addition to what [`crate`] says of moments, sessions and the own znodes:
 //!
@@ -134,7 +134,7 @@ pub enum Loss {
 
 /// The known state of one holding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HoldingStanding {
+pub struct HoldingSnapshot {
     session: Option<LeasedSession>,
     holding: HeldRecipe,
 }
@@ -266,10 +266,10 @@ impl Holdings {
     }
 
     /// Returns the standing of one holding; `None` once its end was reported and its znode is gone.
-    pub fn standing(&self, id: HoldingId) -> Option<HoldingStanding> {
+    pub fn standing(&self, id: HoldingId) -> Option<HoldingSnapshot> {
         let holding = self.holdings.get(&id)?.clone();
         let session = self.session().map(LeasedSession::without_heartbeats);
-        Some(HoldingStanding { session, holding })
+        Some(HoldingSnapshot { session, holding })
     }
 
     /// Returns the ids of all holdings that wait, hold, or still have a znode to delete or a barrier to watch.
@@ -537,7 +537,7 @@ impl Holdings {
     }
 }
 
-impl HoldingStanding {
+impl HoldingSnapshot {
     /// Returns the state at this moment, since a lease ends without an event; `None` once the end was reported.
     pub fn at(&self, now: Moment) -> Option<HoldingState> {
         self.holding.recipe().status(self.session.as_ref(), now)
