@@ -37,7 +37,7 @@ fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
             daemon::run(effective, Some(Task { command, once }))
         }
         CliCommand::ExecOuterGuard { command } => guarded(exec::run_outer_guard(&command)),
-        CliCommand::ExecInnerGuard { command } => guarded(exec::guard_command(&command)),
+        CliCommand::ExecInnerGuard { command } => guarded(exec::run_inner_guard(&command)),
         CliCommand::ExecCommand { parent, files, foreground, command } => {
             Err(process::become_command(parent, files, foreground, &command))
         }
