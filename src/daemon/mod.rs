@@ -343,8 +343,8 @@ impl Task {
             once: self.once,
             files,
             environment,
-            kept: lock.map(Arc::new),
-            ends_kept: false,
+            descriptor: lock.map(Arc::new),
+            shuts_down_descriptor: false,
             after_restart: kept.former.is_some(),
         })
     }

@@ -131,8 +131,8 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
                 _ => {}
             }
         }
-        if state.config.ends_kept || is_cut_short {
-            state.shut_down_kept();
+        if state.config.shuts_down_descriptor || is_cut_short {
+            state.shut_down_descriptor();
         }
         let _or_gone = state.link.send_to_supervisor(FromGuard::Gone);
         Ok(())
@@ -155,7 +155,7 @@ struct GuardState {
     supervisor_is_gone: bool,
     /// A descriptor that stays open until every process below this guard is dead. Until then, another process cannot resume
     /// the saved session, and a lock that depends on this connection is not granted to another owner.
-    kept: Option<OwnedFd>,
+    descriptor: Option<OwnedFd>,
 }
 
 /// The reason for the next iteration of a guard's loop.
@@ -177,7 +177,7 @@ impl GuardState {
         }
         set_child_subreaper(Some(getpid()))?;
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
-        let (config, sent, kept) = receive_config(&socket)?;
+        let (config, sent, descriptor) = receive_config(&socket)?;
         let state = Self {
             deaths,
             link: GuardLink::over(socket)?,
@@ -186,16 +186,16 @@ impl GuardState {
             alarm: Alarm::new()?,
             countdown: Countdown::new(config.kill_after, margin, config.until),
             supervisor_is_gone: false,
-            kept,
+            descriptor,
         };
         Ok((state, sent))
     }
 
     /// Shuts down the descriptor that was kept open, if it is a connection. This works even if a frozen supervisor still
     /// has it open, so that a lock can be granted to the next owner.
-    fn shut_down_kept(&self) {
-        if let Some(kept) = &self.kept {
-            let _no_connection = shutdown(kept, Shutdown::Both);
+    fn shut_down_descriptor(&self) {
+        if let Some(descriptor) = &self.descriptor {
+            let _no_connection = shutdown(descriptor, Shutdown::Both);
         }
     }
 

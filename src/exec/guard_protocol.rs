@@ -28,8 +28,8 @@ pub(super) struct GuardConfig {
     pub(super) files: Option<u64>,
     /// The supervisor's process group. If it is in the foreground of the terminal, the command's group takes its place.
     pub(super) foreground: Option<Pid>,
-    /// Whether to shut down the kept descriptor whenever the command ends, and not only if the guards had to kill it.
-    pub(super) ends_kept: bool,
+    /// Whether to shut down the descriptor whenever the command ends, and not only if the guards had to kill it.
+    pub(super) shuts_down_descriptor: bool,
 }
 
 /// A message from the supervisor to a guard.
@@ -85,17 +85,17 @@ impl GuardLink {
         &self,
         config: GuardConfig,
         stdin: BorrowedFd<'_>,
-        kept: Option<BorrowedFd<'_>>,
+        descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut fds = SendAncillaryBuffer::new(&mut space);
-        let given: Vec<_> = [stdin].into_iter().chain(kept).collect();
+        let given: Vec<_> = [stdin].into_iter().chain(descriptor).collect();
         assert!(fds.push(SendAncillaryMessage::ScmRights(&given)), "there is space for two");
         let numbers = [
             nanos(config.until.0),
             nanos(config.kill_after),
             config.files.unwrap_or(u64::MAX),
-            config.ends_kept.into(),
+            config.shuts_down_descriptor.into(),
             config.foreground.map_or(0, |group| group.as_raw_pid().unsigned_abs().into()),
         ];
         let bytes = numbers.map(u64::to_le_bytes).concat();
@@ -197,21 +197,21 @@ pub(super) fn receive_config(
         RecvAncillaryMessage::ScmRights(mut fds) => Some((fds.next(), fds.next())),
         _ => None,
     });
-    let (stdin, kept) = given.unwrap_or_default();
+    let (stdin, descriptor) = given.unwrap_or_default();
     let stdin = stdin.filter(|_| received.bytes == bytes.len()).ok_or(ErrorKind::UnexpectedEof)?;
     let mut numbers = [0; 5];
     for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
         *number = u64::from_le_bytes(*bytes);
     }
-    let [until_ns, kill_after_ns, files, ends_kept, foreground] = numbers;
+    let [until_ns, kill_after_ns, files, shuts_down_descriptor, foreground] = numbers;
     let config = GuardConfig {
         until: Moment(Duration::from_nanos(until_ns)),
         kill_after: Duration::from_nanos(kill_after_ns),
         files: Some(files).filter(|files| *files != u64::MAX),
-        ends_kept: ends_kept != 0,
+        shuts_down_descriptor: shuts_down_descriptor != 0,
         foreground: i32::try_from(foreground).ok().and_then(Pid::from_raw),
     };
-    Ok((config, stdin, kept))
+    Ok((config, stdin, descriptor))
 }
 
 fn signal_of(number: u64) -> Option<Signal> {
@@ -244,14 +244,14 @@ mod tests {
                 until: Moment(Duration::new(1, 5)),
                 kill_after: Duration::from_secs(2),
                 files: None,
-                ends_kept: keeps,
+                shuts_down_descriptor: keeps,
                 foreground: keeps.then_some(Pid::INIT),
             };
             let stdin = io::stdin();
             let stderr = io::stderr();
             supervisor.send_config(config, stdin.as_fd(), keeps.then(|| stderr.as_fd())).unwrap();
-            let (heard, _, kept) = receive_config(&socket).unwrap();
-            assert_eq!((heard, kept.is_some()), (config, keeps));
+            let (heard, _, descriptor) = receive_config(&socket).unwrap();
+            assert_eq!((heard, descriptor.is_some()), (config, keeps));
         }
 
         let guard = GuardLink::over(socket).unwrap();

@@ -41,10 +41,10 @@ pub struct Plan {
     /// Environment variables that describe this member, besides the token.
     pub environment: Vec<(&'static str, String)>,
     /// A descriptor that the guards keep open until the command is dead.
-    pub kept: Option<Arc<OwnedFd>>,
-    /// Whether the guards shut down `kept` whenever the command is dead, even if another process has it open. Otherwise
-    /// they do so only if they had to kill the command.
-    pub ends_kept: bool,
+    pub descriptor: Option<Arc<OwnedFd>>,
+    /// Whether the guards shut down `descriptor` whenever the command is dead, even if another process has it open.
+    /// Otherwise they do so only if they had to kill the command.
+    pub shuts_down_descriptor: bool,
     /// An earlier process may have run the command, and its guards may have been killed with it.
     pub after_restart: bool,
 }
@@ -310,11 +310,11 @@ impl Supervisor {
             kill_after,
             files: self.plan.files,
             foreground: terminal.as_ref().map(ControllingTerminal::group),
-            ends_kept: self.plan.ends_kept,
+            shuts_down_descriptor: self.plan.shuts_down_descriptor,
         };
-        let kept = self.plan.kept.as_ref().map(|kept| kept.as_fd());
-        outer_link.send_config(config, inner_socket.as_fd(), kept)?;
-        inner_link.send_config(config, io::stdin().as_fd(), kept)?;
+        let descriptor = self.plan.descriptor.as_ref().map(|descriptor| descriptor.as_fd());
+        outer_link.send_config(config, inner_socket.as_fd(), descriptor)?;
+        inner_link.send_config(config, io::stdin().as_fd(), descriptor)?;
         info!(token = token.0, "starting the program under {}", self.plan.under);
         self.run = Some(Run {
             begun_at: self.clock.now(),
