@@ -454,7 +454,7 @@ pub struct StatusHandle {
     /// Handles requests for the shared configuration; `None` if it is switched off.
     pub shared_config: Option<ConfigHandle>,
     /// The state of the values that are written to files.
-    pub kept: watch::Receiver<Vec<SyncedFileRecord>>,
+    pub synced_files: watch::Receiver<Vec<SyncedFileRecord>>,
     /// Notified when a client requests that the process shuts down.
     pub shutdown: Arc<Notify>,
 }
@@ -576,7 +576,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
     let (_, hooks) = watch::channel(Hooks::default());
     // Neither has the health check.
     let (_, application) = watch::channel(None);
-    let (_, kept) = watch::channel(vec![]);
+    let (_, synced_files) = watch::channel(vec![]);
     let patience = StatusHandle::PATIENCE;
     let status = StatusHandle {
         snapshot: snapshot_out,
@@ -589,7 +589,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         heartbeat: member.heartbeat(),
         holdings: None,
         shared_config: None,
-        kept,
+        synced_files,
         shutdown: Arc::default(),
     };
     (publisher, status)

@@ -39,13 +39,13 @@ impl SessionThread {
         credentials: Arc<Credentials>,
         clock: Clock,
         publisher: StatusPublisher,
-        kept: ResumeState,
+        resume: ResumeState,
     ) -> io::Result<Self> {
         let (stop, stopping) = oneshot::channel();
         Ok(Self {
             stop,
             left: start("election", move || {
-                zookeeper::run(member, settings, credentials, clock, publisher, kept, stopping)
+                zookeeper::run(member, settings, credentials, clock, publisher, resume, stopping)
             })?,
         })
     }
@@ -156,7 +156,7 @@ impl ApplicationInputs {
         };
         let keeping = async {
             if let Some((values, handle, records)) = keeping {
-                notify::keep_all(values, handle, files, clock, records).await?;
+                notify::sync_all(values, handle, files, clock, records).await?;
             }
             pending::<io::Result<()>>().await
         };

@@ -180,7 +180,7 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
     }
     if let Some(config) = &app.status.shared_config {
         scrape.add(config.meter.collectors());
-        let files = app.status.kept.borrow();
+        let files = app.status.synced_files.borrow();
         let current = files.iter().enumerate().map(|(n, record)| {
             let is_current = record.state == SyncedFileState::Current;
             ([n.to_string(), record.name.clone()], yes(is_current))

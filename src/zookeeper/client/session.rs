@@ -272,7 +272,7 @@ impl SessionKeeper {
                 Ok((opened, closing)) => {
                     let session = opened.connection.client.session().clone();
                     if let Some(file) = file {
-                        file.keep(&session, opened.timeout, clock.now());
+                        file.save(&session, opened.timeout, clock.now());
                     }
                     self.report_connected(&opened);
                     let id = SessionId(session.id().0);

@@ -40,7 +40,7 @@ pub async fn run(
     credentials: Arc<Credentials>,
     clock: Clock,
     publisher: StatusPublisher,
-    kept: ResumeState,
+    resume: ResumeState,
     stop: oneshot::Receiver<()>,
 ) -> bool {
     let (link_in, link) = watch::channel(ConnectionState::default());
@@ -51,7 +51,7 @@ pub async fn run(
         reports: Reports::new(link_in, publisher.meter.clone()),
         session: None,
         unclosed: None,
-        kept,
+        resume,
         noted: None,
         resumed_term: None,
         members: MembersCache::new(&settings.znodes),
@@ -104,7 +104,7 @@ struct Runner {
     /// The previous session, if it may still be alive.
     unclosed: UnclosedSession,
     /// The session file, and the session of the previous process until it is resumed or closed.
-    kept: ResumeState,
+    resume: ResumeState,
     /// The record of the session that was last saved for the next process.
     noted: Option<SessionRecord>,
     /// The term that the previous process began and this one continues.
@@ -152,7 +152,7 @@ impl Runner {
     async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
         self.log.begin(&self.member, &self.actions);
         // A session that the previous process was closing may end at any moment, so close it.
-        if let Some(former) = self.kept.former.take_if(|former| former.is_closing) {
+        if let Some(former) = self.resume.former.take_if(|former| former.is_closing) {
             self.unclosed = self.end(&former).await.err().flatten();
         }
         loop {
@@ -200,7 +200,7 @@ impl Runner {
 
     /// Closes the session of the previous process, after noting that in the session file.
     async fn end(&self, former: &SavedSession) -> Result<(), UnclosedSession> {
-        self.kept.file.iter().for_each(|file| file.closing());
+        self.resume.file.iter().for_each(|file| file.closing());
         let settings = &self.settings.zookeeper;
         let limit = close_limit(settings);
         end_former(former, self.clock, settings, &self.credentials, limit).await
@@ -210,13 +210,13 @@ impl Runner {
     /// session is left.
     async fn leave(mut self) -> bool {
         // A member that was not healthy yet has not resumed the session.
-        let former = self.kept.former.take();
+        let former = self.resume.former.take();
         let has_ended = match former {
             Some(former) => self.end(&former).await.is_ok(),
             None => true,
         };
         let has_left = has_ended && self.unclosed.is_none();
-        if let Some(file) = self.kept.file.filter(|_| has_left) {
+        if let Some(file) = self.resume.file.filter(|_| has_left) {
             file.remove();
         }
         has_left
@@ -288,7 +288,7 @@ impl Runner {
         }
         let session = self.session.take()?;
         // Note this before the request is sent: the next process must not resume a session that may end at any moment.
-        if let Some(file) = &self.kept.file {
+        if let Some(file) = &self.resume.file {
             file.closing();
         }
         Some(session.close().await)
@@ -316,8 +316,8 @@ impl Runner {
             link: self.reports.link.clone(),
             purpose: "election",
             before,
-            file: self.kept.file.clone(),
-            former: self.kept.former.take(),
+            file: self.resume.file.clone(),
+            former: self.resume.former.take(),
         };
         let own_id = self.standing.profile().id.clone();
         let unclosed = self.unclosed.take();
@@ -487,7 +487,7 @@ impl Runner {
 
     /// Saves what has changed of the session for the next process.
     fn note(&mut self, now: Moment) {
-        let Some(file) = &self.kept.file else { return };
+        let Some(file) = &self.resume.file else { return };
         let record = self.member.session_record();
         if let Some(record) = record.filter(|_| record != self.noted) {
             file.note(record, now);
