@@ -42,9 +42,9 @@ pub(crate) struct ElectionSession {
     predecessor: Option<(Ticket, MemberId)>,
     /// The owner of the predecessor's znode. A standby, whose predecessor is the head, reads no other znode; members behind
     /// it read the head with each heartbeat.
-    whose_predecessor: ZnodeOwners,
+    predecessor_owner: ZnodeOwner,
     /// The owner of the head's znode.
-    whose_head: ZnodeOwners,
+    head_owner: ZnodeOwner,
     /// The state of the member, to be written into its own znode.
     state: OwnState,
     own_znode: OwnZnode,
@@ -52,28 +52,28 @@ pub(crate) struct ElectionSession {
 
 /// The kind of owner of a znode ahead, according to the data that was read.
 #[derive(Default)]
-struct ZnodeOwners {
+struct ZnodeOwner {
     /// The last znode that had a member's data.
-    members: Option<Ticket>,
+    member: Option<Ticket>,
     /// The znode that was last read, if it never had a member's data.
-    unknown_znodes: Option<Ticket>,
+    unknown: Option<Ticket>,
     /// The znode and the format of its data, if the format is newer than this version knows.
     newer_format: Option<(Sequence, u32)>,
 }
 
-impl ZnodeOwners {
+impl ZnodeOwner {
     /// Notes a read of this znode. If another client overwrites a member's data, the znode does not count as unknown: the
     /// member will write its data again.
     fn note(&mut self, ticket: Ticket, read: Option<&MemberData>, data: &[u8]) {
         if read.is_some() {
-            self.members = Some(ticket);
+            self.member = Some(ticket);
         }
-        self.unknown_znodes = (self.members != Some(ticket)).then_some(ticket);
+        self.unknown = (self.member != Some(ticket)).then_some(ticket);
         self.newer_format = newer_format(read, data).map(|format| (ticket.sequence, format));
     }
 
     fn note_gone(&mut self) {
-        self.unknown_znodes = None;
+        self.unknown = None;
         self.newer_format = None;
     }
 }
@@ -142,20 +142,20 @@ impl ElectionSession {
             target: None,
             offer: None,
             predecessor: None,
-            whose_predecessor: ZnodeOwners::default(),
-            whose_head: ZnodeOwners::default(),
+            predecessor_owner: ZnodeOwner::default(),
+            head_owner: ZnodeOwner::default(),
             state: OwnState::default(),
             own_znode: OwnZnode::default(),
         }
     }
 
     /// Writes this state of the member into its own znode, now and with every later write.
-    pub(crate) fn tell(&mut self, state: OwnState) {
+    pub(crate) fn publish_state(&mut self, state: OwnState) {
         self.state = state;
-        self.tell_if_news();
+        self.write_changed_state();
     }
 
-    fn tell_if_news(&mut self) {
+    fn write_changed_state(&mut self) {
         if self.znodes.family().is_some() {
             return;
         }
@@ -236,7 +236,7 @@ impl ElectionSession {
         Some(match event {
             QueueEvent::Joined(ticket) => {
                 self.own_znode.ticket = Some(ticket);
-                self.tell_if_news();
+                self.write_changed_state();
                 Event::Joined(ticket)
             }
             QueueEvent::TicketLost(ticket) => {
@@ -260,7 +260,7 @@ impl ElectionSession {
                 let state = read.as_ref().map(|data| data.state).unwrap_or_default();
                 let data = read.map(|read| read.znode);
                 self.own_znode = OwnZnode { data: data.clone(), state, ticket: Some(ticket) };
-                self.tell_if_news();
+                self.write_changed_state();
                 Event::TicketFound { ticket, data }
             }
             QueueEvent::NoneFound => Event::NoTicketFound,
@@ -275,7 +275,7 @@ impl ElectionSession {
             }
             QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
                 let read = self.read(&data, predecessor);
-                self.whose_predecessor.note(predecessor, read.as_ref(), &data);
+                self.predecessor_owner.note(predecessor, read.as_ref(), &data);
                 let data = read.map(|read| read.znode);
                 self.predecessor = data.as_ref().map(|data| (predecessor, data.profile.id.clone()));
                 self.offer = data.as_ref().and_then(|data| data.offer.as_deref().copied());
@@ -290,7 +290,7 @@ impl ElectionSession {
             }
             QueueEvent::PredecessorGone { predecessor, token } => {
                 self.predecessor = None;
-                self.whose_predecessor.note_gone();
+                self.predecessor_owner.note_gone();
                 Event::PredecessorGone { predecessor, token }
             }
             // A leader does not read the head, so this is a read of its transfer's target.
@@ -306,7 +306,7 @@ impl ElectionSession {
             }
             QueueEvent::MemberRead { member: head, data, modified_ms, sent_at } => {
                 let read = self.read(&data, head);
-                self.whose_head.note(head, read.as_ref(), &data);
+                self.head_owner.note(head, read.as_ref(), &data);
                 let data = read.map(|read| read.znode);
                 // A member may have sent this read before it knew that it is the standby, so accept any offer of its
                 // predecessor.
@@ -321,7 +321,7 @@ impl ElectionSession {
                 Event::HeadRead { head, announcement, sent_at }
             }
             QueueEvent::MemberGone { member: head, sent_at } => {
-                self.whose_head.note_gone();
+                self.head_owner.note_gone();
                 Event::HeadGone { head, sent_at }
             }
             QueueEvent::Written { data, created_ms, modified_ms, sent_at } => {
@@ -386,14 +386,14 @@ impl ElectionSession {
 
     /// Returns the head of the queue if it was an unknown znode at the last read. A standby has read it as its predecessor.
     pub(crate) fn unknown_znode_at_head(&self, is_standby: bool) -> Option<Sequence> {
-        let whose = if is_standby { &self.whose_predecessor } else { &self.whose_head };
-        whose.unknown_znodes.map(|ticket| ticket.sequence)
+        let owner = if is_standby { &self.predecessor_owner } else { &self.head_owner };
+        owner.unknown.map(|ticket| ticket.sequence)
     }
 
     /// Returns the predecessor or the head, if its data had a newer format at the last read than this version knows.
     pub(crate) fn newer_format_ahead(&self, is_standby: bool) -> Option<(Sequence, u32)> {
-        let of_head = if is_standby { None } else { self.whose_head.newer_format };
-        self.whose_predecessor.newer_format.or(of_head)
+        let of_head = if is_standby { None } else { self.head_owner.newer_format };
+        self.predecessor_owner.newer_format.or(of_head)
     }
 
     /// Looks for foreign contenders in the election's path.
@@ -464,15 +464,15 @@ mod tests {
 
     #[test]
     fn a_znode_that_never_said_whose_it_is_is_an_unknown_znodes() {
-        let mut whose = ZnodeOwners::default();
+        let mut owner = ZnodeOwner::default();
         let [a, b] = [3, 4].map(|n: i32| Ticket {
             sequence: Sequence::new(n).unwrap(),
             token: FencingToken(n.unsigned_abs().into()),
         });
         let members = contender(b"a", a, &"leader_".into());
         let mut noted = |ticket, read| {
-            whose.note(ticket, read, b"");
-            whose.unknown_znodes
+            owner.note(ticket, read, b"");
+            owner.unknown
         };
         assert_eq!(noted(a, None), Some(a));
         assert_eq!(noted(a, Some(&members)), None, "it says so later");

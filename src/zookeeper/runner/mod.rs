@@ -391,7 +391,7 @@ impl Runner {
                 None
             }
             MemberRequest::PublishState(state) => {
-                self.session.iter_mut().for_each(|session| session.tell(state));
+                self.session.iter_mut().for_each(|session| session.publish_state(state));
                 None
             }
             MemberRequest::Command(command, caller) => {
