@@ -221,7 +221,7 @@ impl Daemon {
         let server = listeners.serve(services, limits)?;
         tokio::spawn(signals::terminate_when_asked(status.shutdown.clone()));
         if cli::is_service() {
-            tokio::spawn(systemd::tell(status.clone(), clock));
+            tokio::spawn(systemd::report(status.clone(), clock));
         }
         let credentials = Credentials::of(&settings.zookeeper);
         let of_holdings = credentials.clone();

@@ -141,7 +141,7 @@ impl ApplicationInputs {
         let of_preemption = status.clone();
         let telling = notify::run(stage, names, files, clock, status);
         let telling_state = async {
-            own_state::tell(own_state).await;
+            own_state::publish(own_state).await;
             pending::<io::Result<()>>().await
         };
         let preempting = async {

@@ -31,4 +31,4 @@ pub(crate) use session::{
 pub use session_file::{OpenedSessionFile, SavedSession, SessionFile};
 
 /// Reports events to an owner, in order with all its other events.
-pub(crate) type Tell<E> = Box<dyn Fn(E) + Send + Sync>;
+pub(crate) type EventSender<E> = Box<dyn Fn(E) + Send + Sync>;

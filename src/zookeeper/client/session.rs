@@ -1,6 +1,6 @@
 //! Keeps one session alive over as many connections as necessary.
 
-use super::Tell;
+use super::EventSender;
 use super::connection::{
     Connection, ConnectionEnd, Failure, LeftServers, OpenedConnection, connect, is_server_answer,
 };
@@ -83,7 +83,7 @@ pub(crate) struct SessionHandle(watch::Receiver<Option<Connection>>);
 /// The state of the task, which opens the session, resumes it over new connections, and closes it.
 struct SessionKeeper {
     settings: SessionSettings,
-    tell: Tell<SessionEvent>,
+    events: EventSender<SessionEvent>,
     connection: watch::Sender<Option<Connection>>,
     left: LeftServers,
 }
@@ -93,12 +93,12 @@ impl SessionTask {
     pub(crate) fn open(
         settings: SessionSettings,
         before: UnclosedSession,
-        tell: Tell<SessionEvent>,
+        events: EventSender<SessionEvent>,
     ) -> Self {
         let (connection, connections) = watch::channel(None);
         let (close, closing) = oneshot::channel();
         let left = LeftServers::none(settings.clock);
-        let keeper = SessionKeeper { settings, tell, connection, left };
+        let keeper = SessionKeeper { settings, events, connection, left };
         let keeping = tokio::spawn(keeper.keep(before, closing));
         Self { handle: SessionHandle(connections), close, keeping }
     }
@@ -197,7 +197,7 @@ impl SessionKeeper {
                 // The library may be wrong about the end, so the session is closed before the next one is used.
                 return Some(session);
             }
-            (self.tell)(SessionEvent::Disconnected);
+            (self.events)(SessionEvent::Disconnected);
             self.report_disconnected(&session);
             let sent_at;
             let resumed = tokio::select! {
@@ -213,7 +213,7 @@ impl SessionKeeper {
             }
             session = opened.connection.client.session().clone();
             self.report_connected(&opened);
-            (self.tell)(SessionEvent::Resumed { timeout: opened.timeout, sent_at });
+            (self.events)(SessionEvent::Resumed { timeout: opened.timeout, sent_at });
         }
     }
 
@@ -254,7 +254,7 @@ impl SessionKeeper {
         self.settings.link.send_modify(|link| link.restart = Some(restart));
         self.report_connected(&opened);
         let timeout = opened.timeout;
-        (self.tell)(SessionEvent::TakenOver { record, timeout, sent_at });
+        (self.events)(SessionEvent::TakenOver { record, timeout, sent_at });
         Ok((session, opened, None))
     }
 
@@ -277,7 +277,7 @@ impl SessionKeeper {
                     self.report_connected(&opened);
                     let id = SessionId(session.id().0);
                     let timeout = opened.timeout;
-                    (self.tell)(SessionEvent::Opened { session: id, timeout, sent_at });
+                    (self.events)(SessionEvent::Opened { session: id, timeout, sent_at });
                     return (session, opened, closing);
                 }
                 Err(Failure::Expired) => {}
@@ -367,7 +367,7 @@ impl SessionKeeper {
     fn lost(&self, session: &SessionInfo, why: &str) {
         warn!("{}: {why}; opening another", self.name(Some(session)));
         self.set_problem(why);
-        (self.tell)(SessionEvent::Lost);
+        (self.events)(SessionEvent::Lost);
     }
 
     fn report_disconnected(&self, session: &SessionInfo) {
@@ -613,12 +613,12 @@ mod tests {
             former: None,
         };
         let may_resume = servers.may_resume.clone();
-        let tell = move |event| {
+        let events = move |event| {
             if matches!(event, SessionEvent::Opened { .. }) {
                 may_resume.send_replace(true);
             }
         };
-        let session = SessionTask::open(settings, Some(before), Box::new(tell));
+        let session = SessionTask::open(settings, Some(before), Box::new(events));
 
         let mut closed = servers.closed.subscribe();
         let is_closed = closed.wait_for(|closed| closed.contains(&1));

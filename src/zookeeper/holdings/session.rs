@@ -60,7 +60,7 @@ struct SessionContext {
     session: SessionHandle,
     reports: Reports,
     clock: Clock,
-    told: mpsc::UnboundedSender<Message>,
+    messages: mpsc::UnboundedSender<Message>,
     pace: Arc<Semaphore>,
 }
 
@@ -138,9 +138,9 @@ impl HoldingsSession {
         before: UnclosedSession,
         reports: Reports,
     ) -> Self {
-        let (told, events) = mpsc::unbounded_channel();
+        let (messages, events) = mpsc::unbounded_channel();
         let clock = session.clock;
-        let sender = told.clone();
+        let sender = messages.clone();
         let session = SessionTask::open(
             session,
             before,
@@ -150,7 +150,7 @@ impl HoldingsSession {
         );
         let pace = Arc::new(Semaphore::new(REQUESTS_AT_ONCE));
         let shared =
-            SessionContext { settings, session: session.handle(), reports, clock, told, pace };
+            SessionContext { settings, session: session.handle(), reports, clock, messages, pace };
         Self {
             session,
             shared,
@@ -177,7 +177,7 @@ impl HoldingsSession {
             loop {
                 match shared.session.connection().await.check("/").await {
                     // A denied check is also a transaction of this session, and a quorum has logged it.
-                    Ok(()) | Err(Error::NoAuth) => return shared.tell(Message::Renewed(sent_at)),
+                    Ok(()) | Err(Error::NoAuth) => return shared.send(Message::Renewed(sent_at)),
                     Err(_) => tokio::time::sleep(RETRY_DELAY).await,
                 }
             }
@@ -235,9 +235,9 @@ impl HoldingsSession {
         self.requests.spawn(async move {
             for sequence in change(context, shown).await {
                 // This znode does not belong to a member, so report it as gone although it exists.
-                shared.tell(Message::Place(id, place::Event::Gone { sequence, token: None }));
+                shared.send(Message::Place(id, place::Event::Gone { sequence, token: None }));
             }
-            shared.tell(Message::Place(id, place::Event::BarrierChanged));
+            shared.send(Message::Place(id, place::Event::BarrierChanged));
         });
     }
 
@@ -279,19 +279,19 @@ impl HoldingsSession {
         let was_lost = before.is_some();
         before.and_then(|place| place.watching).inspect(AbortHandle::abort);
         let data = data::encode(&shared.settings.member, id, process);
-        let is_acl_news = self.acls_known.len() < ACLS_MAX
+        let is_acl_unchecked = self.acls_known.len() < ACLS_MAX
             && self.acls_known.insert(path.clone())
-            && !shared.is_open_and_told();
+            && !shared.is_known_to_be_open();
         self.requests.spawn(async move {
             if was_lost {
                 tokio::time::sleep(rejoin_delay()).await;
             }
             let joined = join(&context, &data, queue::OwnZnodeMatch::WithData).await;
             let Some((ticket, sent_at)) = joined else {
-                return shared.tell(Message::Place(id, place::Event::Left));
+                return shared.send(Message::Place(id, place::Event::Left));
             };
-            shared.tell(Message::Place(id, place::Event::Joined { ticket, sent_at }));
-            if is_acl_news {
+            shared.send(Message::Place(id, place::Event::Joined { ticket, sent_at }));
+            if is_acl_unchecked {
                 warn_if_weak(&context).await;
             }
         });
@@ -343,7 +343,7 @@ impl HoldingsSession {
             // If the path does not exist, the queue is empty.
             let (shown, watcher) = read.await.unwrap_or_default();
             let watch = watcher.map(|watcher| ReadyWatch { watcher, connections });
-            shared.tell(Message::Read(path, Arc::new(shown), watch));
+            shared.send(Message::Read(path, Arc::new(shown), watch));
         });
     }
 
@@ -388,7 +388,7 @@ impl HoldingsSession {
                 _ = connections.changed() => {}
                 _ = watcher.changed() => {}
             }
-            shared.tell(Message::ReadyChanged(at));
+            shared.send(Message::ReadyChanged(at));
         });
         self.ready_watches.insert(path.clone(), watching).inspect(AbortHandle::abort);
     }
@@ -451,7 +451,7 @@ impl HoldingsSession {
             });
             // An error means that the znode does not exist, as a quorum has confirmed.
             let _gone_already = deleted.await;
-            shared.tell(Message::Place(id, place::Event::Left));
+            shared.send(Message::Place(id, place::Event::Left));
         });
     }
 
@@ -462,7 +462,7 @@ impl HoldingsSession {
                 return event;
             }
             if reap([&mut self.requests, &mut self.watches], "a request for a lock or barrier") {
-                self.shared.tell(Message::Unusable);
+                self.shared.send(Message::Unusable);
             }
             match self.events.recv().await.expect("this holds a sender") {
                 Message::Session(event) => return Event::Session(event),
@@ -492,7 +492,7 @@ impl HoldingsSession {
                 let context = place.context.clone();
                 let watching =
                     self.watches.spawn(watches::watch(context, ticket, wanted, move |event| {
-                        shared.tell(Message::Place(id, event))
+                        shared.send(Message::Place(id, event))
                     }));
                 place.watching = Some(watching);
             }
@@ -517,7 +517,7 @@ impl HoldingsSession {
         let shared = self.shared.clone();
         let context = place.context.clone();
         let watching = self.watches.spawn(watches::watch_others(context, wanted, move |event| {
-            shared.tell(Message::Place(id, event))
+            shared.send(Message::Place(id, event))
         }));
         place.watching.replace(watching).inspect(AbortHandle::abort);
     }
@@ -553,14 +553,14 @@ impl HoldingsSession {
 }
 
 impl SessionContext {
-    fn tell(&self, told: Message) {
-        let _receiver_gone = self.told.send(told);
+    fn send(&self, message: Message) {
+        let _receiver_gone = self.messages.send(message);
     }
 
     /// Returns true if a warning about open ACLs was already published: it also covers each lock and barrier.
-    fn is_open_and_told(&self) -> bool {
-        let told = self.reports.acl_warning.lock().expect("no panic while it is held");
-        self.settings.zookeeper.security.acl == AclPolicy::Open && told.is_some()
+    fn is_known_to_be_open(&self) -> bool {
+        let warning = self.reports.acl_warning.lock().expect("no panic while it is held");
+        self.settings.zookeeper.security.acl == AclPolicy::Open && warning.is_some()
     }
 
     fn context(&self, path: &str, prefix: String) -> Context {
@@ -571,14 +571,14 @@ impl SessionContext {
             acl: security.acl,
             is_open_by_choice: security.is_open_by_choice,
         };
-        let told = self.told.clone();
+        let messages = self.messages.clone();
         // The only event that the code used here can report is that the session is unusable.
-        let tell = Box::new(move |_: QueueEvent| {
-            let _receiver_gone = told.send(Message::Unusable);
+        let events = Box::new(move |_: QueueEvent| {
+            let _receiver_gone = messages.send(Message::Unusable);
         });
         let session = self.session.clone();
         let reports = self.reports.clone();
-        Context::new(settings, session, reports, self.clock, tell).of_holding(self.pace.clone())
+        Context::new(settings, session, reports, self.clock, events).of_holding(self.pace.clone())
     }
 }
 
@@ -637,9 +637,9 @@ async fn own_is_not_shown(
     let connection = context.session.connection().await;
     let path = context.path(ticket.sequence);
     if let Error::NoNode = context.own_is_not_shown(&connection, &path).await {
-        return shared.tell(Message::Place(id, place::Event::TicketLost(ticket)));
+        return shared.send(Message::Place(id, place::Event::TicketLost(ticket)));
     }
     drop(connection);
     tokio::time::sleep(RETRY_DELAY).await;
-    shared.tell(Message::Unread(id));
+    shared.send(Message::Unread(id));
 }

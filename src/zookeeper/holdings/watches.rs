@@ -30,18 +30,18 @@ pub(super) async fn watch(
     context: Arc<Context>,
     ticket: Ticket,
     wanted: mpsc::UnboundedReceiver<WatchRequest>,
-    tell: impl Fn(Event),
+    on_event: impl Fn(Event),
 ) {
     let ahead = ZnodesAheadWatch::new(context.clone(), wanted);
-    watch_until_own_is_lost(&context, ticket, ahead, &tell).await;
-    tell(Event::TicketLost(ticket));
+    watch_until_own_is_lost(&context, ticket, ahead, &on_event).await;
+    on_event(Event::TicketLost(ticket));
 }
 
 /// Watches the znodes of others for a member whose own znode is deleted. Ends with the session.
 pub(super) async fn watch_others(
     context: Arc<Context>,
     wanted: mpsc::UnboundedReceiver<WatchRequest>,
-    tell: impl Fn(Event),
+    on_event: impl Fn(Event),
 ) {
     let mut connections = context.session.clone();
     let mut others = ZnodesAheadWatch::new(context, wanted);
@@ -57,7 +57,7 @@ pub(super) async fn watch_others(
                     // The session has ended.
                     Err(_) => return,
                 },
-                event = others.next_event() => tell(event),
+                event = others.next_event() => on_event(event),
             }
         }
     }

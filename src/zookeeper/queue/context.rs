@@ -5,7 +5,7 @@ use super::{QueueEvent, QueueSettings, Reports, acl, claim_path, foreign};
 use crate::clock::Clock;
 use crate::status::{ConnectionState, ForeignQueue};
 use crate::zookeeper::client::{
-    Connection, LeaveServerOutcome, SessionHandle, Tell, is_server_answer,
+    Connection, EventSender, LeaveServerOutcome, SessionHandle, is_server_answer,
 };
 use ::zookeeper::{Error, Stat};
 use recipes::{FencingToken, Sequence, Ticket};
@@ -26,7 +26,7 @@ pub(in crate::zookeeper) struct Context {
     pub(in crate::zookeeper) session: SessionHandle,
     pub(super) reports: Reports,
     pub(super) clock: Clock,
-    pub(super) tell: Tell<QueueEvent>,
+    pub(super) events: EventSender<QueueEvent>,
     state: Mutex<QueueState>,
     /// Permits for requests, where many queues share a session.
     pace: Option<Arc<Semaphore>>,
@@ -70,10 +70,10 @@ impl Context {
         session: SessionHandle,
         reports: Reports,
         clock: Clock,
-        tell: Tell<QueueEvent>,
+        events: EventSender<QueueEvent>,
     ) -> Self {
         let state = Mutex::default();
-        Self { settings, session, reports, clock, tell, state, pace: None, is_breakable: false }
+        Self { settings, session, reports, clock, events, state, pace: None, is_breakable: false }
     }
 
     /// Makes each attempt of a request take a permit, and the own place end when an operator writes [`BROKEN`] into its
@@ -91,8 +91,8 @@ impl Context {
         self.state().is_withdrawn = true;
     }
 
-    pub(super) fn tell(&self, event: QueueEvent) {
-        (self.tell)(event);
+    pub(super) fn send_event(&self, event: QueueEvent) {
+        (self.events)(event);
     }
 
     pub(in crate::zookeeper) fn path(&self, sequence: Sequence) -> String {
@@ -123,7 +123,7 @@ impl Context {
 
     /// Reports that the queue cannot be used in this session, and waits for the end of the session.
     pub(super) async fn give_session_up<T>(&self) -> T {
-        self.tell(QueueEvent::Unusable);
+        self.send_event(QueueEvent::Unusable);
         std::future::pending().await
     }
 
@@ -242,15 +242,15 @@ impl Context {
         listed.truncate(foreign::MOST);
         let known = mem::replace(&mut self.state().foreign, listed.clone());
         if known != listed {
-            self.tell(QueueEvent::ForeignListed(listed));
+            self.send_event(QueueEvent::ForeignListed(listed));
         }
     }
 
     /// Reports whether foreign contenders keep us out, if that has changed.
-    pub(super) fn tell_foreign(&self, keep_out: bool) {
+    pub(super) fn send_keep_out(&self, keep_out: bool) {
         let reported = self.state().kept_out.replace(keep_out);
         if reported != Some(keep_out) {
-            self.tell(QueueEvent::Foreign { keep_out });
+            self.send_event(QueueEvent::Foreign { keep_out });
         }
     }
 

@@ -41,7 +41,7 @@ pub(super) async fn list(context: &Context, number: u64) {
     if read.is_err() {
         foreign::judge(context, &[]).await;
     }
-    context.tell(QueueEvent::Listed { number, members: read.unwrap_or_default() });
+    context.send_event(QueueEvent::Listed { number, members: read.unwrap_or_default() });
 }
 
 /// Returns the members, without a head that a quorum says is gone. A member that is not in the queue and waits for it to be
@@ -151,7 +151,7 @@ pub(super) async fn look_for_foreign(context: &Context) {
         ListError::Crowded(problem) => context.set_problem(problem),
         ListError::Failed(error) => context.report_refusal(&connection, root, &error).await,
     }
-    context.tell_foreign(true);
+    context.send_keep_out(true);
 }
 
 /// Returns the names of all children of the path.

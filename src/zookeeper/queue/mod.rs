@@ -35,7 +35,7 @@ pub(in crate::zookeeper) use write::{give_up_if_no_auth, still_ours};
 pub(crate) use znode::{owner, token};
 
 use self::write::QueueWrite;
-use super::client::{SessionHandle, Tell, rejoin_delay};
+use super::client::{EventSender, SessionHandle, rejoin_delay};
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
 use crate::counters::Meter;
@@ -171,9 +171,9 @@ impl QueueSession {
         session: SessionHandle,
         reports: Reports,
         clock: Clock,
-        tell: Tell<QueueEvent>,
+        events: EventSender<QueueEvent>,
     ) -> Self {
-        let context = Arc::new(Context::new(settings, session, reports, clock, tell));
+        let context = Arc::new(Context::new(settings, session, reports, clock, events));
         let (writes, wanted) = mpsc::unbounded_channel();
         let mut requests = JoinSet::new();
         requests.spawn(write::write_in_order(context.clone(), wanted));
@@ -223,7 +223,7 @@ impl QueueSession {
                     let ticket = found.ticket;
                     stand(&context, &writes, ticket, predecessor, QueueEvent::Found(found)).await;
                 }
-                None => context.tell(QueueEvent::NoneFound),
+                None => context.send_event(QueueEvent::NoneFound),
             }
         });
         self.membership.replace(membership).inspect(AbortHandle::abort);
@@ -304,7 +304,7 @@ impl QueueSession {
         let context = self.context.clone();
         let members = self.requests.spawn(async move {
             if let Ok(read) = read::read_all(&context).await {
-                context.tell(QueueEvent::MembersRead(read.members));
+                context.send_event(QueueEvent::MembersRead(read.members));
             }
         });
         self.members = Some(members);
@@ -331,7 +331,7 @@ impl QueueSession {
     /// queue.
     pub(crate) fn reap(&mut self) {
         if reap([&mut self.requests, &mut self.watches], "a request") {
-            self.context.tell(QueueEvent::Unusable);
+            self.context.send_event(QueueEvent::Unusable);
         }
     }
 
@@ -373,6 +373,6 @@ async fn stand(
 ) {
     context.state().own = Some(ticket);
     let _receiver_gone = writes.send(QueueWrite::Joined(ticket));
-    context.tell(event);
+    context.send_event(event);
     tokio::join!(watches::watch(context, ticket, predecessor), warn_if_weak(context));
 }

@@ -54,7 +54,7 @@ pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sen
         }
         Err(_) => QueueEvent::MemberGone { member, sent_at },
     };
-    context.tell(event);
+    context.send_event(event);
 }
 
 /// Reads a znode, and confirms with a quorum that it exists, or that it does not.

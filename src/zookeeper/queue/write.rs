@@ -70,7 +70,7 @@ pub(super) async fn write_in_order(
             continue;
         }
         let Some(ours) = &mut own_znode else { continue };
-        context.tell(match ours.carry_out(&context, write).await {
+        context.send_event(match ours.carry_out(&context, write).await {
             Ok(event) => event,
             Err(ZnodeLost) => {
                 let lost = QueueEvent::TicketLost(ours.ticket);
