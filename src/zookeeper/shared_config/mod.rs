@@ -292,13 +292,7 @@ fn result(written: &Result<WriteOutcome, WriteError>) -> &'static str {
     match written {
         Ok(_) => "done",
         Err(WriteError::NotSent | WriteError::Unknown) => "failed",
-        Err(
-            WriteError::Differs { .. }
-            | WriteError::NotThere
-            | WriteError::NotOurs
-            | WriteError::TooMany
-            | WriteError::Refused(_),
-        ) => REFUSED,
+        Err(_) => REFUSED,
     }
 }
 
