@@ -243,12 +243,9 @@ impl Daemon {
             status: status.clone(),
         };
         let application = ApplicationThread::start(inputs, hooks, leave)?;
-        let command = match supervised {
-            Some((plan, status, requests)) => {
-                Some(CommandThread::start(plan, clock, status, requests)?)
-            }
-            None => None,
-        };
+        let command = supervised
+            .map(|(plan, status, requests)| CommandThread::start(plan, clock, status, requests))
+            .transpose()?;
         resources::serve_last();
         Ok(Self {
             clock,

@@ -133,14 +133,6 @@ struct RequestedHolding {
     ended: Option<End>,
 }
 
-/// The holdings that an event may have changed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ChangedHoldings {
-    None,
-    One(HoldingId),
-    All,
-}
-
 impl HoldingsRunner {
     fn new(
         settings: HoldingsSettings,
@@ -273,13 +265,9 @@ impl HoldingsRunner {
     async fn step(&mut self, event: Event) {
         let now = self.clock.now();
         let touched = match &event {
-            Event::Asked(id, _) | Event::Released(id) | Event::Place(id, _) => {
-                ChangedHoldings::One(*id)
-            }
-            Event::Session(_) | Event::Committed { .. } | Event::Woke | Event::Stop => {
-                ChangedHoldings::All
-            }
-            Event::InUse(_) | Event::Read => ChangedHoldings::None,
+            Event::Asked(id, _) | Event::Released(id) | Event::Place(id, _) => vec![*id],
+            Event::InUse(_) | Event::Read => vec![],
+            _ => self.asked.keys().copied().collect(),
         };
         let is_lost = event == Event::Session(SessionEvent::Lost);
         if let (Event::Released(id), Some(session)) = (&event, &self.session) {
@@ -291,13 +279,8 @@ impl HoldingsRunner {
                 self.end(*id, *end, now);
             }
         }
-        match touched {
-            ChangedHoldings::None => {}
-            ChangedHoldings::One(id) => self.publish(id, now),
-            ChangedHoldings::All => {
-                let all: Vec<_> = self.asked.keys().copied().collect();
-                all.into_iter().for_each(|id| self.publish(id, now));
-            }
+        for id in touched {
+            self.publish(id, now);
         }
         if is_lost {
             self.close_session().await;
