@@ -198,7 +198,8 @@ impl SessionKeeper {
                 return Some(session);
             }
             (self.events)(SessionEvent::Disconnected);
-            self.report_disconnected(&session);
+            warn!("{}: {DISCONNECTED}; reconnecting", self.name(Some(&session)));
+            self.set_problem(DISCONNECTED);
             let sent_at;
             let resumed = tokio::select! {
                 resumed = self.resume(&session, DISCONNECTED) => resumed,
@@ -368,11 +369,6 @@ impl SessionKeeper {
         warn!("{}: {why}; opening another", self.name(Some(session)));
         self.set_problem(why);
         (self.events)(SessionEvent::Lost);
-    }
-
-    fn report_disconnected(&self, session: &SessionInfo) {
-        warn!("{}: {DISCONNECTED}; reconnecting", self.name(Some(session)));
-        self.set_problem(DISCONNECTED);
     }
 
     fn set_problem(&self, problem: &str) {
