@@ -12,6 +12,7 @@ use self::znode_data::{claimants_name, newer_format};
 use super::client::{SessionSettings, SessionTask, UnclosedSession};
 use super::queue::{
     MemberZnode, OwnedZnode, QueueEvent, QueueSession, QueueSettings, QueueZnodes, Reports,
+    server_time,
 };
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -21,7 +22,6 @@ use ::zookeeper::Error;
 use recipes::election::{Action, Announcement, Event, MemberPriority, Offer, ZnodeData};
 use recipes::{ClaimOwner, MemberId, Sequence, SessionEvent, Ticket};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot};
 
 /// An election's session, and the member's place in its queue.
@@ -435,8 +435,7 @@ fn entry(
     MemberZnode { ticket, data, created_ms }: MemberZnode,
     znodes: &ZnodeNames,
 ) -> MemberEntry {
-    let since_epoch = Duration::from_millis(created_ms.try_into().unwrap_or(0));
-    let created_at = SystemTime::UNIX_EPOCH + since_epoch;
+    let created_at = server_time(created_ms);
     let data = match znodes.family() {
         None => decode(&data, znodes),
         Some(_) => Some(contender(&data, ticket, znodes)),

@@ -13,7 +13,9 @@ use crate::holdings::{
 use crate::status::ConnectionState;
 use crate::zookeeper::cached::{Cached, ChangeCounter};
 use crate::zookeeper::client::{Connection, in_words, is_server_answer};
-use crate::zookeeper::queue::{BROKEN, ListError, names_below, owner, read_short, refusal, token};
+use crate::zookeeper::queue::{
+    BROKEN, ListError, names_below, owner, read_short, refusal, server_time, token,
+};
 use crate::zookeeper::shared_config::CurrentSession;
 use ::zookeeper::{Error, Stat};
 use recipes::barrier::{self, Reading, Ready, Round};
@@ -22,7 +24,7 @@ use recipes::lock::{LockEntry, holders};
 use recipes::{FencingToken, Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tracing::warn;
@@ -214,7 +216,7 @@ async fn queue(connection: &Connection, path: &str) -> Result<Arc<[LockQueuePlac
             ticket: read.ticket(read.entry.sequence),
             member,
             process,
-            since: read.since(),
+            since: server_time(read.stat.ctime),
             znode: read.znode,
             holds,
         }
@@ -284,7 +286,7 @@ async fn gathered(connection: &Connection, path: &str) -> Result<Arc<BarrierCont
             ticket: read.ticket(read.entry.sequence),
             member,
             process,
-            since: read.since(),
+            since: server_time(read.stat.ctime),
             is_inside: ready.is_some_and(|ready| read.entry.sequence <= ready.last),
             znode: read.znode,
         }
@@ -296,10 +298,5 @@ async fn gathered(connection: &Connection, path: &str) -> Result<Arc<BarrierCont
 impl<E> ReadZnode<E> {
     fn ticket(&self, sequence: Sequence) -> Ticket {
         Ticket { sequence, token: token(&self.stat) }
-    }
-
-    fn since(&self) -> SystemTime {
-        let since_epoch = Duration::from_millis(self.stat.ctime.try_into().unwrap_or(0));
-        SystemTime::UNIX_EPOCH + since_epoch
     }
 }

@@ -32,7 +32,7 @@ pub(crate) use read::{MemberZnode, QueueZnodes};
 pub(in crate::zookeeper) use read::{read_short, stats};
 pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
 pub(in crate::zookeeper) use write::{give_up_if_no_auth, still_ours};
-pub(crate) use znode::{owner, token};
+pub(crate) use znode::{owner, server_time, token};
 
 use self::write::QueueWrite;
 use super::client::{EventSender, SessionHandle, rejoin_delay};
