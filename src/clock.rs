@@ -118,8 +118,10 @@ impl Alarm {
         Ok(Self { timer, set_to: Cell::new(None) })
     }
 
-    /// Waits until this moment; returns at once if it has passed. It may return early, so callers read the clock again.
-    pub async fn ring_at(&self, moment: Moment) {
+    /// Waits until this moment; returns at once if it has passed, and never if there is none. It may return early, so callers
+    /// read the clock again.
+    pub async fn ring_at(&self, moment: impl Into<Option<Moment>>) {
+        let Some(moment) = moment.into() else { return std::future::pending().await };
         if self.set_to.get() != Some(moment) {
             self.set(moment);
         }

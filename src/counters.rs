@@ -3,11 +3,11 @@
 use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts};
 use recipes::election::{Event, Standing, View};
-use recipes::{AcquiredBy, FencingToken, Moment, SessionId, Ticket};
+use recipes::{AcquiredBy, FencingToken, Moment, SessionEvent, SessionId, Ticket};
 use std::time::Duration;
 
 /// The runner's counters. They are published together with the standing, and describe the same moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
     /// The number of announcements of a leader other than the previous one.
     pub leader_changes: u64,
@@ -40,39 +40,26 @@ pub struct Counters {
 
 impl Counters {
     pub fn begun(now: Moment) -> Self {
-        Self {
-            leader_changes: 0,
-            handovers_by_notification: 0,
-            handovers_by_claim: 0,
-            claims_refused: 0,
-            sessions: 0,
-            granted: None,
-            earlier_lives_end_at: None,
-            largest_token: None,
-            last_leader: None,
-            own_term: None,
-            opened: None,
-            place: None,
-            leaderless: Duration::ZERO,
-            leaderless_from: Some(now),
-        }
+        Self { leaderless_from: Some(now), ..Self::default() }
     }
 
     /// Counts an event before the member handles it.
     pub fn on_event(&mut self, event: &Event) {
-        if let Event::SessionTakenOver { record, sent_at, .. } = event {
+        if let Event::Session(SessionEvent::TakenOver { record, sent_at, .. }) = event {
             self.opened = Some((record.session, *sent_at));
         }
         // A leader that resumes its term after a restart is not a hand-over.
         self.own_term = event.resumed_term().or(self.own_term);
         self.claims_refused += u64::from(matches!(event, Event::ClaimRefused { .. }));
-        if let Event::SessionOpened { session, sent_at, .. } = event {
+        if let Event::Session(SessionEvent::Opened { session, sent_at, .. }) = event {
             self.sessions += 1;
             self.opened = Some((*session, *sent_at));
         }
-        if let Event::SessionOpened { timeout, sent_at, .. }
-        | Event::SessionTakenOver { timeout, sent_at, .. }
-        | Event::SessionResumed { timeout, sent_at } = event
+        if let Event::Session(
+            SessionEvent::Opened { timeout, sent_at, .. }
+            | SessionEvent::TakenOver { timeout, sent_at, .. }
+            | SessionEvent::Resumed { timeout, sent_at },
+        ) = event
         {
             self.granted = Some(*timeout);
             // An earlier life of this member has sent nothing since this request. Its session ends within a timeout and one
@@ -330,11 +317,15 @@ mod tests {
         assert_eq!(counters.granted, None);
         let timeout = Duration::from_secs(3);
         let sent_at = at(0);
-        counters.on_event(&Event::SessionOpened { session: SessionId(1), timeout, sent_at });
-        counters.on_event(&Event::SessionLost);
+        counters.on_event(&Event::Session(SessionEvent::Opened {
+            session: SessionId(1),
+            timeout,
+            sent_at,
+        }));
+        counters.on_event(&Event::Session(SessionEvent::Lost));
         assert_eq!(counters.granted, Some(timeout));
         let timeout = Duration::from_secs(2);
-        counters.on_event(&Event::SessionResumed { timeout, sent_at });
+        counters.on_event(&Event::Session(SessionEvent::Resumed { timeout, sent_at }));
         assert_eq!(counters.granted, Some(timeout));
     }
 
@@ -402,7 +393,10 @@ mod tests {
         let session = SessionId(1);
         let known_until = Some(at(9_000));
         let record = SessionRecord { session, timeout, known_until, index: None };
-        watched.step(at(0), Event::SessionTakenOver { record, timeout, sent_at: at(0) });
+        watched.step(
+            at(0),
+            Event::Session(SessionEvent::TakenOver { record, timeout, sent_at: at(0) }),
+        );
         let announcement = Some(Announcement { leader: profile("me"), ticket: ticket(1) });
         let data = Some(ZnodeData { announcement, ..ZnodeData::of(profile("me")) });
         watched.step(at(0), Event::TicketFound { ticket: ticket(1), data });
@@ -467,7 +461,7 @@ mod tests {
 
     fn opened(session: i64, sent_at: Moment) -> Event {
         let timeout = Duration::from_secs(10);
-        Event::SessionOpened { session: SessionId(session), timeout, sent_at }
+        Event::Session(SessionEvent::Opened { session: SessionId(session), timeout, sent_at })
     }
 
     fn number(number: i32) -> Sequence {

@@ -14,8 +14,10 @@ use crate::zookeeper;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, Uri, header};
 use futures_util::FutureExt;
-use recipes::election::{Event, Member, Policy, Profile, Role, ZnodeData};
-use recipes::{FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionId, Ticket};
+use recipes::election::{Event, Member, Policy, Profile, Role};
+use recipes::{
+    FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionEvent, SessionId, Ticket,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,29 +30,22 @@ const PREFIX: &str = "leader_";
 pub fn znode(data: &[u8]) {
     let read = zookeeper::decode(data, &PREFIX.into());
     if let Some(read) = &read {
-        let profile = Arc::new(read.profile.clone());
-        let announcement = read.announcement.clone();
-        let distance = read.distance;
-        let ready = read.ready;
-        let offer = read.offer.map(Box::new);
-        let accepted = read.accepted.map(Box::new);
-        let priority = read.priority;
-        let data = ZnodeData { profile, priority, announcement, distance, ready, offer, accepted };
-        let written = zookeeper::encode(&data, read.state, &PREFIX.into());
+        let written = zookeeper::encode(&read.znode, read.state, &PREFIX.into());
         if let Some(again) = zookeeper::decode(&written, &PREFIX.into()) {
-            assert_eq!((&again.profile, &again.announcement), (&read.profile, &read.announcement));
+            assert_eq!(again.znode.profile, read.znode.profile);
+            assert_eq!(again.znode.announcement, read.znode.announcement);
         } else {
             assert!(written.len() > 1024, "only what is too long is not understood any more");
         }
     }
-    let distance = read.as_ref().and_then(|read| read.distance);
-    let announcement = read.and_then(|read| read.announcement);
+    let distance = read.as_ref().and_then(|read| read.znode.distance);
+    let announcement = read.and_then(|read| read.znode.announcement);
     let mut now = Moment(Duration::from_secs(1000));
     let [mut first, mut third] = [(1, "a"), (3, "c")].map(|(number, id)| {
         let mut member = member(id);
         let session = SessionId(number);
         let timeout = Duration::from_secs(10);
-        member.step(now, Event::SessionOpened { session, timeout, sent_at: now });
+        member.step(now, Event::Session(SessionEvent::Opened { session, timeout, sent_at: now }));
         member.step(now, Event::Joined(ticket(number)));
         member.step(now, Event::QueueRead(queue([1, 2, 3])));
         member
@@ -103,7 +98,7 @@ pub fn names(data: &[u8]) {
     let now = Moment(Duration::from_secs(1000));
     let session = SessionId(1);
     let timeout = Duration::from_secs(10);
-    member.step(now, Event::SessionOpened { session, timeout, sent_at: now });
+    member.step(now, Event::Session(SessionEvent::Opened { session, timeout, sent_at: now }));
     member.step(now, Event::Joined(ticket(7)));
     member.step(now, Event::QueueRead(standing));
     assert!(!matches!(member.standing().at(now), Role::Leader { .. }), "no quorum has said so");

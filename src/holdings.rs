@@ -2,7 +2,7 @@
 
 use crate::counters::HoldingMeter;
 use recipes::Moment;
-use recipes::holding::{End, HoldingKind, HoldingSpec, HoldingStanding, HoldingState};
+use recipes::holding::{End, HoldingKind, HoldingSnapshot, HoldingSpec, HoldingState};
 use recipes::lock::LockEntry;
 use recipes::{FencingToken, Ticket};
 use std::convert::Infallible;
@@ -81,7 +81,7 @@ pub struct Ask {
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     /// `None` until the runner has taken the request.
-    pub standing: Option<HoldingStanding>,
+    pub standing: Option<HoldingSnapshot>,
     pub ended: Option<End>,
 }
 

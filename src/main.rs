@@ -37,14 +37,14 @@ fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
             daemon::run(effective, Some(Task { command, once }))
         }
         CliCommand::ExecOuterGuard { command } => guarded(exec::run_outer_guard(&command)),
-        CliCommand::ExecInnerGuard { command } => guarded(exec::guard_command(&command)),
+        CliCommand::ExecInnerGuard { command } => guarded(exec::run_inner_guard(&command)),
         CliCommand::ExecCommand { parent, files, foreground, command } => {
             Err(process::become_command(parent, files, foreground, &command))
         }
         CliCommand::CheckConfig { effective, json, connect } => {
             check_config(&effective, json, connect)
         }
-        CliCommand::Terminal(errand) => run_errand(errand),
+        CliCommand::Terminal(command) => run_client_command(command),
         #[cfg(feature = "dev")]
         CliCommand::Dev(options) => bellwether::dev::run(&options),
         CliCommand::Say(text) => printed(terminal::print(&text)),
@@ -87,13 +87,13 @@ fn check_config(effective: &Effective, json: bool, connect: bool) -> Result<u8, 
     Ok(if is_unusable { UNANSWERED } else { printed })
 }
 
-fn run_errand(errand: ClientCommand) -> Result<u8, ExitFailure> {
-    if let Some(program) = errand.program() {
+fn run_client_command(command: ClientCommand) -> Result<u8, ExitFailure> {
+    if let Some(program) = command.program() {
         // Check the program now, and not after a long wait for the event or the lock.
         cli::runnable(program)?;
     }
-    let has_secrets = errand.has_secrets();
-    let warnings = match errand.settings() {
+    let has_secrets = command.has_secrets();
+    let warnings = match command.settings() {
         Some(settings) => secrets::check(settings, has_secrets).map_err(misconfigured)?,
         None if has_secrets || env::var_os(CREDENTIALS_VARIABLE).is_some() => {
             secrets::hide().into_iter().collect()
@@ -101,11 +101,11 @@ fn run_errand(errand: ClientCommand) -> Result<u8, ExitFailure> {
         None => vec![],
     };
     warnings.iter().for_each(|warning| complain(warning));
-    if let ClientCommand::Guarded(_) = errand {
+    if let ClientCommand::Guarded(_) = command {
         process::keep_writing_in_background();
         daemon::log_for_command(&cli::level_of_lock()).map_err(misconfigured)?;
     }
-    exit_code(runtime::run(terminal::run(errand, Clock::system())))
+    exit_code(runtime::run(terminal::run(command, Clock::system())))
 }
 
 fn misconfigured(why: String) -> ExitFailure {

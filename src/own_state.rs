@@ -14,17 +14,17 @@ const SETTLED: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Publishes each change until the rest of the daemon has ended.
-pub async fn tell(mut status: StatusHandle) {
+pub async fn publish(mut status: StatusHandle) {
     // The state that the znode of this ticket contains.
-    let mut told: Option<(Ticket, OwnState)> = None;
+    let mut published: Option<(Ticket, OwnState)> = None;
     loop {
-        if is_news(&status, told).is_some() {
+        if unpublished(&status, published).is_some() {
             sleep(SETTLED).await;
-            if let Some((ticket, state)) = is_news(&status, told) {
+            if let Some((ticket, state)) = unpublished(&status, published) {
                 if status.requests.send(MemberRequest::PublishState(state)).await.is_err() {
                     return;
                 }
-                told = Some((ticket, state));
+                published = Some((ticket, state));
                 sleep(PAUSE).await;
                 continue;
             }
@@ -42,7 +42,10 @@ pub async fn tell(mut status: StatusHandle) {
 }
 
 /// Returns the ticket and the current state of this member, unless its znode already contains that state.
-fn is_news(status: &StatusHandle, told: Option<(Ticket, OwnState)>) -> Option<(Ticket, OwnState)> {
+fn unpublished(
+    status: &StatusHandle,
+    published: Option<(Ticket, OwnState)>,
+) -> Option<(Ticket, OwnState)> {
     let ticket = status.snapshot.borrow().standing.ticket()?;
     let hooks = status.hooks.borrow();
     let failing = hooks.records.iter().filter(|record| record.failing_since.is_some()).count();
@@ -50,7 +53,7 @@ fn is_news(status: &StatusHandle, told: Option<(Ticket, OwnState)>) -> Option<(T
         unhealthy: status.application.borrow().as_ref().is_some_and(|health| !health.healthy),
         hooks_failing: failing.try_into().unwrap_or(u32::MAX),
     };
-    let known = told.filter(|(of, _)| *of == ticket).map(|(_, state)| state);
+    let known = published.filter(|(of, _)| *of == ticket).map(|(_, state)| state);
     // A newly created znode says that nothing is wrong.
     (known.unwrap_or_default() != state).then_some((ticket, state))
 }
@@ -61,7 +64,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::status::{self, ApplicationHealth, HookRecord, Hooks, StatusPublisher};
     use recipes::election::{Event, Member, Policy, Profile};
-    use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionId};
+    use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionEvent, SessionId};
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::time::SystemTime;
@@ -103,7 +106,7 @@ mod tests {
         scene.hooks_fail(2);
         let ill = OwnState { hooks_failing: 2, ..WELL };
         assert_eq!(scene.told().await, Some(ill));
-        scene.step(Event::SessionLost);
+        scene.step(Event::Session(SessionEvent::Lost));
         assert_eq!(scene.told().await, None, "it has no place");
         scene.joins(2);
         assert_eq!(scene.told().await, Some(ill));
@@ -133,7 +136,7 @@ mod tests {
                 application: application.subscribe(),
                 ..status
             };
-            tokio::spawn(tell(status));
+            tokio::spawn(publish(status));
             Self { member, publisher, hooks, application, now }
         }
 
@@ -149,7 +152,7 @@ mod tests {
             let timeout = Duration::from_secs(60);
             let sequence = Sequence::new(number).unwrap();
             let token = FencingToken(number.unsigned_abs().into());
-            self.step(Event::SessionOpened { session, timeout, sent_at });
+            self.step(Event::Session(SessionEvent::Opened { session, timeout, sent_at }));
             self.step(Event::Joined(Ticket { sequence, token }));
         }
 

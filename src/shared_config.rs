@@ -91,10 +91,8 @@ pub struct ValueWrite {
 #[derive(Clone, Debug)]
 pub enum WriteAction {
     /// If `is_ephemeral` is set, the value is deleted when the session ends.
-    Put {
-        data: Bytes,
-        is_ephemeral: bool,
-    },
+    Put { data: Bytes, is_ephemeral: bool },
+    /// Delete the value.
     Delete,
 }
 
@@ -113,18 +111,12 @@ pub enum Condition {
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    Created {
-        version: i32,
-        index: u64,
-    },
-    Changed {
-        version: i32,
-        index: u64,
-    },
+    /// The value did not exist before.
+    Created { version: i32, index: u64 },
+    /// The value existed before.
+    Changed { version: i32, index: u64 },
     /// The index is that of the last change before the deletion.
-    Deleted {
-        index: u64,
-    },
+    Deleted { index: u64 },
 }
 
 /// Why a value was not written.

@@ -243,31 +243,19 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct ReplyTo {
     done: oneshot::Sender<bool>,
     /// After this moment the caller no longer waits, even if it was frozen and could not close the channel.
-    waits_until: Option<Moment>,
+    pub(crate) waits_until: Option<Moment>,
 }
 
 impl ReplyTo {
-    /// Creates a channel with a deadline. The receiver gets whether ZooKeeper confirmed the command.
-    pub fn waiting_until(moment: Moment) -> (Self, oneshot::Receiver<bool>) {
+    /// Creates a channel. The receiver gets whether ZooKeeper confirmed the command. Without a deadline, the caller waits for
+    /// as long as it takes, or does not wait at all.
+    pub fn new(waits_until: Option<Moment>) -> (Self, oneshot::Receiver<bool>) {
         let (done, when_done) = oneshot::channel();
-        (Self { done, waits_until: Some(moment) }, when_done)
-    }
-
-    /// Creates a channel without a deadline, for a caller that waits for as long as it takes, or does not wait at all.
-    pub fn without_deadline() -> (Self, oneshot::Receiver<bool>) {
-        let (done, when_done) = oneshot::channel();
-        (Self { done, waits_until: None }, when_done)
-    }
-
-    /// Creates a channel with the same deadline, for a task that forwards the command and passes the answer on to the
-    /// caller.
-    pub fn on_behalf(&self) -> (Self, oneshot::Receiver<bool>) {
-        let (done, when_done) = oneshot::channel();
-        (Self { done, waits_until: self.waits_until }, when_done)
+        (Self { done, waits_until }, when_done)
     }
 
     /// Sends the answer: whether ZooKeeper confirmed the command.
-    pub fn tell(self, confirmed: bool) {
+    pub fn send(self, confirmed: bool) {
         let _receiver_gone = self.done.send(confirmed);
     }
 
@@ -366,7 +354,7 @@ pub struct Hooks {
 }
 
 /// The record of one hook since it was configured.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct HookRecord {
     /// The action of the hook, without secrets.
     pub what: String,
@@ -466,7 +454,7 @@ pub struct StatusHandle {
     /// Handles requests for the shared configuration; `None` if it is switched off.
     pub shared_config: Option<ConfigHandle>,
     /// The state of the values that are written to files.
-    pub kept: watch::Receiver<Vec<SyncedFileRecord>>,
+    pub synced_files: watch::Receiver<Vec<SyncedFileRecord>>,
     /// Notified when a client requests that the process shuts down.
     pub shutdown: Arc<Notify>,
 }
@@ -487,7 +475,7 @@ impl StatusHandle {
         if cfg!(feature = "kerberos") && moves && self.snapshot.borrow().tickets_have_ended {
             return Err(CommandError::NoTickets);
         }
-        let (caller, when_done) = ReplyTo::waiting_until(now.after(self.patience));
+        let (caller, when_done) = ReplyTo::new(Some(now.after(self.patience)));
         let asked = self.requests.try_send(MemberRequest::Command(command, caller));
         asked.map_err(|_| CommandError::NotTaken)?;
         match timeout(self.patience, when_done).await {
@@ -588,7 +576,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
     let (_, hooks) = watch::channel(Hooks::default());
     // Neither has the health check.
     let (_, application) = watch::channel(None);
-    let (_, kept) = watch::channel(vec![]);
+    let (_, synced_files) = watch::channel(vec![]);
     let patience = StatusHandle::PATIENCE;
     let status = StatusHandle {
         snapshot: snapshot_out,
@@ -601,7 +589,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         heartbeat: member.heartbeat(),
         holdings: None,
         shared_config: None,
-        kept,
+        synced_files,
         shutdown: Arc::default(),
     };
     (publisher, status)
@@ -611,7 +599,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
 mod tests {
     use super::*;
     use recipes::election::{Event, Policy};
-    use recipes::{FencingToken, Margins, MemberId, Sequence};
+    use recipes::{FencingToken, Margins, MemberId, Sequence, SessionEvent};
     use std::collections::BTreeMap;
 
     #[test]
@@ -636,7 +624,10 @@ mod tests {
         let ahead = ticket(3);
         let token = ticket(3).token;
         let timeout = Duration::from_secs(10);
-        hear(at(0), Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) });
+        hear(
+            at(0),
+            Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at: at(0) }),
+        );
         hear(at(0), Event::Joined(ticket(4)));
         hear(at(0), Event::QueueRead([ahead.sequence, ticket(4).sequence].into_iter().collect()));
         assert_eq!(judged(at(60)), None, "who leads is not known");
@@ -646,7 +637,7 @@ mod tests {
         assert_eq!(judged(at(14)), Some(DuplicateId::MayBeEarlierLife { token, for_at_most }));
         assert_eq!(judged(at(15)), Some(DuplicateId::Leader { token }));
         // The servers may have a new leader, which counts all timeouts anew.
-        hear(at(20), Event::SessionResumed { timeout, sent_at: at(20) });
+        hear(at(20), Event::Session(SessionEvent::Resumed { timeout, sent_at: at(20) }));
         assert_eq!(judged(at(34)), Some(DuplicateId::MayBeEarlierLife { token, for_at_most }));
         assert_eq!(judged(at(35)), Some(DuplicateId::Leader { token }));
     }
@@ -660,7 +651,8 @@ mod tests {
         let policy = Policy::new(Margins { heartbeat, half_tick: heartbeat });
         let (publisher, status) = set_up(&Member::new(Arc::new(profile), policy), at(0));
         let timeout = Duration::from_secs(10);
-        let opened = Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) };
+        let opened =
+            Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at: at(0) });
         let token = FencingToken(3);
         publisher.amend(|snapshot| {
             snapshot.counters.on_event(&opened);
@@ -674,19 +666,19 @@ mod tests {
     #[test]
     fn a_command_to_move_comes_too_late_when_its_caller_waits_no_more() {
         for command in [Command::Resign, Command::Pause, Command::Resume] {
-            let (caller, waits) = ReplyTo::waiting_until(at(5));
+            let (caller, waits) = ReplyTo::new(Some(at(5)));
             assert!(!caller_expired(&command, &caller, at(5)));
             assert!(caller_expired(&command, &caller, at(6)));
             drop(waits);
             assert!(caller_expired(&command, &caller, at(5)));
-            let (patient, waits) = ReplyTo::without_deadline();
+            let (patient, waits) = ReplyTo::new(None);
             assert!(!caller_expired(&command, &patient, at(500)));
             drop(waits);
             assert!(caller_expired(&command, &patient, at(0)));
         }
         let told = Command::UpdateProfile { address: None, labels: BTreeMap::new() };
         for command in [Command::ReportHealth { healthy: false }, told] {
-            let (caller, _) = ReplyTo::without_deadline();
+            let (caller, _) = ReplyTo::new(None);
             assert!(!caller_expired(&command, &caller, at(0)), "its sender never waits");
         }
     }

@@ -391,7 +391,7 @@ mod tests {
         self, MemberEntry, MemberRequest, QueueReading, RecordedChange, ReplyTo, StatusPublisher,
     };
     use recipes::election::{Cause, Change, Event, Member, Policy, Profile, changes};
-    use recipes::{Margins, MemberId, SessionId};
+    use recipes::{Margins, MemberId, SessionEvent, SessionId};
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::time::SystemTime;
@@ -579,7 +579,7 @@ mod tests {
             let timeout = Duration::from_secs(600);
             let sent_at = clock.now();
             for event in [
-                Event::SessionOpened { session: SessionId(1), timeout, sent_at },
+                Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at }),
                 Event::Joined(ticket(1)),
                 Event::QueueRead([1, 2, 3].map(sequence).into_iter().collect()),
             ] {
@@ -611,7 +611,7 @@ mod tests {
 
         fn carry(&mut self, command: Command, caller: ReplyTo) {
             self.step(Event::Command(command.clone()));
-            caller.tell(true);
+            caller.send(true);
             match command {
                 Command::Transfer { target, .. } => self.answer_offer(target),
                 Command::HandOver(offer) => self.rejoin(offer.target),
@@ -647,7 +647,7 @@ mod tests {
             let announcement = Announcement { leader: profile(id), ticket: leader };
             let announcement = Some(announcement);
             for event in [
-                Event::SessionOpened { session: SessionId(2), timeout, sent_at },
+                Event::Session(SessionEvent::Opened { session: SessionId(2), timeout, sent_at }),
                 Event::Joined(ticket(9)),
                 Event::QueueRead([leader.sequence, sequence(9)].into_iter().collect()),
                 Event::PredecessorRead { predecessor: leader, announcement, distance: None },

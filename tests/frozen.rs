@@ -10,7 +10,9 @@ use bellwether::clock::Clock;
 use bellwether::http::{self, Handler};
 use bellwether::status;
 use recipes::election::{Event, Member, Policy, Profile};
-use recipes::{FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionId, Ticket};
+use recipes::{
+    FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionEvent, SessionId, Ticket,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +51,7 @@ fn leading_at(now: Moment) -> Member {
     let sequence = Sequence::new(0).unwrap();
     let (session, timeout) = (SessionId(1), 10 * second);
     for event in [
-        Event::SessionOpened { session, timeout, sent_at: now },
+        Event::Session(SessionEvent::Opened { session, timeout, sent_at: now }),
         Event::Joined(Ticket { sequence, token: FencingToken(1) }),
         Event::QueueRead(Queue::from_iter([sequence])),
         Event::Committed { sent_at: now },

@@ -111,7 +111,7 @@ impl Crowd {
     /// Sends a command, which is carried out only if the receiver is still there.
     #[must_use]
     pub(crate) fn order(&self, who: usize, order: Command) -> oneshot::Receiver<bool> {
-        let (caller, carried_out) = ReplyTo::without_deadline();
+        let (caller, carried_out) = ReplyTo::new(None);
         let sent = self.members[who].requests.blocking_send(MemberRequest::Command(order, caller));
         assert!(sent.is_ok(), "it runs");
         carried_out

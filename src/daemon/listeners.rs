@@ -55,10 +55,7 @@ impl Listeners {
                 (ApiListener::Unix(listener), SocketFile::at(path))
             }
         };
-        let probes = match probe {
-            Some(address) => Some(bind("http.probe_listen", address)?),
-            None => None,
-        };
+        let probes = probe.map(|address| bind("http.probe_listen", address)).transpose()?;
         Ok(Self { listen: listen.clone(), api, socket, probes })
     }
 

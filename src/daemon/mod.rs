@@ -63,7 +63,7 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
     let config = &effective.config;
     let wrong = |why: String| (MISCONFIGURED, why);
     let mut warnings = secrets::check(&config.settings, config.has_secrets()).map_err(wrong)?;
-    let (kept, flaw) = kept(config).map_err(wrong)?;
+    let (resume, flaw) = open_session_file(config).map_err(wrong)?;
     warnings.extend(flaw.map(|flaw| {
         format!("{flaw}: what is there is not taken up, this member opens a session of its own")
     }));
@@ -72,7 +72,7 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
     cli::warnings(config).iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
     let files = resources::open_more_files().map_err(|why| (BROKEN, why))?;
     let ended = runtime::run(async {
-        let mut daemon = Daemon::build(effective, level, task, files, kept).await?;
+        let mut daemon = Daemon::build(effective, level, task, files, resume).await?;
         let code = daemon.run().await?;
         daemon.shutdown().await;
         anyhow::Ok(code)
@@ -106,7 +106,7 @@ pub fn log_for_command(level: &str) -> Result<(), String> {
 
 /// Opens the file in which the session is saved, if one is configured. Also returns why this member cannot use its content,
 /// if that is the case.
-fn kept(config: &Config) -> Result<(ResumeState, Option<String>), String> {
+fn open_session_file(config: &Config) -> Result<(ResumeState, Option<String>), String> {
     let Some(path) = &config.session_file else { return Ok((ResumeState::default(), None)) };
     let member = config.profile.id.as_str();
     let OpenedSessionFile { file, former, flaw } =
@@ -135,11 +135,11 @@ impl Daemon {
         level: Level,
         task: Option<Task>,
         files: Option<u64>,
-        kept: ResumeState,
+        resume: ResumeState,
     ) -> anyhow::Result<Self> {
         let in_force = InForce::of(&effective);
         let config = effective.config;
-        let plan = task.map(|task| task.plan(&config, files, &kept)).transpose()?;
+        let plan = task.map(|task| task.plan(&config, files, &resume)).transpose()?;
         let id = config.profile.id.to_string();
         let recipes = config.recipes.map(|paths| HoldingsSettings {
             zookeeper: config.settings.zookeeper.clone(),
@@ -197,15 +197,15 @@ impl Daemon {
             }
             None => (None, None, None),
         };
-        let (kept_records, kept_values) = watch::channel(notify::records(&config.kept));
+        let (file_records, synced_files) = watch::channel(notify::records(&config.kept));
         let keeping = shared_config.clone().filter(|_| !config.kept.is_empty());
-        let keeping = keeping.map(|handle| (config.kept, handle, kept_records));
+        let keeping = keeping.map(|handle| (config.kept, handle, file_records));
         let status = StatusHandle {
             hooks: records,
             application,
             holdings,
             shared_config,
-            kept: kept_values,
+            synced_files,
             ..status
         };
         let settings = config.settings;
@@ -221,12 +221,12 @@ impl Daemon {
         let server = listeners.serve(services, limits)?;
         tokio::spawn(signals::terminate_when_asked(status.shutdown.clone()));
         if cli::is_service() {
-            tokio::spawn(systemd::tell(status.clone(), clock));
+            tokio::spawn(systemd::report(status.clone(), clock));
         }
         let credentials = Credentials::of(&settings.zookeeper);
         let of_holdings = credentials.clone();
         let election =
-            SessionThread::election(member, settings, credentials, clock, publisher, kept)?;
+            SessionThread::election(member, settings, credentials, clock, publisher, resume)?;
         let holdings = recipes
             .map(|(settings, requests)| {
                 SessionThread::holdings(settings, of_holdings, clock, requests)
@@ -243,12 +243,9 @@ impl Daemon {
             status: status.clone(),
         };
         let application = ApplicationThread::start(inputs, hooks, leave)?;
-        let command = match supervised {
-            Some((plan, status, requests)) => {
-                Some(CommandThread::start(plan, clock, status, requests)?)
-            }
-            None => None,
-        };
+        let command = supervised
+            .map(|(plan, status, requests)| CommandThread::start(plan, clock, status, requests))
+            .transpose()?;
         resources::serve_last();
         Ok(Self {
             clock,
@@ -327,13 +324,13 @@ fn without_hooks(end: Result<io::Result<()>, RecvError>) -> anyhow::Error {
 }
 
 impl Task {
-    fn plan(self, config: &Config, files: Option<u64>, kept: &ResumeState) -> io::Result<Plan> {
+    fn plan(self, config: &Config, files: Option<u64>, resume: &ResumeState) -> io::Result<Plan> {
         let environment = vec![
             ("BELLWETHER_ID", config.profile.id.to_string()),
             ("BELLWETHER_ELECTION", config.election.clone()),
         ];
         let Exec { kill_after, stopped_for, on_exit } = config.exec;
-        let lock = kept.file.as_ref().map(|file| file.lock()).transpose()?;
+        let lock = resume.file.as_ref().map(|file| file.lock()).transpose()?;
         Ok(Plan {
             command: self.command,
             under: "leadership",
@@ -343,9 +340,9 @@ impl Task {
             once: self.once,
             files,
             environment,
-            kept: lock.map(Arc::new),
-            ends_kept: false,
-            after_restart: kept.former.is_some(),
+            descriptor: lock.map(Arc::new),
+            shuts_down_descriptor: false,
+            after_restart: resume.former.is_some(),
         })
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct InForce {
     values: BTreeMap<&'static str, String>,
     znodes: ZnodeNames,
     hooks: Arc<[HookConfig]>,
-    kept: Vec<SyncedFileConfig>,
+    synced_files: Vec<SyncedFileConfig>,
 }
 
 impl InForce {
@@ -28,7 +28,7 @@ impl InForce {
         let hooks = &effective.config.hooks;
         let values = values.collect();
         let hooks = hooks.clone().into();
-        Self { values, znodes: znodes.clone(), hooks, kept: effective.config.kept.clone() }
+        Self { values, znodes: znodes.clone(), hooks, synced_files: effective.config.kept.clone() }
     }
 
     /// Reads the configuration. Applies changes that need no restart, and logs the others. A configuration with an error
@@ -58,11 +58,11 @@ impl InForce {
             hooks.send_replace(self.hooks.clone());
             info!("SIGHUP: the hooks are those of the file now, {} of them", self.hooks.len());
         }
-        let kept_changed = self.kept != new.config.kept;
-        if kept_changed {
+        let files_changed = self.synced_files != new.config.kept;
+        if files_changed {
             warn!("SIGHUP: [[config]] has changed, which takes a restart: still what it was");
         }
-        if changed.is_empty() && !hooks_changed && !kept_changed {
+        if changed.is_empty() && !hooks_changed && !files_changed {
             return info!("SIGHUP: nothing in the configuration has changed");
         }
         if let Some(changed_level) = among(&changed, &table::LOG_LEVEL.row) {
@@ -110,7 +110,7 @@ impl InForce {
             return error!("SIGHUP: {error}; address and labels stay as they were");
         }
         let Profile { address, labels, .. } = profile;
-        let (caller, _) = ReplyTo::without_deadline();
+        let (caller, _) = ReplyTo::new(None);
         let request =
             MemberRequest::Command(election::Command::UpdateProfile { address, labels }, caller);
         if status.requests.send(request).await.is_err() {
@@ -128,7 +128,7 @@ impl InForce {
         changed: &[&SettingValue],
     ) {
         let Some(value) = among(changed, &table::PRIORITY.row) else { return };
-        let (caller, _) = ReplyTo::without_deadline();
+        let (caller, _) = ReplyTo::new(None);
         let request = MemberRequest::Command(election::Command::SetPriority(priority), caller);
         if status.requests.send(request).await.is_err() {
             return error!("SIGHUP: the election has ended");

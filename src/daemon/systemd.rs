@@ -8,7 +8,7 @@ use sd_notify::NotifyState;
 use std::time::Duration;
 
 /// Notifies systemd that the member is ready, then of each change of its state, and feeds the watchdog.
-pub(super) async fn tell(status: StatusHandle, clock: Clock) {
+pub(super) async fn report(status: StatusHandle, clock: Clock) {
     let mut snapshots = status.snapshot;
     // Feed the watchdog three times as often as it requires, so that a late wake-up does not cause a timeout.
     let feeding = sd_notify::watchdog_enabled().map(|patience| patience / 3);

@@ -39,13 +39,13 @@ impl SessionThread {
         credentials: Arc<Credentials>,
         clock: Clock,
         publisher: StatusPublisher,
-        kept: ResumeState,
+        resume: ResumeState,
     ) -> io::Result<Self> {
         let (stop, stopping) = oneshot::channel();
         Ok(Self {
             stop,
             left: start("election", move || {
-                zookeeper::run(member, settings, credentials, clock, publisher, kept, stopping)
+                zookeeper::run(member, settings, credentials, clock, publisher, resume, stopping)
             })?,
         })
     }
@@ -141,7 +141,7 @@ impl ApplicationInputs {
         let of_preemption = status.clone();
         let telling = notify::run(stage, names, files, clock, status);
         let telling_state = async {
-            own_state::tell(own_state).await;
+            own_state::publish(own_state).await;
             pending::<io::Result<()>>().await
         };
         let preempting = async {
@@ -156,7 +156,7 @@ impl ApplicationInputs {
         };
         let keeping = async {
             if let Some((values, handle, records)) = keeping {
-                notify::keep_all(values, handle, files, clock, records).await?;
+                notify::sync_all(values, handle, files, clock, records).await?;
             }
             pending::<io::Result<()>>().await
         };

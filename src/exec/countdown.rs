@@ -25,7 +25,7 @@ enum KillStage {
     /// The command runs and has not been asked to end.
     Runs,
     /// The command was asked to end.
-    Told { kill_at: Moment },
+    Ending { kill_at: Moment },
     /// The command was killed; at `again_at`, whatever is still alive is killed again.
     Killed { again_at: Moment },
 }
@@ -34,7 +34,7 @@ enum KillStage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillStep {
     /// Ask the command to end.
-    Tell,
+    RequestEnd,
     /// Kill the command.
     Kill,
 }
@@ -50,17 +50,17 @@ impl Countdown {
     }
 
     /// Notes that the command was asked to end at this moment. Has no effect if it was asked or killed before.
-    pub(super) fn told(self, now: Moment) -> Self {
+    pub(super) fn end_requested(self, now: Moment) -> Self {
         let stage = match self.stage {
-            KillStage::Runs => KillStage::Told { kill_at: now.after(self.kill_after) },
-            stage @ (KillStage::Told { .. } | KillStage::Killed { .. }) => stage,
+            KillStage::Runs => KillStage::Ending { kill_at: now.after(self.kill_after) },
+            stage @ (KillStage::Ending { .. } | KillStage::Killed { .. }) => stage,
         };
         Self { stage, ..self }
     }
 
     /// Makes the kill due at this moment, without `kill_after`.
-    pub(super) fn given_up(self, now: Moment) -> Self {
-        Self { stage: KillStage::Told { kill_at: now }, ..self }
+    pub(super) fn kill_due_at(self, now: Moment) -> Self {
+        Self { stage: KillStage::Ending { kill_at: now }, ..self }
     }
 
     /// Returns whether the command has not been asked to end yet.
@@ -84,8 +84,10 @@ impl Countdown {
             return (self, None);
         }
         match self.stage {
-            KillStage::Runs if now < self.last_moment() => (self.told(now), Some(KillStep::Tell)),
-            KillStage::Runs | KillStage::Told { .. } | KillStage::Killed { .. } => {
+            KillStage::Runs if now < self.last_moment() => {
+                (self.end_requested(now), Some(KillStep::RequestEnd))
+            }
+            KillStage::Runs | KillStage::Ending { .. } | KillStage::Killed { .. } => {
                 let stage = KillStage::Killed { again_at: now.after(AGAIN) };
                 (Self { stage, ..self }, Some(KillStep::Kill))
             }
@@ -96,7 +98,7 @@ impl Countdown {
     pub(super) fn look_at(&self) -> Moment {
         match self.stage {
             KillStage::Runs => before(self.last_moment(), self.kill_after),
-            KillStage::Told { kill_at } => kill_at.min(self.last_moment()),
+            KillStage::Ending { kill_at } => kill_at.min(self.last_moment()),
             KillStage::Killed { again_at } => again_at,
         }
     }
@@ -133,7 +135,7 @@ mod tests {
         assert_eq!(countdown().look_at(), at(4750));
         assert_eq!(countdown().at(at(4749)), (countdown(), None));
         let (told, step) = countdown().at(at(4750));
-        assert_eq!((step, told.look_at()), (Some(KillStep::Tell), at(6750)));
+        assert_eq!((step, told.look_at()), (Some(KillStep::RequestEnd), at(6750)));
         assert_eq!(told.at(at(6749)).1, None);
         let (killed, step) = told.at(at(6750));
         assert_eq!((step, killed.look_at()), (Some(KillStep::Kill), at(6760)));
@@ -147,25 +149,29 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_was_told_to_end_ends_whatever_is_renewed() {
-        let told = countdown().told(at(1000));
+    fn a_command_that_was_note_end_request_ends_whatever_is_renewed() {
+        let told = countdown().end_requested(at(1000));
         assert_eq!(told.look_at(), at(3000));
         assert_eq!(told.renewed(at(9000)).at(at(3000)).1, Some(KillStep::Kill));
-        assert_eq!(told.told(at(2000)).look_at(), at(3000), "once is enough");
+        assert_eq!(told.end_requested(at(2000)).look_at(), at(3000), "once is enough");
     }
 
     #[test]
     fn a_command_that_is_told_late_has_only_until_the_lease_ends() {
-        assert_eq!(countdown().told(at(6000)).look_at(), at(6750));
+        assert_eq!(countdown().end_requested(at(6000)).look_at(), at(6750));
         let (told, _) = countdown().at(at(6000));
         assert_eq!(told.look_at(), at(6750));
-        assert_eq!(countdown().told(at(1000)).renewed(at(2000)).look_at(), at(1750), "a cut lease");
+        assert_eq!(
+            countdown().end_requested(at(1000)).renewed(at(2000)).look_at(),
+            at(1750),
+            "a cut lease"
+        );
     }
 
     #[test]
     fn a_guard_that_wakes_too_late_kills_at_once() {
         assert_eq!(countdown().at(at(6750)).1, Some(KillStep::Kill));
         assert_eq!(countdown().at(at(60_000)).1, Some(KillStep::Kill));
-        assert_eq!(countdown().given_up(at(10)).at(at(10)).1, Some(KillStep::Kill));
+        assert_eq!(countdown().kill_due_at(at(10)).at(at(10)).1, Some(KillStep::Kill));
     }
 }

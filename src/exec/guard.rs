@@ -4,7 +4,7 @@
 //! the processes that the inner guard leaves behind. Each guard exits only when no process below it is left.
 
 use super::countdown::{Countdown, KillStep};
-use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard, greeted};
+use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard, receive_config};
 use super::{INNER_GUARD_KILLS, OUTER_GUARD_KILLS};
 use crate::clock::{Alarm, Clock};
 use crate::process::{Offspring, Reaped, is_all_gone, kill_children, ourselves};
@@ -36,34 +36,34 @@ const NOT_FOR_US: [SignalKind; 6] = [
 ///
 /// # Errors
 /// The operating system refuses a process, a socket or a timer.
-pub fn guard_command(command: &[OsString]) -> io::Result<()> {
+pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
     in_a_runtime(async {
         let (mut state, stdin) = GuardState::begin(INNER_GUARD_KILLS)?;
         // Starting took so long that the lease leaves no time to run the command.
         if state.count_down().is_some() {
             let message = FromGuard::Ended { code: 125, by_itself: false };
-            let _or_gone = state.link.tell_supervisor(message);
+            let _or_gone = state.link.send_to_supervisor(message);
             return Ok(());
         }
         let mut command =
-            Offspring::start(command, stdin, state.greeting.files, state.greeting.foreground)?;
+            Offspring::start(command, stdin, state.config.files, state.config.foreground)?;
         // If the supervisor is gone, `next_wakeup` reports it below.
-        let _or_gone = state.link.tell_supervisor(FromGuard::Started(command.leader()));
+        let _or_gone = state.link.send_to_supervisor(FromGuard::Started(command.leader()));
         loop {
             let by_itself = state.countdown.runs();
-            match command.reap(|| state.told_to_end(Duration::ZERO)) {
+            match command.reap(|| state.note_end_request(Duration::ZERO)) {
                 Reaped::All => return Ok(()),
                 Reaped::Leader { code } => {
                     let message = FromGuard::Ended { code, by_itself };
-                    let _or_gone = state.link.tell_supervisor(message);
+                    let _or_gone = state.link.send_to_supervisor(message);
                     continue;
                 }
                 Reaped::None => {}
             }
             while let Some(change) = command.job_change() {
-                let _or_gone = state.link.tell_supervisor(FromGuard::Job(change));
+                let _or_gone = state.link.send_to_supervisor(FromGuard::Job(change));
             }
-            if state.count_down() == Some(KillStep::Tell) {
+            if state.count_down() == Some(KillStep::RequestEnd) {
                 command.end(Signal::TERM);
             }
             if state.countdown.kills() {
@@ -71,7 +71,7 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
             }
             match state.next_wakeup().await {
                 GuardWakeup::Message(ToGuard::End(signal)) => {
-                    state.told_to_end(Duration::ZERO);
+                    state.note_end_request(Duration::ZERO);
                     command.end(signal);
                 }
                 // Processes that a dead command left behind may be in other process groups, so kill all children and not
@@ -100,13 +100,13 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
         let inner = Pid::from_child(&inner);
         // Report the kill before doing it. Otherwise the supervisor might first see the dead inner guard and take its death
         // for a failure.
-        let mut to_say = Some(FromGuard::Kills);
+        let mut kill_notice = Some(FromGuard::Kills);
         let mut inner_has_ended = false;
         let mut is_cut_short = false;
         while !is_all_gone(|dead| {
             // The processes that the inner guard left behind are now this guard's children.
             if dead == inner {
-                to_say = None;
+                kill_notice = None;
                 inner_has_ended = true;
                 state.kill(Duration::ZERO);
             }
@@ -115,26 +115,26 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
             // is cut short.
             is_cut_short |= state.count_down().is_some() && !inner_has_ended;
             if state.countdown.kills() {
-                if let Some(message) = to_say.take() {
-                    let _or_gone = state.link.tell_supervisor(message);
+                if let Some(message) = kill_notice.take() {
+                    let _or_gone = state.link.send_to_supervisor(message);
                 }
                 kill_children();
             }
             // The inner guard receives the same message or end of the link, and kills first. If it were killed before it
             // finished, only this guard would be left to kill the command.
-            let inner_has = INNER_GUARD_KILLS - OUTER_GUARD_KILLS;
+            let inner_head_start = INNER_GUARD_KILLS - OUTER_GUARD_KILLS;
             match state.next_wakeup().await {
-                GuardWakeup::Message(ToGuard::End(_)) => state.told_to_end(inner_has),
+                GuardWakeup::Message(ToGuard::End(_)) => state.note_end_request(inner_head_start),
                 GuardWakeup::Message(ToGuard::Signal(Signal::KILL)) | GuardWakeup::Orphaned => {
-                    state.kill(inner_has)
+                    state.kill(inner_head_start)
                 }
                 _ => {}
             }
         }
-        if state.greeting.ends_kept || is_cut_short {
-            state.let_go();
+        if state.config.shuts_down_descriptor || is_cut_short {
+            state.shut_down_descriptor();
         }
-        let _or_gone = state.link.tell_supervisor(FromGuard::Gone);
+        let _or_gone = state.link.send_to_supervisor(FromGuard::Gone);
         Ok(())
     })
 }
@@ -148,14 +148,14 @@ fn in_a_runtime(life: impl Future<Output = io::Result<()>>) -> io::Result<()> {
 struct GuardState {
     deaths: Signals,
     link: GuardLink,
-    greeting: GuardConfig,
+    config: GuardConfig,
     clock: Clock,
     alarm: Alarm,
     countdown: Countdown,
     supervisor_is_gone: bool,
     /// A descriptor that stays open until every process below this guard is dead. Until then, another process cannot resume
     /// the saved session, and a lock that depends on this connection is not granted to another owner.
-    kept: Option<OwnedFd>,
+    descriptor: Option<OwnedFd>,
 }
 
 /// The reason for the next iteration of a guard's loop.
@@ -177,36 +177,36 @@ impl GuardState {
         }
         set_child_subreaper(Some(getpid()))?;
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
-        let (greeting, sent, kept) = greeted(&socket)?;
+        let (config, sent, descriptor) = receive_config(&socket)?;
         let state = Self {
             deaths,
             link: GuardLink::over(socket)?,
-            greeting,
+            config,
             clock: Clock::system(),
             alarm: Alarm::new()?,
-            countdown: Countdown::new(greeting.kill_after, margin, greeting.until),
+            countdown: Countdown::new(config.kill_after, margin, config.until),
             supervisor_is_gone: false,
-            kept,
+            descriptor,
         };
         Ok((state, sent))
     }
 
     /// Shuts down the descriptor that was kept open, if it is a connection. This works even if a frozen supervisor still
     /// has it open, so that a lock can be granted to the next owner.
-    fn let_go(&self) {
-        if let Some(kept) = &self.kept {
-            let _no_connection = shutdown(kept, Shutdown::Both);
+    fn shut_down_descriptor(&self) {
+        if let Some(descriptor) = &self.descriptor {
+            let _no_connection = shutdown(descriptor, Shutdown::Both);
         }
     }
 
     /// Notes that the command was asked to end. `head_start` is the time by which the inner guard is ahead of this guard.
-    fn told_to_end(&mut self, head_start: Duration) {
-        self.countdown = self.countdown.told(self.clock.now().after(head_start));
+    fn note_end_request(&mut self, head_start: Duration) {
+        self.countdown = self.countdown.end_requested(self.clock.now().after(head_start));
     }
 
     /// Makes the kill due after `head_start`, the time by which the inner guard is ahead of this guard.
     fn kill(&mut self, head_start: Duration) {
-        self.countdown = self.countdown.given_up(self.clock.now().after(head_start));
+        self.countdown = self.countdown.kill_due_at(self.clock.now().after(head_start));
     }
 
     /// Returns the step of the countdown that is due now.
@@ -221,7 +221,7 @@ impl GuardState {
         tokio::select! {
             _ = self.deaths.recv() => GuardWakeup::Look,
             () = self.alarm.ring_at(self.countdown.look_at()) => GuardWakeup::Look,
-            message = self.link.heard_from_supervisor(), if !self.supervisor_is_gone => match message {
+            message = self.link.receive_from_supervisor(), if !self.supervisor_is_gone => match message {
                 Some(ToGuard::Renewed(until)) => {
                     self.countdown = self.countdown.renewed(until);
                     GuardWakeup::Look

@@ -28,8 +28,8 @@ pub(super) struct GuardConfig {
     pub(super) files: Option<u64>,
     /// The supervisor's process group. If it is in the foreground of the terminal, the command's group takes its place.
     pub(super) foreground: Option<Pid>,
-    /// Whether to shut down the kept descriptor whenever the command ends, and not only if the guards had to kill it.
-    pub(super) ends_kept: bool,
+    /// Whether to shut down the descriptor whenever the command ends, and not only if the guards had to kill it.
+    pub(super) shuts_down_descriptor: bool,
 }
 
 /// A message from the supervisor to a guard.
@@ -81,22 +81,22 @@ impl GuardLink {
     }
 
     /// Sends the configuration, the standard input for the guard's child, and the descriptor to keep open.
-    pub(super) fn greet(
+    pub(super) fn send_config(
         &self,
-        greeting: GuardConfig,
+        config: GuardConfig,
         stdin: BorrowedFd<'_>,
-        kept: Option<BorrowedFd<'_>>,
+        descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut fds = SendAncillaryBuffer::new(&mut space);
-        let given: Vec<_> = [stdin].into_iter().chain(kept).collect();
+        let given: Vec<_> = [stdin].into_iter().chain(descriptor).collect();
         assert!(fds.push(SendAncillaryMessage::ScmRights(&given)), "there is space for two");
         let numbers = [
-            nanos(greeting.until.0),
-            nanos(greeting.kill_after),
-            greeting.files.unwrap_or(u64::MAX),
-            greeting.ends_kept.into(),
-            greeting.foreground.map_or(0, |group| group.as_raw_pid().unsigned_abs().into()),
+            nanos(config.until.0),
+            nanos(config.kill_after),
+            config.files.unwrap_or(u64::MAX),
+            config.shuts_down_descriptor.into(),
+            config.foreground.map_or(0, |group| group.as_raw_pid().unsigned_abs().into()),
         ];
         let bytes = numbers.map(u64::to_le_bytes).concat();
         sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut fds, SendFlags::NOSIGNAL)?;
@@ -104,7 +104,7 @@ impl GuardLink {
     }
 
     /// Sends a message to the guard. Fails if the guard has closed its end, or if its receive buffer is full.
-    pub(super) fn tell_guard(&self, message: ToGuard) -> io::Result<()> {
+    pub(super) fn send_to_guard(&self, message: ToGuard) -> io::Result<()> {
         self.send(match message {
             ToGuard::Renewed(until) => packet(b'r', nanos(until.0)),
             ToGuard::End(signal) => packet(b'e', number(signal)),
@@ -112,7 +112,7 @@ impl GuardLink {
         })
     }
 
-    pub(super) fn tell_supervisor(&self, message: FromGuard) -> io::Result<()> {
+    pub(super) fn send_to_supervisor(&self, message: FromGuard) -> io::Result<()> {
         self.send(match message {
             FromGuard::Started(pid) => packet(b'p', pid.as_raw_pid().unsigned_abs().into()),
             FromGuard::Ended { code, by_itself: true } => packet(b'x', code.into()),
@@ -125,7 +125,7 @@ impl GuardLink {
     }
 
     /// Returns the supervisor's next message, or `None` if the supervisor is gone.
-    pub(super) async fn heard_from_supervisor(&self) -> Option<ToGuard> {
+    pub(super) async fn receive_from_supervisor(&self) -> Option<ToGuard> {
         let (tag, number) = self.receive().await?;
         match tag {
             b'r' => Some(ToGuard::Renewed(Moment(Duration::from_nanos(number)))),
@@ -136,7 +136,7 @@ impl GuardLink {
     }
 
     /// Returns the guard's next message, or `None` if the guard is gone.
-    pub(super) async fn heard_from_guard(&self) -> Option<FromGuard> {
+    pub(super) async fn receive_from_guard(&self) -> Option<FromGuard> {
         let (tag, number) = self.receive().await?;
         match tag {
             b'p' => Pid::from_raw(i32::try_from(number).ok()?).map(FromGuard::Started),
@@ -153,7 +153,7 @@ impl GuardLink {
     }
 
     /// Returns whether the next unread message is [`FromGuard::Kills`].
-    pub(super) fn says_that_it_kills(&self) -> bool {
+    pub(super) fn announces_kill(&self) -> bool {
         let mut packet = Packet::default();
         let peeked = recv(&self.0, &mut packet, RecvFlags::PEEK | RecvFlags::DONTWAIT);
         peeked.is_ok() && packet[0] == KILLS
@@ -179,8 +179,10 @@ impl GuardLink {
     }
 }
 
-/// Waits for the greeting, over a socket that is not a [`GuardLink`] yet.
-pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(GuardConfig, OwnedFd, Option<OwnedFd>)> {
+/// Waits for the configuration, over a socket that is not a [`GuardLink`] yet.
+pub(super) fn receive_config(
+    socket: &impl AsFd,
+) -> io::Result<(GuardConfig, OwnedFd, Option<OwnedFd>)> {
     let mut bytes = [0; 40];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut fds = RecvAncillaryBuffer::new(&mut space);
@@ -195,21 +197,21 @@ pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(GuardConfig, OwnedFd, O
         RecvAncillaryMessage::ScmRights(mut fds) => Some((fds.next(), fds.next())),
         _ => None,
     });
-    let (stdin, kept) = given.unwrap_or_default();
+    let (stdin, descriptor) = given.unwrap_or_default();
     let stdin = stdin.filter(|_| received.bytes == bytes.len()).ok_or(ErrorKind::UnexpectedEof)?;
     let mut numbers = [0; 5];
     for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
         *number = u64::from_le_bytes(*bytes);
     }
-    let [until_ns, kill_after_ns, files, ends_kept, foreground] = numbers;
-    let greeting = GuardConfig {
+    let [until_ns, kill_after_ns, files, shuts_down_descriptor, foreground] = numbers;
+    let config = GuardConfig {
         until: Moment(Duration::from_nanos(until_ns)),
         kill_after: Duration::from_nanos(kill_after_ns),
         files: Some(files).filter(|files| *files != u64::MAX),
-        ends_kept: ends_kept != 0,
+        shuts_down_descriptor: shuts_down_descriptor != 0,
         foreground: i32::try_from(foreground).ok().and_then(Pid::from_raw),
     };
-    Ok((greeting, stdin, kept))
+    Ok((config, stdin, descriptor))
 }
 
 fn signal_of(number: u64) -> Option<Signal> {
@@ -238,18 +240,18 @@ mod tests {
     async fn messages_arrive_and_the_end_of_the_other_side_is_noticed() {
         let (supervisor, socket) = GuardLink::pair().unwrap();
         for keeps in [false, true] {
-            let greeting = GuardConfig {
+            let config = GuardConfig {
                 until: Moment(Duration::new(1, 5)),
                 kill_after: Duration::from_secs(2),
                 files: None,
-                ends_kept: keeps,
+                shuts_down_descriptor: keeps,
                 foreground: keeps.then_some(Pid::INIT),
             };
             let stdin = io::stdin();
             let stderr = io::stderr();
-            supervisor.greet(greeting, stdin.as_fd(), keeps.then(|| stderr.as_fd())).unwrap();
-            let (heard, _, kept) = greeted(&socket).unwrap();
-            assert_eq!((heard, kept.is_some()), (greeting, keeps));
+            supervisor.send_config(config, stdin.as_fd(), keeps.then(|| stderr.as_fd())).unwrap();
+            let (heard, _, descriptor) = receive_config(&socket).unwrap();
+            assert_eq!((heard, descriptor.is_some()), (config, keeps));
         }
 
         let guard = GuardLink::over(socket).unwrap();
@@ -258,8 +260,8 @@ mod tests {
             ToGuard::End(Signal::INT),
             ToGuard::Signal(Signal::HUP),
         ] {
-            supervisor.tell_guard(message).unwrap();
-            assert_eq!(guard.heard_from_supervisor().await, Some(message));
+            supervisor.send_to_guard(message).unwrap();
+            assert_eq!(guard.receive_from_supervisor().await, Some(message));
         }
         let messages = [
             FromGuard::Started(Pid::INIT),
@@ -270,13 +272,13 @@ mod tests {
             FromGuard::Kills,
             FromGuard::Gone,
         ];
-        messages.into_iter().for_each(|message| guard.tell_supervisor(message).unwrap());
+        messages.into_iter().for_each(|message| guard.send_to_supervisor(message).unwrap());
         drop(guard);
         for message in messages {
-            assert_eq!(supervisor.says_that_it_kills(), message == FromGuard::Kills);
-            assert_eq!(supervisor.heard_from_guard().await, Some(message));
+            assert_eq!(supervisor.announces_kill(), message == FromGuard::Kills);
+            assert_eq!(supervisor.receive_from_guard().await, Some(message));
         }
-        assert!(!supervisor.says_that_it_kills());
-        assert_eq!(supervisor.heard_from_guard().await, None);
+        assert!(!supervisor.announces_kill());
+        assert_eq!(supervisor.receive_from_guard().await, None);
     }
 }

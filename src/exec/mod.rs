@@ -17,7 +17,7 @@ mod guard_protocol;
 mod supervisor;
 
 pub use decide::CommandLease;
-pub use guard::{guard_command, run_outer_guard};
+pub use guard::{run_inner_guard, run_outer_guard};
 pub use supervisor::{Plan, Requests, run_under, supervise};
 
 use crate::config::KILL_MARGIN;

@@ -41,10 +41,10 @@ pub struct Plan {
     /// Environment variables that describe this member, besides the token.
     pub environment: Vec<(&'static str, String)>,
     /// A descriptor that the guards keep open until the command is dead.
-    pub kept: Option<Arc<OwnedFd>>,
-    /// Whether the guards shut down `kept` whenever the command is dead, even if another process has it open. Otherwise
-    /// they do so only if they had to kill the command.
-    pub ends_kept: bool,
+    pub descriptor: Option<Arc<OwnedFd>>,
+    /// Whether the guards shut down `descriptor` whenever the command is dead, even if another process has it open.
+    /// Otherwise they do so only if they had to kill the command.
+    pub shuts_down_descriptor: bool,
     /// An earlier process may have run the command, and its guards may have been killed with it.
     pub after_restart: bool,
 }
@@ -59,7 +59,7 @@ const SAME_SIGNAL: Duration = Duration::from_millis(250);
 /// in the background.
 const FOREGROUND_CHECK: Duration = Duration::from_millis(250);
 /// How much later than the guards the supervisor acts, so that the guards can finish first.
-const GUARDS_HAVE: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
+const GUARDS_HEAD_START: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
 /// The exit code, by the shell's convention, of a program that SIGINT ended.
 const INTERRUPTED: u8 = 128 + 2;
 /// How long after killing processes to log that they are still alive, and the interval between two such log lines.
@@ -179,10 +179,10 @@ pub async fn run_under<T>(
 
 /// Sends the command to the member, and returns when it has been carried out. No program is started meanwhile.
 async fn carry(status: &StatusHandle, command: election::Command, caller: ReplyTo) {
-    let (ours, when_done) = caller.on_behalf();
+    let (ours, when_done) = ReplyTo::new(caller.waits_until);
     let _receiver_gone = status.requests.send(MemberRequest::Command(command, ours)).await;
     if let Ok(confirmed) = when_done.await {
-        caller.tell(confirmed);
+        caller.send(confirmed);
     }
 }
 
@@ -282,18 +282,12 @@ impl Supervisor {
     /// Waits for this moment, a guard's message, a signal or a child's death, and handles it.
     async fn next_event(&mut self, wake_at: Option<Moment>) {
         let Self { run, signals, deaths, alarm, .. } = &mut *self;
-        let asleep = async {
-            match wake_at {
-                Some(moment) => alarm.ring_at(moment).await,
-                None => pending().await,
-            }
-        };
         tokio::select! {
             biased;
             message = next_message(run) => self.on_message(message),
             signal = signals.next() => self.on_signal(signal),
             _ = deaths.recv() => reap(),
-            () = asleep => {}
+            () = alarm.ring_at(wake_at) => {}
         }
     }
 
@@ -311,16 +305,16 @@ impl Supervisor {
         )?;
         let kill_after = self.plan.kill_after;
         let terminal = ControllingTerminal::in_foreground();
-        let greeting = GuardConfig {
+        let config = GuardConfig {
             until,
             kill_after,
             files: self.plan.files,
             foreground: terminal.as_ref().map(ControllingTerminal::group),
-            ends_kept: self.plan.ends_kept,
+            shuts_down_descriptor: self.plan.shuts_down_descriptor,
         };
-        let kept = self.plan.kept.as_ref().map(|kept| kept.as_fd());
-        outer_link.greet(greeting, inner_socket.as_fd(), kept)?;
-        inner_link.greet(greeting, io::stdin().as_fd(), kept)?;
+        let descriptor = self.plan.descriptor.as_ref().map(|descriptor| descriptor.as_fd());
+        outer_link.send_config(config, inner_socket.as_fd(), descriptor)?;
+        inner_link.send_config(config, io::stdin().as_fd(), descriptor)?;
         info!(token = token.0, "starting the program under {}", self.plan.under);
         self.run = Some(Run {
             begun_at: self.clock.now(),
@@ -356,7 +350,7 @@ impl Supervisor {
     /// Asks the guards to end the command with this signal.
     fn end(&mut self, signal: Signal) {
         if let (Some(run), CommandStage::Runs(token)) = (&mut self.run, self.stage) {
-            run.countdown = run.countdown.told(self.clock.now().after(GUARDS_HAVE));
+            run.countdown = run.countdown.end_requested(self.clock.now().after(GUARDS_HEAD_START));
             run.send(ToGuard::End(signal));
             self.stage = CommandStage::Ends(token);
         }
@@ -466,7 +460,8 @@ impl Supervisor {
                 // The inner guard sees that the link is closed, and kills. Let it kill first: if it were killed before it
                 // finished, only the supervisor would be left to kill the command.
                 run.inner_link = None;
-                run.countdown = run.countdown.given_up(self.clock.now().after(GUARDS_HAVE));
+                run.countdown =
+                    run.countdown.kill_due_at(self.clock.now().after(GUARDS_HEAD_START));
             }
             GuardMessage::Inner(Some(FromGuard::Kills | FromGuard::Gone))
             | GuardMessage::Outer(Some(
@@ -501,7 +496,7 @@ impl Supervisor {
         run.has_ended = true;
         run.take_terminal_back();
         // The processes left behind get the time that the command would have had to end.
-        run.countdown = run.countdown.told(now.after(GUARDS_HAVE));
+        run.countdown = run.countdown.end_requested(now.after(GUARDS_HEAD_START));
         let CommandStage::Runs(token) = self.stage else {
             info!(code, "the program has ended, as it was told");
             self.leaving = self.leaving.map(|_| code);
@@ -577,7 +572,7 @@ impl Run {
     /// Returns whether neither the supervisor nor the outer guard has begun to end the run.
     fn is_well(&self) -> bool {
         let outer_guard_kills = self.outer_guard_kills
-            || self.outer_link.as_ref().is_some_and(GuardLink::says_that_it_kills);
+            || self.outer_link.as_ref().is_some_and(GuardLink::announces_kill);
         self.countdown.runs() && !self.is_ours_to_kill && !outer_guard_kills
     }
 
@@ -612,13 +607,13 @@ impl Run {
 
     /// Asks the guards to kill the command. If they do not do so in time, the supervisor kills it.
     fn kill(&mut self, now: Moment) {
-        self.countdown = self.countdown.given_up(now.after(GUARDS_HAVE));
+        self.countdown = self.countdown.kill_due_at(now.after(GUARDS_HEAD_START));
         self.send(ToGuard::Signal(Signal::KILL));
     }
 
     fn send(&mut self, message: ToGuard) {
         for link in [&self.inner_link, &self.outer_link].into_iter().flatten() {
-            match link.tell_guard(message) {
+            match link.send_to_guard(message) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     error!("a guard of the program hears nothing: killing all");
                     self.is_ours_to_kill = true;
@@ -669,7 +664,7 @@ async fn next_message(run: &Option<Run>) -> GuardMessage {
 
 async fn receive(link: &Option<GuardLink>) -> Option<FromGuard> {
     match link {
-        Some(link) => link.heard_from_guard().await,
+        Some(link) => link.receive_from_guard().await,
         None => pending().await,
     }
 }
@@ -744,11 +739,11 @@ mod tests {
             countdown: Countdown::new(Duration::ZERO, SUPERVISOR_KILLS, until),
         };
         assert!(run.is_well());
-        outer_guard.tell_supervisor(FromGuard::Kills).unwrap();
+        outer_guard.send_to_supervisor(FromGuard::Kills).unwrap();
         assert!(!run.is_well());
         assert_eq!(receive(&run.outer_link).await, Some(FromGuard::Kills));
         run.outer_guard_kills = true;
-        outer_guard.tell_supervisor(FromGuard::Gone).unwrap();
+        outer_guard.send_to_supervisor(FromGuard::Gone).unwrap();
         assert!(!run.is_well());
     }
 }

@@ -28,13 +28,10 @@ pub(super) struct Debounce {
 enum DebounceState {
     /// No check has succeeded yet.
     Unknown,
-    Healthy {
-        since: Moment,
-        failed: u32,
-    },
-    Unhealthy {
-        succeeding_since: Option<Moment>,
-    },
+    /// Healthy since this moment. So many of the last checks failed, in a row.
+    Healthy { since: Moment, failed: u32 },
+    /// Unhealthy. The checks have succeeded since this moment, if the last one did.
+    Unhealthy { succeeding_since: Option<Moment> },
 }
 
 impl Debounce {
@@ -53,9 +50,7 @@ impl Debounce {
             DebounceState::Unhealthy { succeeding_since: Some(since) } => {
                 Some(self.proof.saturating_sub(now.since(since)))
             }
-            DebounceState::Unhealthy { succeeding_since: None }
-            | DebounceState::Unknown
-            | DebounceState::Healthy { .. } => None,
+            _ => None,
         }
     }
 

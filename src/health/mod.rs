@@ -48,7 +48,7 @@ pub async fn run(
         if let Some(healthy) = turned {
             let is = if healthy { "is healthy" } else { "is not healthy" };
             info!("the application {is}");
-            let (caller, _) = ReplyTo::without_deadline();
+            let (caller, _) = ReplyTo::new(None);
             if requests
                 .send(MemberRequest::Command(Command::ReportHealth { healthy }, caller))
                 .await

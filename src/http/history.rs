@@ -77,8 +77,8 @@ mod tests {
     use super::super::tests::ask;
     use super::*;
     use http_body_util::BodyExt;
-    use recipes::Moment;
     use recipes::election::{Command, Event};
+    use recipes::{Moment, SessionEvent};
     use std::time::Duration;
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
         scene.step(Event::Command(Command::Resume));
         scene.follows(4);
         assert_eq!(ended(&scene), ["4 lasts"], "one token is one term");
-        scene.step(Event::SessionLost);
+        scene.step(Event::Session(SessionEvent::Lost));
         scene.follows(6);
         let unknown_end = "4 not heard of since (this member: session expired)";
         assert_eq!(ended(&scene), [unknown_end, "6 lasts"], "it has ended meanwhile");
@@ -103,7 +103,7 @@ mod tests {
         scene.leads(4);
         scene.step(Event::Command(Command::Resign));
         scene.leads(5);
-        scene.step(Event::SessionLost);
+        scene.step(Event::Session(SessionEvent::Lost));
         assert_eq!(ended(&scene), ["4 resigned", "5 session expired"]);
     }
 

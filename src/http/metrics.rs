@@ -180,7 +180,7 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
     }
     if let Some(config) = &app.status.shared_config {
         scrape.add(config.meter.collectors());
-        let files = app.status.kept.borrow();
+        let files = app.status.synced_files.borrow();
         let current = files.iter().enumerate().map(|(n, record)| {
             let is_current = record.state == SyncedFileState::Current;
             ([n.to_string(), record.name.clone()], yes(is_current))
@@ -315,7 +315,9 @@ mod tests {
     use axum::extract::Request;
     use http_body_util::BodyExt;
     use recipes::election::{Event, Member, Policy, Profile};
-    use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionId, Ticket};
+    use recipes::{
+        FencingToken, Margins, MemberId, Moment, Sequence, SessionEvent, SessionId, Ticket,
+    };
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::time::Duration;
@@ -366,7 +368,7 @@ mod tests {
         let sequence = Sequence::new(3).unwrap();
         let timeout = Duration::from_secs(10);
         for event in [
-            Event::SessionOpened { session: SessionId(1), timeout, sent_at: then },
+            Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at: then }),
             Event::Joined(Ticket { sequence, token: FencingToken(7) }),
             Event::QueueRead([sequence].into_iter().collect()),
             Event::Committed { sent_at: then },

@@ -322,7 +322,7 @@ mod tests {
     use axum::http::StatusCode;
     use http_body_util::BodyExt;
     use recipes::election::{Event, Member, Policy, Profile, Standing};
-    use recipes::{FencingToken, Margins, MemberId, Sequence, SessionId, Ticket};
+    use recipes::{FencingToken, Margins, MemberId, Sequence, SessionEvent, SessionId, Ticket};
     use std::collections::BTreeMap;
     use std::convert::Infallible;
     use tokio::time::Instant;
@@ -372,7 +372,7 @@ mod tests {
                     {
                         place = 1 - place;
                         publisher.amend(|it| it.standing = places[place].clone());
-                        caller.tell(true);
+                        caller.send(true);
                     }
                     publisher.amend(|_| {});
                 }
@@ -399,7 +399,10 @@ mod tests {
         let sequence = Sequence::new(number).unwrap();
         let ticket = Ticket { sequence, token: FencingToken(u64::from(number.unsigned_abs())) };
         let timeout = Duration::from_secs(60);
-        member.step(sent_at, Event::SessionOpened { session: SessionId(1), timeout, sent_at });
+        member.step(
+            sent_at,
+            Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at }),
+        );
         member.step(sent_at, Event::Joined(ticket));
         member.step(sent_at, Event::QueueRead([sequence].into_iter().collect()));
         member.step(sent_at, Event::Committed { sent_at });

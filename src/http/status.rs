@@ -55,7 +55,7 @@ pub(super) async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Stat
             .clone()
             .map(|ApplicationHealth { healthy, failure }| api::Application { healthy, failure }),
         hooks: app.status.hooks.borrow().records.iter().map(hook).collect(),
-        config: app.status.kept.borrow().iter().map(kept).collect(),
+        config: app.status.synced_files.borrow().iter().map(kept).collect(),
         locks: app.asked.locks(verdict.now),
         barriers: app.asked.barriers(verdict.now),
         index: verdict.index(),

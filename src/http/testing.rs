@@ -8,7 +8,9 @@ use crate::status::{
     self, ApplicationHealth, ForeignQueue, Hooks, RecordedChange, Snapshot, StatusPublisher,
 };
 use recipes::election::{Announcement, Cause, Event, Member, Profile, changes};
-use recipes::{FencingToken, ForeignClient, MemberId, Moment, Sequence, SessionId, Ticket};
+use recipes::{
+    FencingToken, ForeignClient, MemberId, Moment, Sequence, SessionEvent, SessionId, Ticket,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -76,7 +78,7 @@ impl MemberFixture {
         let session = SessionId(number.into());
         let sent_at = self.now;
         let timeout = Duration::from_secs(60);
-        self.step(Event::SessionOpened { session, timeout, sent_at });
+        self.step(Event::Session(SessionEvent::Opened { session, timeout, sent_at }));
         self.step(Event::Joined(ticket(number)));
         self.step(Event::QueueRead(queue.iter().map(|n| ticket(*n).sequence).collect()));
     }
@@ -93,7 +95,7 @@ impl MemberFixture {
 
     pub(super) fn loses(&mut self, number: i32) {
         self.step(Event::TicketLost(ticket(number)));
-        self.step(Event::SessionLost);
+        self.step(Event::Session(SessionEvent::Lost));
     }
 
     pub(super) fn follows(&mut self, number: i32) {

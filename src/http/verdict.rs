@@ -234,7 +234,7 @@ mod tests {
     use crate::clock::Clock;
     use http_body_util::BodyExt;
     use recipes::election::{Announcement, Event};
-    use recipes::{FencingToken, Moment, Sequence, SessionId, Ticket};
+    use recipes::{FencingToken, Moment, Sequence, SessionEvent, SessionId, Ticket};
     use std::time::Duration;
 
     #[tokio::test]
@@ -251,7 +251,7 @@ mod tests {
         let announcement = Some(Announcement { leader, ticket: ahead });
         let timeout = Duration::from_secs(10);
         for event in [
-            Event::SessionOpened { session: SessionId(1), timeout, sent_at },
+            Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at }),
             Event::Joined(own),
             Event::QueueRead([ahead.sequence, own.sequence].into_iter().collect()),
             Event::PredecessorRead { predecessor: ahead, announcement, distance: None },

@@ -1,27 +1,14 @@
 //! Runs a command as a hook.
 
-use super::message::Message;
 use super::{HookError, StopReason};
 use crate::process::{self, started_by_us};
 use std::io::{self, Write};
 use std::process::Stdio;
 use tokio::signal::unix::Signal;
 
-/// Runs a hook's command, until it ends or until `enough` resolves and the command is killed. Reaps dead children at each
-/// event of `deaths`.
+/// Runs a command with these additional environment variables, and with `input` on its standard input, until it ends or
+/// until `enough` resolves and the command is killed. Reaps dead children at each event of `deaths`.
 pub(super) async fn run(
-    command: &[String],
-    files: Option<u64>,
-    message: &Message<'_>,
-    deaths: &mut Signal,
-    enough: impl Future<Output = StopReason>,
-) -> Result<(), HookError> {
-    let input = message.json() + "\n";
-    start(command, files, &message.environment(), &input, deaths, enough).await
-}
-
-/// Runs a command with these additional environment variables, and with `input` on its standard input.
-pub(super) async fn start(
     command: &[String],
     files: Option<u64>,
     environment: &[(&str, Option<String>)],

@@ -74,19 +74,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Returns the content of a hook's file for this view, ending with a newline.
-pub(super) fn state(
-    view: &View,
-    names: &HookNames,
-    index: Option<u64>,
-    at: SystemTime,
-    valid_until: Option<KernelTime>,
-) -> String {
-    api::json(&file(view, names, index, at, valid_until)) + "\n"
-}
-
-/// Builds the content of a hook's file for this view.
-fn file(
+/// Returns the content of a hook's file for this view.
+pub(super) fn file(
     view: &View,
     names: &HookNames,
     index: Option<u64>,

@@ -7,17 +7,17 @@
 
 mod command;
 mod file;
-mod kept;
 mod kubernetes;
 mod message;
 mod post;
 mod process;
 mod runner;
+mod synced_files;
 
-pub use kept::keep_all;
-pub use kept::records;
 pub use message::HookNames;
 pub use runner::{HookInputs, HooksHandle, run, set_up};
+pub use synced_files::records;
+pub use synced_files::sync_all;
 
 use std::fmt;
 use std::time::Duration;

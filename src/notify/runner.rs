@@ -3,6 +3,7 @@
 use super::file::{self, WriteLock};
 use super::message::{self, HookNames, Message};
 use super::{HookError, StopReason, command, kubernetes, post, process};
+use crate::api;
 use crate::clock::{Alarm, Clock, KernelTime};
 use crate::config::{HookAction, HookConfig, Webhook, WhenUnknown};
 use crate::process::reap;
@@ -171,7 +172,8 @@ impl HookRunner {
             }
         }
         for n in 0..self.hook_states.len() {
-            if self.watch.must_stop(message.view.own_term()) {
+            let now = self.watch.clock.now();
+            if self.watch.stop_reason(message.view.own_term(), now).is_some() {
                 return;
             }
             let hook = &self.hook_states[n].hook;
@@ -192,7 +194,10 @@ impl HookRunner {
         let done = match self.hook_states[n].hook.action.clone() {
             HookAction::Run { command, timeout } => {
                 let reason = self.watch.stopped(term, timeout);
-                command::run(&command, self.files, message, &mut self.deaths, reason).await
+                let environment = message.environment();
+                let input = message.json() + "\n";
+                let deaths = &mut self.deaths;
+                command::run(&command, self.files, &environment, &input, deaths, reason).await
             }
             HookAction::Post(post) => self.post(&post, message, term).await,
             HookAction::Signal { signal, pid_file } => {
@@ -224,9 +229,7 @@ impl HookRunner {
                 },
                 reason = self.watch.stopped(term, post.timeout) => match reason {
                     StopReason::TimedOut(limit) => format!("no answer within {limit:?}"),
-                    StopReason::LostLeadership | StopReason::Overtaken | StopReason::Leaving => {
-                        return Err(reason.into());
-                    }
+                    reason => return Err(reason.into()),
                 },
             };
             if tries == post.retries {
@@ -234,11 +237,7 @@ impl HookRunner {
             }
             match self.watch.stopped(term, post::pause(tries)).await {
                 StopReason::TimedOut(_) => tries += 1,
-                reason @ (StopReason::LostLeadership
-                | StopReason::Overtaken
-                | StopReason::Leaving) => {
-                    return Err(reason.into());
-                }
+                reason => return Err(reason.into()),
             }
         }
     }
@@ -309,13 +308,11 @@ impl HookRunner {
             HookAction::Keep { file, mode, unknown } => {
                 let date = self.watch.clock.date();
                 let until = self.watch.valid_until(view);
-                let text = message::state(view, &self.names, index, date, until);
-                let text =
-                    Some(text).filter(|_| unknown == WhenUnknown::Keep || *view != View::NoLeader);
+                let content = message::file(view, &self.names, index, date, until);
+                let text = (unknown == WhenUnknown::Keep || *view != View::NoLeader)
+                    .then(|| (api::json(&content) + "\n").into_bytes());
                 let lock = self.hook_states[n].lock.clone();
-                file::keep(&lock, &file, mode, text.map(String::into_bytes))
-                    .await
-                    .map_err(HookError::Failed)
+                file::keep(&lock, &file, mode, text).await.map_err(HookError::Failed)
             }
             HookAction::Kubernetes(hook) => {
                 let reason = self.watch.stopped_or_outdated(view.own_term(), hook.timeout, |now| {
@@ -327,7 +324,7 @@ impl HookRunner {
                         StopReason::TimedOut(limit) => {
                             HookError::Failed(kubernetes::unanswered(&hook, limit))
                         }
-                        StopReason::LostLeadership | StopReason::Overtaken | StopReason::Leaving => reason.into(),
+                        reason => reason.into(),
                     }),
                 }
             }
@@ -392,17 +389,9 @@ impl HookRunner {
 
 impl HookState {
     fn new(hook: HookConfig) -> (Self, HookRecord) {
-        let record = HookRecord {
-            what: hook.action.to_string(),
-            on: hook.on().map(ChangeKind::name).collect(),
-            runs: 0,
-            failures: 0,
-            cut_short: 0,
-            spent: Duration::ZERO,
-            running: None,
-            last: None,
-            failing_since: None,
-        };
+        let what = hook.action.to_string();
+        let on = hook.on().map(ChangeKind::name).collect();
+        let record = HookRecord { what, on, ..HookRecord::default() };
         (Self { hook, lock: WriteLock::default(), written: None, again: None }, record)
     }
 }
@@ -411,10 +400,7 @@ impl HookState {
 fn has_same_content(action: &HookAction, written: &View, now: &View) -> bool {
     match action {
         HookAction::Kubernetes(hook) => !kubernetes::has_changed(hook, written, now),
-        HookAction::Keep { .. }
-        | HookAction::Run { .. }
-        | HookAction::Post(_)
-        | HookAction::Signal { .. } => written == now,
+        _ => written == now,
     }
 }
 
@@ -461,11 +447,6 @@ impl SnapshotWatch {
         }
     }
 
-    /// Returns whether a run must end now. `term` is the term that it belongs to, if any.
-    fn must_stop(&self, term: Option<FencingToken>) -> bool {
-        self.stop_reason(term, self.clock.now()).is_some()
-    }
-
     /// Returns why a run must end now, or `None` if it may continue. `term` is the term that it belongs to, if any.
     fn stop_reason(&self, term: Option<FencingToken>, now: Moment) -> Option<StopReason> {
         if term.is_some() && self.look().view().own_term() != term {
@@ -509,19 +490,13 @@ impl SnapshotWatch {
         let lease_end = self.snapshot.borrow().standing.changes_at(self.clock.now());
         let deadline = *self.leaving.borrow();
         let due = [lease_end.filter(|_| term.is_some()), deadline, moment].into_iter().flatten();
-        let timer = async {
-            match due.min() {
-                Some(moment) => self.alarm.ring_at(moment).await,
-                None => std::future::pending().await,
-            }
-        };
         // The sender of a runner that has ended is closed, so do not wait for it.
         let may_publish = self.snapshot.has_changed().is_ok();
         let may_leave = self.leaving.has_changed().is_ok();
         tokio::select! {
             _ = self.snapshot.changed(), if may_publish => {}
             _ = self.leaving.changed(), if may_leave => {}
-            () = timer => {}
+            () = self.alarm.ring_at(due.min()) => {}
         }
     }
 }

@@ -23,9 +23,9 @@ pub struct Offspring {
 pub enum Reaped {
     /// No child is left.
     All,
-    Leader {
-        code: u8,
-    },
+    /// The command's own process has died, with this exit code.
+    Leader { code: u8 },
+    /// Children are left, and the command's own process has not died just now.
     None,
 }
 

@@ -339,8 +339,8 @@ impl<'a> QueuedMember<'a> {
         let sequence = znode.sequence?;
         let session = znode.session?;
         let data = znode.data.as_ref();
-        let profile = data.map(|data| &data.profile);
-        let ready = data.is_some_and(|data| data.ready);
+        let profile = data.map(|data| &*data.znode.profile);
+        let ready = data.is_some_and(|data| data.znode.ready);
         let state = data.map(|data| data.state).unwrap_or_default();
         Some(Self {
             znode: &znode.name,
@@ -361,7 +361,7 @@ impl<'a> QueuedMember<'a> {
                 .collect(),
             version: data.and_then(|data| data.version.as_deref()),
             names: data.and_then(|data| NamedLeader::by(data, tokens)),
-            priority: data.map(|data| data.priority).unwrap_or_default().number(),
+            priority: data.map(|data| data.znode.priority).unwrap_or_default().number(),
             unhealthy: state.unhealthy,
             hooks_failing: state.hooks_failing,
         })
@@ -424,9 +424,9 @@ impl<'a> ClaimZnode<'a> {
             None => QueueLocation::Gone,
         };
         let data = claim.data.as_ref();
-        let announcement = data.and_then(|data| data.announcement.as_ref());
+        let announcement = data.and_then(|data| data.znode.announcement.as_ref());
         Self {
-            id: data.map(|data| data.profile.id.as_str()),
+            id: data.map(|data| data.znode.profile.id.as_str()),
             token: announcement.map(|announcement| announcement.ticket.token.0),
             session: claim.session.map(|session| session.to_string()),
             age_ms: age_ms(claim, now),
@@ -466,7 +466,7 @@ pub(super) fn age(ms: u64) -> String {
 
 impl<'a> NamedLeader<'a> {
     fn by(data: &'a MemberData, tokens: &[FencingToken]) -> Option<Self> {
-        let named = data.announcement.as_ref()?;
+        let named = data.znode.announcement.as_ref()?;
         let token = named.ticket.token;
         let is = match tokens.iter().position(|queued| *queued == token) {
             Some(0) => QueueLocation::Head,
@@ -482,7 +482,7 @@ mod tests {
     use super::*;
     use crate::zookeeper::Foreign;
     use anstream::adapter::strip_str;
-    use recipes::election::{Announcement, Priority, Profile};
+    use recipes::election::{Announcement, Profile, ZnodeData};
     use recipes::{MemberId, Sequence, SessionId, Ticket};
     use std::sync::Arc;
 
@@ -577,18 +577,9 @@ mod tests {
         let sequence = Sequence::new(0);
         let ticket = Ticket { sequence: sequence.unwrap(), token: FencingToken(1) };
         let leader = Arc::new(profile(leader));
-        let data = MemberData {
-            format: 1,
-            profile: profile(id),
-            announcement: Some(Announcement { leader, ticket }),
-            distance: None,
-            priority: Priority::default(),
-            ready: false,
-            offer: None,
-            accepted: None,
-            version: None,
-            state: Default::default(),
-        };
+        let announcement = Some(Announcement { leader, ticket });
+        let data = ZnodeData { announcement, ..ZnodeData::of(Arc::new(profile(id))) };
+        let data = MemberData { format: 1, znode: data, version: None, state: Default::default() };
         Znode {
             name: format!("n_{n}"),
             session: Some(SessionId(n as i64 + 1)),

@@ -5,7 +5,7 @@ use super::client::{
     is_server_answer,
 };
 use super::election::{MemberData, contender, decode};
-use super::queue::{claim_path, foreign_name, owner, refusal, sync, token};
+use super::queue::{claim_path, foreign_name, owner, refusal, server_time, sync, token};
 use crate::clock::Clock;
 use crate::config::security::Login;
 use crate::config::{Settings, Zookeeper};
@@ -257,9 +257,9 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
         Some(_) => {
             let first =
                 znodes.iter().find(|znode| znode.sequence.is_some() && znode.session.is_some());
-            let head = first.and_then(|znode| znode.data.as_ref()?.announcement.clone());
+            let head = first.and_then(|znode| znode.data.as_ref()?.znode.announcement.clone());
             for data in znodes.iter_mut().filter_map(|znode| znode.data.as_mut()) {
-                data.announcement.clone_from(&head);
+                data.znode.announcement.clone_from(&head);
             }
             match connection.request(connection.client.get_data(&claim_path)).await {
                 // The members' ACL may keep others from reading the claim.
@@ -304,12 +304,11 @@ async fn name_foreign(
 }
 
 fn znode(name: String, stat: &Stat, sequence: Option<Sequence>, data: Option<MemberData>) -> Znode {
-    let since_epoch = Duration::from_millis(stat.ctime.try_into().unwrap_or(0));
     Znode {
         name,
         session: owner(stat),
         token: token(stat),
-        created_at: SystemTime::UNIX_EPOCH + since_epoch,
+        created_at: server_time(stat.ctime),
         sequence,
         data,
         data_length: stat.data_length,

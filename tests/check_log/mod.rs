@@ -224,7 +224,7 @@ fn compare(line: &Value, field: &str, core: &impl Debug) -> Result<(), String> {
 mod tests {
     use super::*;
     use recipes::election::{Policy, Profile};
-    use recipes::{Margins, MemberId, Sequence, SessionId, Ticket};
+    use recipes::{Margins, MemberId, Sequence, SessionEvent, SessionId, Ticket};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -276,7 +276,10 @@ mod tests {
         let mut log = Log::begun();
         let sent_at = Moment(Duration::from_millis(1));
         let timeout = Duration::from_millis(10_000);
-        log.step(2, Event::SessionOpened { session: SessionId(-5), timeout, sent_at });
+        log.step(
+            2,
+            Event::Session(SessionEvent::Opened { session: SessionId(-5), timeout, sent_at }),
+        );
         let sequence = Sequence::new(0).unwrap();
         log.step(2, Event::Joined(Ticket { sequence, token: FencingToken(4) }));
         log.step(3, Event::QueueRead([sequence].into_iter().collect()));
@@ -298,7 +301,7 @@ mod tests {
         let ticket = Ticket { sequence, token: FencingToken(4) };
         let sent_at = Moment(Duration::from_millis(3));
         for (at_ms, event, why) in [
-            (4, Event::SessionLost, "the clock goes back"),
+            (4, Event::Session(SessionEvent::Lost), "the clock goes back"),
             (5, Event::Woke, "it woke before"),
             (5, Event::Joined(ticket), "not asked in this session"),
             (5, Event::NoTicketFound, "not asked in this session"),
@@ -311,10 +314,10 @@ mod tests {
             (5, Event::HeadGone { head: sequence, sent_at }, "not asked in this session"),
             (
                 5,
-                Event::SessionResumed {
+                Event::Session(SessionEvent::Resumed {
                     timeout: Duration::from_secs(9),
                     sent_at: Moment(Duration::from_millis(6)),
-                },
+                }),
                 "sent later",
             ),
         ] {
@@ -325,7 +328,7 @@ mod tests {
         }
         let mut log = leader();
         log.step(6, Event::Stop);
-        log.step(7, Event::SessionLost);
+        log.step(7, Event::Session(SessionEvent::Lost));
         assert!(log.check().unwrap_err().contains("told to stop"));
     }
 

@@ -1,7 +1,7 @@
 //! The promises of a runner to the core, which the crate `recipes` lists, as far as a log shows whether they were kept.
 
 use recipes::election::{Action, Event};
-use recipes::{Moment, Sequence};
+use recipes::{Moment, Sequence, SessionEvent};
 use std::collections::BTreeSet;
 
 /// The requests of the core that an event may still answer.
@@ -60,7 +60,9 @@ impl Promises {
                 return Err("it woke before the moment that the core asked for");
             }
             Event::Woke | Event::Command(_) | Event::Stop => return Ok(()),
-            Event::SessionOpened { sent_at, .. } | Event::SessionTakenOver { sent_at, .. } => {
+            Event::Session(
+                SessionEvent::Opened { sent_at, .. } | SessionEvent::TakenOver { sent_at, .. },
+            ) => {
                 if !std::mem::take(&mut self.is_opening) {
                     return Err("a session that was not asked for");
                 }
@@ -68,7 +70,7 @@ impl Promises {
                 return unless_later(*sent_at, at);
             }
             // A session may be lost before it is opened.
-            Event::SessionLost if self.is_opening => return Ok(()),
+            Event::Session(SessionEvent::Lost) if self.is_opening => return Ok(()),
             _ => {}
         }
         let Some(session) = &mut self.session else {
@@ -106,7 +108,9 @@ impl SessionRequests {
 
     fn check(&mut self, event: &Event, at: Moment) -> Result<(), &'static str> {
         let was_asked_for = match event {
-            Event::SessionResumed { sent_at, .. } => return unless_later(*sent_at, at),
+            Event::Session(SessionEvent::Resumed { sent_at, .. }) => {
+                return unless_later(*sent_at, at);
+            }
             Event::Joined(_) => std::mem::take(&mut self.joins),
             Event::TicketFound { .. } | Event::NoTicketFound => {
                 std::mem::take(&mut self.finds_ticket)

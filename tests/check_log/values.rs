@@ -6,8 +6,8 @@ use recipes::election::{
     ZnodeData,
 };
 use recipes::{
-    ClaimOwner, FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionId, SessionRecord,
-    Ticket,
+    ClaimOwner, FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionEvent, SessionId,
+    SessionRecord, Ticket,
 };
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -53,11 +53,7 @@ read_fields! {
 }
 
 read_variants!(Event:
-    SessionOpened { session, timeout, sent_at },
-    SessionTakenOver { record, timeout, sent_at },
-    Disconnected,
-    SessionResumed { timeout, sent_at },
-    SessionLost,
+    Session(0),
     Joined(0),
     TicketFound { ticket, data },
     NoTicketFound,
@@ -77,6 +73,14 @@ read_variants!(Event:
     Woke,
     Command(0),
     Stop
+);
+
+read_variants!(SessionEvent:
+    Opened { session, timeout, sent_at },
+    TakenOver { record, timeout, sent_at },
+    Disconnected,
+    Resumed { timeout, sent_at },
+    Lost
 );
 
 read_variants!(Command:

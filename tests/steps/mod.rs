@@ -124,7 +124,7 @@ fn arrived(number: i32) -> Member {
     let margins = Margins { heartbeat: second, half_tick: second };
     let mut member = Member::new(profile(number), Policy::new(margins));
     let (session, timeout) = (SessionId(1), 10 * second);
-    member.step(at(0), Event::SessionOpened { session, timeout, sent_at: at(0) });
+    member.step(at(0), Event::Session(SessionEvent::Opened { session, timeout, sent_at: at(0) }));
     member.step(at(0), Event::Joined(ticket(number)));
     member
 }

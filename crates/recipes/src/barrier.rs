@@ -99,36 +99,25 @@ pub(crate) struct Barrier {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
+    /// The member needs a session to join.
     NoSession,
+    /// The own znode is being created.
     Joining,
-    Waiting {
-        ticket: Ticket,
-        present: Option<usize>,
-        watched: Option<Sequence>,
-    },
+    /// The barrier is not open yet.
+    Waiting { ticket: Ticket, present: Option<usize>, watched: Option<Sequence> },
     /// The barrier is open, but too little of the session's lease is left to enter.
-    Open {
-        ticket: Ticket,
-        inside: Inside,
-    },
-    Inside {
-        ticket: Ticket,
-        inside: Inside,
-    },
+    Open { ticket: Ticket, inside: Inside },
+    /// The member is inside.
+    Inside { ticket: Ticket, inside: Inside },
     /// The own znode is being deleted. After that, the member waits until all others have left.
-    Leaving {
-        ticket: Ticket,
-        inside: Inside,
-    },
+    Leaving { ticket: Ticket, inside: Inside },
     /// The own znode is gone, but others may still be inside.
-    Outside {
-        inside: Inside,
-        watched: Option<Sequence>,
-    },
+    Outside { inside: Inside, watched: Option<Sequence> },
     /// Like `Outside`, but without a session to read the barrier.
     OutsideNoSession(Inside),
     /// The end was reported, but the znode is not deleted yet. `None` while the znode is being created.
     Withdrawing(Option<Ticket>),
+    /// The end was reported, and the znode is gone.
     Over,
 }
 

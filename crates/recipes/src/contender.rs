@@ -20,11 +20,10 @@ pub(crate) struct Contender {
 enum ContenderState {
     /// The queue is being read. The contenders that were ahead before still limit which can be ahead now.
     Locating(Option<Predecessors>),
+    /// These contenders are ahead.
     Behind(Predecessors),
     /// First, but no quorum has lately confirmed that the session lives. The claim was sent at this moment.
-    Claiming {
-        sent_at: Moment,
-    },
+    Claiming { sent_at: Moment },
     /// First in the last reading, but a quorum refused the claim: another contender holds, and the connected server
     /// does not show it.
     Refused,
@@ -319,26 +318,18 @@ impl Contender {
         sent_at: Moment,
         now: Moment,
     ) -> AfterCommit {
-        match self.place {
-            ContenderState::Holding(_) if session.lease_left(now).is_none() => AfterCommit::RanOut,
-            // Only the claim and later writes confirm that the znode contains the claim.
-            ContenderState::Claiming { sent_at: claimed_at } if sent_at >= claimed_at => {
-                session.committed(sent_at, now);
-                if session.lease_left(now).is_none() {
-                    return AfterCommit::Unchanged;
-                }
-                self.place = ContenderState::Holding(AcquiredBy::Claim);
-                AfterCommit::Unchanged
-            }
-            ContenderState::Locating(_)
-            | ContenderState::Behind(_)
-            | ContenderState::Claiming { .. }
-            | ContenderState::Refused
-            | ContenderState::Holding(_) => {
-                session.committed(sent_at, now);
-                AfterCommit::Unchanged
-            }
+        if self.acquired_by().is_some() && session.lease_left(now).is_none() {
+            return AfterCommit::RanOut;
         }
+        session.committed(sent_at, now);
+        // Only the claim and later writes confirm that the znode contains the claim.
+        if let ContenderState::Claiming { sent_at: claimed_at } = self.place
+            && sent_at >= claimed_at
+            && session.lease_left(now).is_some()
+        {
+            self.place = ContenderState::Holding(AcquiredBy::Claim);
+        }
+        AfterCommit::Unchanged
     }
 
     /// Handles the refusal, by a quorum, of the claim sent at this moment or of a renewal. The server that showed this

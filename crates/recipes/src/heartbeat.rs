@@ -19,7 +19,7 @@ pub(crate) struct HeartbeatHistory {
     last: Moment,
     /// When the last heartbeat that surely reached the servers' leader was sent. A server that is cut off from the
     /// leader still answers reads.
-    proven: Moment,
+    confirmed: Moment,
     /// Regularity at [`HeartbeatInterval::Normal`].
     normal: Regular,
     /// Regularity at [`HeartbeatInterval::Double`].
@@ -42,7 +42,7 @@ impl HeartbeatHistory {
     }
 
     fn from(regular: Regular, last: Moment) -> Self {
-        Self { last, proven: last, normal: regular, double: regular }
+        Self { last, confirmed: last, normal: regular, double: regular }
     }
 
     /// Continues after the session, of this timeout, was resumed by a request sent and answered at these moments. If
@@ -78,7 +78,7 @@ impl HeartbeatHistory {
             .into_iter()
             .filter(|interval| self.is_regular(*interval, margins));
         let durations = regular.filter_map(|interval| margins.at(interval).lease_duration(timeout));
-        durations.map(|duration| self.proven.after(duration.0)).max()
+        durations.map(|duration| self.confirmed.after(duration.0)).max()
     }
 
     /// Adds a heartbeat sent and answered at these moments.
@@ -99,7 +99,7 @@ impl HeartbeatHistory {
 
     /// Notes that a quorum committed a heartbeat that was sent at this moment.
     pub(crate) fn committed(self, sent_at: Moment) -> Self {
-        Self { proven: self.proven.max(sent_at), ..self }
+        Self { confirmed: self.confirmed.max(sent_at), ..self }
     }
 
     /// Returns true if a heartbeat sent now, and answered at once, would come within an interval of the previous one.

@@ -114,7 +114,7 @@ impl Margins {
     /// Returns the number of the turn that a waiting member is in. It asks a quorum once in each turn of about `every`
     /// heartbeats. Turns start at different times for different tickets, so that waiting members do not ask all at
     /// once.
-    pub(crate) fn proof_turn(&self, ticket: Sequence, every: u32, moment: Moment) -> u128 {
+    pub(crate) fn confirmation_turn(&self, ticket: Sequence, every: u32, moment: Moment) -> u128 {
         let period = every * self.heartbeat;
         let offset = period * jitter(ticket.number().unsigned_abs()) / 256;
         (moment.0 + offset).as_nanos() / period.as_nanos().max(1)

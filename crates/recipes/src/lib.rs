@@ -69,5 +69,5 @@ pub use family::{First, ForeignClient};
 pub use ids::{FencingToken, MemberId, Sequence, SessionId, Ticket};
 pub use lease::{LeaseDuration, Margins};
 pub use queue::Queue;
-pub use session::SessionRecord;
+pub use session::{SessionEvent, SessionRecord};
 pub use time::Moment;

@@ -42,7 +42,7 @@ pub enum Action {
     /// Watch this znode.
     Watch(Sequence),
     /// Ask a quorum whether the watched znode exists: the current server may be wrong.
-    Prove(Sequence),
+    Confirm(Sequence),
     /// Create `ready`, with the size and the last of these members, unless the round is over or a quorum says that one
     /// of these members is gone.
     MakeReady { round: Round, size: NonZeroU32, members: Queue },
@@ -55,11 +55,11 @@ pub enum Action {
 /// An effect of an event on a place: an action on its znodes, or a change that concerns the whole session or holding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
+    /// Perform this action.
     Do(Action),
     /// Send a heartbeat now.
-    Renew {
-        sent_at: Moment,
-    },
+    Renew { sent_at: Moment },
+    /// Report this end to the application.
     Ended(End),
 }
 

@@ -3,6 +3,7 @@
 use crate::heartbeat::HeartbeatHistory;
 use crate::lease::{HeartbeatInterval, Lease, LeasePolicy, idle_delay};
 use crate::{Moment, Sequence, SessionId};
+use std::fmt;
 use std::time::Duration;
 
 /// The known state of one ZooKeeper session.
@@ -34,6 +35,21 @@ pub struct SessionRecord {
     pub index: Option<u64>,
 }
 
+/// The events of a session, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SessionEvent {
+    /// The servers granted the session that was requested at `sent_at`.
+    Opened { session: SessionId, timeout: Duration, sent_at: Moment },
+    /// The session of the previous process continues with this timeout. It was requested at `sent_at`.
+    TakenOver { record: SessionRecord, timeout: Duration, sent_at: Moment },
+    /// The connection is lost. The session may still exist.
+    Disconnected,
+    /// The session continues over a new connection, requested at `sent_at`. The server may have reduced its timeout.
+    Resumed { timeout: Duration, sent_at: Moment },
+    /// The session ended, with all its ephemeral znodes: the servers said so, or no server was reached for too long.
+    Lost,
+}
+
 /// The last heartbeat and when it was sent. At most one heartbeat is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Heartbeat {
@@ -52,6 +68,35 @@ pub(crate) enum Duty {
     StandBy,
     /// No member is ahead.
     Hold,
+}
+
+impl SessionEvent {
+    /// Returns the name for programs that read logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Opened { .. } => "session-opened",
+            Self::TakenOver { .. } => "session-taken-over",
+            Self::Disconnected => "disconnected",
+            Self::Resumed { .. } => "session-resumed",
+            Self::Lost => "session-lost",
+        }
+    }
+}
+
+impl fmt::Display for SessionEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opened { session, timeout, .. } => {
+                write!(f, "session {session} opened, timeout {timeout:?}")
+            }
+            Self::TakenOver { record, timeout, .. } => {
+                write!(f, "session {} resumed after a restart, timeout {timeout:?}", record.session)
+            }
+            Self::Disconnected => f.write_str("disconnected"),
+            Self::Resumed { timeout, .. } => write!(f, "session resumed, timeout {timeout:?}"),
+            Self::Lost => f.write_str("session lost"),
+        }
+    }
 }
 
 impl LeasedSession {
@@ -184,10 +229,11 @@ impl LeasedSession {
 
     /// Returns true if a quorum has to answer the heartbeat sent now. A waiting member asks a quorum with about one
     /// heartbeat in `every`.
-    pub(crate) fn is_proof_due(&self, ticket: Sequence, every: u32, now: Moment) -> bool {
+    pub(crate) fn is_confirmation_due(&self, ticket: Sequence, every: u32, now: Moment) -> bool {
         let (Heartbeat::Sent(last) | Heartbeat::Answered(last)) = self.heartbeat;
         let margins = &self.policy.margins;
-        margins.proof_turn(ticket, every, now) != margins.proof_turn(ticket, every, last)
+        margins.confirmation_turn(ticket, every, now)
+            != margins.confirmation_turn(ticket, every, last)
     }
 
     /// Returns when the next heartbeat is due; `None` while one is under way.

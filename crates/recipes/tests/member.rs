@@ -33,7 +33,7 @@ fn ticket(number: i32) -> Ticket {
 }
 
 fn opened(timeout: Duration) -> Event {
-    Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) }
+    Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at: at(0) })
 }
 
 fn queue(numbers: &[i32]) -> Event {
@@ -44,8 +44,8 @@ fn renew(predecessor: Option<i32>, sent_at: Moment) -> Action {
     Action::Renew { predecessor: predecessor.map(|number| ticket(number).sequence), sent_at }
 }
 
-fn read_head(number: i32, prove: bool, sent_at: Moment) -> Action {
-    Action::ReadHead { head: ticket(number).sequence, prove, sent_at }
+fn read_head(number: i32, confirm: bool, sent_at: Moment) -> Action {
+    Action::ReadHead { head: ticket(number).sequence, confirm, sent_at }
 }
 
 fn refused(holder: ClaimOwner, sent_at: Moment) -> Event {
@@ -128,13 +128,18 @@ fn what_ends_a_term_is_judged_in_words_of_operations() {
         (pause, "paused"),
         (unhealthy, "the application is not healthy"),
         (Event::Stop, "left"),
-        (Event::SessionLost, "session expired"),
+        (Event::Session(SessionEvent::Lost), "session expired"),
         (Event::TicketLost(ticket(1)), "the znode was deleted"),
         (refused(ClaimOwner::Gone, at(0)), "the claim was refused"),
     ] {
         assert_eq!(ended(&mut leader(), at(1000), event), expected);
     }
-    for late in [Event::Woke, Event::Committed { sent_at: at(0) }, Event::SessionLost, resign] {
+    for late in [
+        Event::Woke,
+        Event::Committed { sent_at: at(0) },
+        Event::Session(SessionEvent::Lost),
+        resign,
+    ] {
         let why = ended(&mut leader(), at(7000), late);
         assert_eq!(why, "the lease ran out", "whatever comes after that");
     }
@@ -144,7 +149,7 @@ fn what_ends_a_term_is_judged_in_words_of_operations() {
 fn a_resumption_with_a_shorter_timeout_cuts_this_lease_and_every_later_one() {
     let mut leader = leader();
     assert_eq!(leads_until(&leader, at(500)), at(6_890));
-    let resumed = |timeout, sent_at| Event::SessionResumed { timeout, sent_at };
+    let resumed = |timeout, sent_at| Event::Session(SessionEvent::Resumed { timeout, sent_at });
     leader.step(at(500), resumed(seconds(6), at(500)));
     assert_eq!(leads_until(&leader, at(500)), at(2_894));
     leader.step(at(600), resumed(seconds(10), at(600)));
@@ -158,7 +163,10 @@ fn a_resumption_makes_up_for_a_gap() {
         let mut leader = leader();
         if resumed {
             let timeout = seconds(10);
-            leader.step(at(3_000), Event::SessionResumed { timeout, sent_at: at(3_000) });
+            leader.step(
+                at(3_000),
+                Event::Session(SessionEvent::Resumed { timeout, sent_at: at(3_000) }),
+            );
         }
         leader.step(at(3_000), Event::Committed { sent_at: at(3_000) });
         leads_until(&leader, at(3_000))
@@ -188,7 +196,7 @@ fn a_lease_by_late_answers_is_cut_to_what_such_a_lease_would_have_been() {
     leader.step(at(2_000), Event::Committed { sent_at: at(2_000) });
     leader.step(at(3_900), Event::Committed { sent_at: at(3_900) });
     assert_eq!(leads_until(&leader, at(3_900)), at(8_790));
-    let resumed = |timeout| Event::SessionResumed { timeout, sent_at: at(4_000) };
+    let resumed = |timeout| Event::Session(SessionEvent::Resumed { timeout, sent_at: at(4_000) });
     let mut cut = leader.clone();
     cut.step(at(4_000), resumed(seconds(8)));
     assert_eq!(leads_until(&cut, at(4_000)), at(6_792));
@@ -242,7 +250,7 @@ fn a_session_too_short_to_end_what_is_done_in_it_is_closed() {
 #[test]
 fn a_disconnected_leader_holds_to_the_end_of_its_lease() {
     let mut leader = leader();
-    assert_eq!(leader.step(at(0), Event::Disconnected), []);
+    assert_eq!(leader.step(at(0), Event::Session(SessionEvent::Disconnected)), []);
     assert_eq!(leads_until(&leader, at(500)), at(6_890));
 }
 
@@ -337,7 +345,7 @@ fn the_index_of_a_later_life_is_larger_whatever_the_clock_shows_and_that_of_anot
     later.step(at(0), Event::Committed { sent_at: at(0) });
     indexes.extend(changes(&mut later));
     assert_eq!(indexes, [32, 34, 35, 36]);
-    later.step(at(0), Event::SessionLost);
+    later.step(at(0), Event::Session(SessionEvent::Lost));
     assert_eq!(later.standing().index_at(at(0)), Some(37), "out of the queue it goes on");
     later.step(at(0), opened(seconds(10)));
     later.step(at(0), Event::Joined(ticket(3)));
@@ -354,11 +362,15 @@ fn the_index_goes_on_in_a_session_taken_over_and_is_unknown_until_then() {
     let told = before.standing().index_at(at(60_000)).expect("it has joined");
     let mut after = member();
     assert_eq!(after.session_record(), None);
-    let taken_over = Event::SessionTakenOver { record, timeout: seconds(10), sent_at: at(5_000) };
+    let taken_over = Event::Session(SessionEvent::TakenOver {
+        record,
+        timeout: seconds(10),
+        sent_at: at(5_000),
+    });
     after.step(at(5_000), taken_over);
     after.step(at(5_000), found(1, None));
     assert_eq!(after.standing().index_at(at(5_000)), Some(told + 1));
-    before.step(at(5_000), Event::SessionLost);
+    before.step(at(5_000), Event::Session(SessionEvent::Lost));
     before.step(at(5_000), opened(seconds(10)));
     assert_eq!(before.session_record().and_then(|record| record.index), Some(told));
 }
@@ -378,8 +390,11 @@ fn no_token_breaks_the_index() {
 
 #[test]
 fn a_lost_session_is_asked_for_anew() {
-    assert_eq!(follower(&[1, 2]).step(at(0), Event::SessionLost), [Action::OpenSession]);
-    let lost = leader().step(at(0), Event::SessionLost);
+    assert_eq!(
+        follower(&[1, 2]).step(at(0), Event::Session(SessionEvent::Lost)),
+        [Action::OpenSession]
+    );
+    let lost = leader().step(at(0), Event::Session(SessionEvent::Lost));
     assert_eq!(lost, [Action::OpenSession]);
 }
 
@@ -768,7 +783,7 @@ fn an_answer_about_a_former_predecessor_says_nothing_of_the_present_one() {
 #[test]
 fn a_lease_ends_with_its_session() {
     let mut second = standby();
-    second.step(at(100), Event::SessionLost);
+    second.step(at(100), Event::Session(SessionEvent::Lost));
     assert_eq!(second.standing().at(at(100)), Role::Absent);
     second.step(at(100), opened(seconds(10)));
     second.step(at(100), Event::Joined(ticket(3)));
@@ -1112,13 +1127,13 @@ fn proofs(follower: &mut Member, announcement: &Option<Announcement>) -> usize {
     let asks = |_: &i32| {
         let now = follower.wake_at().expect("a heartbeat is to come");
         let actions = follower.step(now, Event::Woke);
-        let [Action::ReadHead { head, prove, sent_at }] = actions[..] else {
+        let [Action::ReadHead { head, confirm, sent_at }] = actions[..] else {
             panic!("not a heartbeat: {actions:?}")
         };
         assert_eq!(head, ticket(1).sequence);
         let announcement = announcement.clone();
         follower.step(now, Event::HeadRead { head: ticket(1), announcement, sent_at });
-        prove
+        confirm
     };
     (0..256).filter(asks).count()
 }
@@ -1133,7 +1148,7 @@ fn a_quorum_is_asked_for_the_head_now_and_then() {
 fn taken_over(known_until: Option<Moment>, timeout: Duration, sent_at: Moment) -> Event {
     let index = None;
     let record = SessionRecord { session: SessionId(1), timeout: seconds(10), known_until, index };
-    Event::SessionTakenOver { record, timeout, sent_at }
+    Event::Session(SessionEvent::TakenOver { record, timeout, sent_at })
 }
 
 fn found(number: i32, announcement: Option<Announcement>) -> Event {

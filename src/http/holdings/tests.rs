@@ -16,7 +16,7 @@ use recipes::barrier::{BarrierEntry, Reading, Ready, Round};
 use recipes::holding::{End, Event, HoldingId, HoldingSpec, Holdings, Loss};
 use recipes::lock::LockEntry;
 use recipes::place;
-use recipes::{Margins, Sequence, SessionId, Ticket};
+use recipes::{Margins, Sequence, SessionEvent, SessionId, Ticket};
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
 use std::time::SystemTime;
@@ -532,7 +532,7 @@ impl One {
         let sent_at = Clock::system().now();
         let timeout = Duration::from_secs(2);
         one.step(Event::Asked(ID, one.ask.wanted));
-        one.step(Event::SessionOpened { session: SessionId(1), timeout, sent_at });
+        one.step(Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at }));
         let ticket = ticket(OWN);
         let sent_at = None;
         one.step(Event::Place(ID, place::Event::Joined { ticket, sent_at }));

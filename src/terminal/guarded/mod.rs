@@ -193,10 +193,10 @@ impl GuardedCommand {
             once: false,
             files: getrlimit(Resource::Nofile).current,
             environment: [(variable, self.name.to_string())].into_iter().chain(url).collect(),
-            kept: hold,
+            descriptor: hold,
             // After leaving a barrier, this process still has to learn when all have left, so the guards must not shut down
             // the connection.
-            ends_kept: matches!(self.wanted, HoldingSpec::Lock(_)),
+            shuts_down_descriptor: matches!(self.wanted, HoldingSpec::Lock(_)),
             after_restart: false,
         };
         // Suppose ZooKeeper is silent for so long that the guards end the program. They also close the connection to

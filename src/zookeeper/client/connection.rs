@@ -61,12 +61,10 @@ pub(crate) enum LeaveServerOutcome {
 /// The servers' answer to a transaction.
 #[derive(Debug)]
 pub(crate) enum TransactionResult {
+    /// A quorum committed all operations.
     Done(Vec<MultiWriteResult>),
     /// The operation with this index failed, so no operation was carried out.
-    Failed {
-        at: usize,
-        error: Error,
-    },
+    Failed { at: usize, error: Error },
 }
 
 /// A connection that was just made.
@@ -255,10 +253,8 @@ pub(crate) async fn connect(
     let left = left.clone();
     // The task continues when the caller stops waiting: a session that was opened must be closed.
     tokio::spawn(async move { serve(&settings, &credentials, session, &left, opened).await });
-    fn died() -> Result<OpenedConnection, Failure> {
-        Err(Failure::Unreachable("the connection's task died, see the log".into()))
-    }
-    open.await.unwrap_or_else(|_| died())
+    let died = Failure::Unreachable("the connection's task died, see the log".into());
+    open.await.unwrap_or(Err(died))
 }
 
 async fn serve(

@@ -19,10 +19,7 @@ use tokio_rustls::rustls::{
 };
 
 /// The problem of one server.
-struct Finding {
-    kind: FindingKind,
-    what: String,
-}
+type Finding = (FindingKind, String);
 
 /// The kind of a finding. Findings about several servers are reported in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,9 +49,9 @@ pub(crate) async fn diagnose(
             let examination = examine(&server, tls.as_ref(), presented.as_deref(), limit);
             let found = match timeout(limit, examination).await {
                 Ok(found) => found,
-                Err(_) => FindingKind::Unreachable.is("does not answer".into()),
+                Err(_) => Some((FindingKind::Unreachable, "does not answer".into())),
             };
-            found.map(|Finding { kind, what }| (kind, place, format!("{server} {what}")))
+            found.map(|(kind, what)| (kind, place, format!("{server} {what}")))
         });
     }
     let mut findings: Vec<_> = examinations.join_all().await.into_iter().flatten().collect();
@@ -72,11 +69,13 @@ async fn examine(
     // Half of the time, so that a finding can be reported within the whole.
     let addresses = match lookup(server, limit / 2).await {
         Ok(addresses) => addresses,
-        Err(problem) => return FindingKind::Unreachable.is(problem),
+        Err(problem) => return Some((FindingKind::Unreachable, problem)),
     };
     let tcp = match TcpStream::connect(&*addresses).await {
         Ok(tcp) => tcp,
-        Err(error) => return FindingKind::Unreachable.is(format!("cannot be reached: {error}")),
+        Err(error) => {
+            return Some((FindingKind::Unreachable, format!("cannot be reached: {error}")));
+        }
     };
     match (tls, presented.and_then(|presented| presented.tls.as_ref())) {
         (Some(tls), Some(trust)) => examine_tls(server, tcp, tls, trust, limit).await,
@@ -89,7 +88,7 @@ async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
     let answer = ask(&mut tcp).await.unwrap_or_default();
     if answer.starts_with(b"HTTP/") {
         let mend = "write the servers' clientPort into zookeeper.servers";
-        return FindingKind::Wrong.is(format!("speaks HTTP on this port: {mend}"));
+        return Some((FindingKind::Wrong, format!("speaks HTTP on this port: {mend}")));
     }
     if is_text(&answer) {
         return without_quorum(&answer);
@@ -99,22 +98,25 @@ async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
     if speaks_tls(server, again).await {
         let mend = "set zookeeper.tls.ca, or write the servers' port without TLS into \
                     zookeeper.servers";
-        return FindingKind::Wrong.is(format!("speaks TLS on this port, and we do not: {mend}"));
+        let what = format!("speaks TLS on this port, and we do not: {mend}");
+        return Some((FindingKind::Wrong, what));
     }
-    FindingKind::Unreachable.is(match answer.is_empty() {
-        true => "accepts the connection and closes it without an answer: is maxClientCnxns reached (the servers' log: \
-                 \"Too many connections\"), or is this not the clientPort?",
+    let what = match answer.is_empty() {
+        true => {
+            "accepts the connection and closes it without an answer: is maxClientCnxns reached (the servers' log: \
+                 \"Too many connections\"), or is this not the clientPort?"
+        }
         false => "answers, but not as ZooKeeper does",
-    }
-    .into())
+    };
+    Some((FindingKind::Unreachable, what.into()))
 }
 
 fn without_quorum(answer: &[u8]) -> Option<Finding> {
     if !String::from_utf8_lossy(answer).contains("not currently serving") {
         return None;
     }
-    FindingKind::Idle
-        .is("runs and serves no client: do too few of the servers run, or see each other?".into())
+    let what = "runs and serves no client: do too few of the servers run, or see each other?";
+    Some((FindingKind::Idle, what.into()))
 }
 
 /// Returns true if the server answers a TLS handshake. No certificate is trusted here.
@@ -153,16 +155,16 @@ async fn examine_tls(
         Err(error) => error,
     };
     if let Some(why) = tls_error(&error).and_then(|error| explain(error, tls)) {
-        return FindingKind::Wrong.is(why);
+        return Some((FindingKind::Wrong, why));
     }
     if let Ok(Ok(mut tcp)) = timeout(limit / 2, TcpStream::connect(server)).await
         && ask(&mut tcp).await.is_ok_and(|answer| is_text(&answer))
     {
         let mend = "write the servers' secureClientPort into zookeeper.servers, or leave \
                     zookeeper.tls out";
-        return FindingKind::Wrong.is(format!("speaks no TLS on this port: {mend}"));
+        return Some((FindingKind::Wrong, format!("speaks no TLS on this port: {mend}")));
     }
-    FindingKind::Unreachable.is(format!("breaks the TLS handshake off: {error}"))
+    Some((FindingKind::Unreachable, format!("breaks the TLS handshake off: {error}")))
 }
 
 /// Sends a four-letter command, which ZooKeeper answers with text even if it is not allowed. With the newline it is long
@@ -279,16 +281,6 @@ fn alerted(alert: AlertDescription, tls: &Tls) -> String {
     }
 }
 
-impl FindingKind {
-    #[expect(
-        clippy::unnecessary_wraps,
-        reason = "the callers' own type, as there may be no finding"
-    )]
-    fn is(self, what: String) -> Option<Finding> {
-        Some(Finding { kind: self, what })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,7 +302,7 @@ mod tests {
                     let _already_gone = client.write_all(answer).await;
                 }
             });
-            let found = examine(&at, None, None, Duration::from_secs(9)).await.unwrap().what;
+            let found = examine(&at, None, None, Duration::from_secs(9)).await.unwrap().1;
             assert!(found.contains(told), "{found}");
             serving.abort();
         }

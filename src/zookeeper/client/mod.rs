@@ -25,10 +25,10 @@ pub(crate) use connection::{
 pub use credentials::{Credentials, check};
 pub(crate) use diagnosis::diagnose;
 pub(crate) use session::{
-    PreviousEnd, SessionEvent, SessionHandle, SessionSettings, SessionTask, UnclosedSession,
-    close_limit, end_former, rejoin_delay,
+    PreviousEnd, SessionHandle, SessionSettings, SessionTask, UnclosedSession, close_limit,
+    end_former, rejoin_delay,
 };
 pub use session_file::{OpenedSessionFile, SavedSession, SessionFile};
 
 /// Reports events to an owner, in order with all its other events.
-pub(crate) type Tell<E> = Box<dyn Fn(E) + Send + Sync>;
+pub(crate) type EventSender<E> = Box<dyn Fn(E) + Send + Sync>;

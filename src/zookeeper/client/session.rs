@@ -1,6 +1,6 @@
 //! Keeps one session alive over as many connections as necessary.
 
-use super::Tell;
+use super::EventSender;
 use super::connection::{
     Connection, ConnectionEnd, Failure, LeftServers, OpenedConnection, connect, is_server_answer,
 };
@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::config::Zookeeper;
 use crate::status::{ConnectionState, SessionRestart};
 use ::zookeeper::SessionInfo;
-use recipes::{Moment, SessionId, SessionRecord};
+use recipes::{Moment, SessionEvent, SessionId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::error::RecvError;
@@ -34,24 +34,9 @@ pub(crate) fn rejoin_delay() -> Duration {
 /// A session that may still own a znode, and is closed before another is used.
 pub(crate) type UnclosedSession = Option<SessionInfo>;
 
-/// The events of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SessionEvent {
-    /// The servers granted the session that was requested at `sent_at`.
-    Opened { session: SessionId, timeout: Duration, sent_at: Moment },
-    /// The session of the previous process was resumed. The request was sent at `sent_at`.
-    TakenOver { record: SessionRecord, timeout: Duration, sent_at: Moment },
-    /// The connection is lost; the session may be alive.
-    Disconnected,
-    /// The session was resumed over another connection, requested at `sent_at`. The server may have shortened its timeout.
-    Resumed { timeout: Duration, sent_at: Moment },
-    /// The session has ended, or is given up because no server was reached for its timeout.
-    Lost,
-}
-
 /// The parameters for opening a session.
 pub(crate) struct SessionSettings {
-    pub(crate) settings: Zookeeper,
+    pub(crate) zookeeper: Zookeeper,
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) clock: Clock,
     /// Publishes the state of the session, for `/status`.
@@ -97,15 +82,9 @@ pub(crate) struct SessionHandle(watch::Receiver<Option<Connection>>);
 
 /// The state of the task, which opens the session, resumes it over new connections, and closes it.
 struct SessionKeeper {
-    settings: Zookeeper,
-    credentials: Arc<Credentials>,
-    clock: Clock,
-    tell: Tell<SessionEvent>,
+    settings: SessionSettings,
+    events: EventSender<SessionEvent>,
     connection: watch::Sender<Option<Connection>>,
-    link: watch::Sender<ConnectionState>,
-    purpose: &'static str,
-    before: PreviousEnd,
-    file: Option<Arc<SessionFile>>,
     left: LeftServers,
 }
 
@@ -114,34 +93,13 @@ impl SessionTask {
     pub(crate) fn open(
         settings: SessionSettings,
         before: UnclosedSession,
-        tell: Tell<SessionEvent>,
+        events: EventSender<SessionEvent>,
     ) -> Self {
-        let SessionSettings {
-            settings,
-            credentials,
-            clock,
-            link,
-            purpose,
-            before: why,
-            file,
-            former,
-        } = settings;
         let (connection, connections) = watch::channel(None);
         let (close, closing) = oneshot::channel();
-        let left = LeftServers::none(clock);
-        let keeper = SessionKeeper {
-            settings,
-            credentials,
-            clock,
-            tell,
-            connection,
-            link,
-            purpose,
-            before: why,
-            file,
-            left,
-        };
-        let keeping = tokio::spawn(keeper.keep(before, former, closing));
+        let left = LeftServers::none(settings.clock);
+        let keeper = SessionKeeper { settings, events, connection, left };
+        let keeping = tokio::spawn(keeper.keep(before, closing));
         Self { handle: SessionHandle(connections), close, keeping }
     }
 
@@ -201,14 +159,13 @@ impl SessionKeeper {
     async fn keep(
         self,
         before: UnclosedSession,
-        former: Option<SavedSession>,
         mut close: oneshot::Receiver<()>,
     ) -> UnclosedSession {
         let mut unclosed = before.clone();
         let opening = async {
-            tokio::time::sleep(self.before.delay()).await;
-            match former {
-                Some(former) => self.take_over(&former, &mut unclosed).await,
+            tokio::time::sleep(self.settings.before.delay()).await;
+            match &self.settings.former {
+                Some(former) => self.take_over(former, &mut unclosed).await,
                 None => Ok(self.open(before).await),
             }
         };
@@ -228,7 +185,7 @@ impl SessionKeeper {
                 _ = &mut close => {
                     self.connection.send_replace(None);
                     // When the last client is dropped, the library closes the session and reports its end.
-                    let ended = timeout(self.close_limit(), opened.ended).await;
+                    let ended = timeout(close_limit(&self.settings.zookeeper), opened.ended).await;
                     let closed = matches!(ended, Ok(Ok(ended)) if ended.how == ConnectionEnd::Session);
                     return if closed { self.unclosed(closing).await } else { Some(session) };
                 }
@@ -240,8 +197,9 @@ impl SessionKeeper {
                 // The library may be wrong about the end, so the session is closed before the next one is used.
                 return Some(session);
             }
-            (self.tell)(SessionEvent::Disconnected);
-            self.report_disconnected(&session);
+            (self.events)(SessionEvent::Disconnected);
+            warn!("{}: {DISCONNECTED}; reconnecting", self.name(Some(&session)));
+            self.set_problem(DISCONNECTED);
             let sent_at;
             let resumed = tokio::select! {
                 resumed = self.resume(&session, DISCONNECTED) => resumed,
@@ -256,14 +214,14 @@ impl SessionKeeper {
             }
             session = opened.connection.client.session().clone();
             self.report_connected(&opened);
-            (self.tell)(SessionEvent::Resumed { timeout: opened.timeout, sent_at });
+            (self.events)(SessionEvent::Resumed { timeout: opened.timeout, sent_at });
         }
     }
 
     /// Returns the previous session, if it may still be alive.
     async fn unclosed(&self, closing: Option<Closing>) -> UnclosedSession {
         let Closing { session, is_closed } = closing?;
-        let closed = timeout(self.close_limit(), is_closed).await;
+        let closed = timeout(close_limit(&self.settings.zookeeper), is_closed).await;
         (!matches!(closed, Ok(Ok(true)))).then_some(session)
     }
 
@@ -280,12 +238,12 @@ impl SessionKeeper {
         let (opened, sent_at) = self.resume(&session, what).await?;
         let record = former.record;
         let restart = SessionRestart {
-            down_for: self.clock.now().since(former.noted_at),
+            down_for: self.settings.clock.now().since(former.noted_at),
             restarts: former.restarts.saturating_add(1),
         };
-        if let Some(file) = &self.file {
+        if let Some(file) = &self.settings.file {
             let timeout = opened.timeout.min(record.timeout);
-            let now = self.clock.now();
+            let now = self.settings.clock.now();
             file.taken_over(timeout, restart.restarts, now);
         }
         info!(
@@ -294,10 +252,10 @@ impl SessionKeeper {
             restarts = restart.restarts,
             "resumed the session of the process before"
         );
-        self.link.send_modify(|link| link.restart = Some(restart));
+        self.settings.link.send_modify(|link| link.restart = Some(restart));
         self.report_connected(&opened);
         let timeout = opened.timeout;
-        (self.tell)(SessionEvent::TakenOver { record, timeout, sent_at });
+        (self.events)(SessionEvent::TakenOver { record, timeout, sent_at });
         Ok((session, opened, None))
     }
 
@@ -305,21 +263,22 @@ impl SessionKeeper {
         &self,
         mut before: UnclosedSession,
     ) -> (SessionInfo, OpenedConnection, Option<Closing>) {
+        let SessionSettings { zookeeper, clock, file, .. } = &self.settings;
         let mut backoff = Backoff::new();
-        let what = format!("no session with ZooKeeper at {}", self.settings.hosts);
+        let what = format!("no session with ZooKeeper at {}", zookeeper.hosts);
         let mut reporter = self.reporter(None, what);
         loop {
-            let sent_at = self.clock.now();
+            let sent_at = clock.now();
             match reporter.with_reports(self.open_once(&mut before)).await {
                 Ok((opened, closing)) => {
                     let session = opened.connection.client.session().clone();
-                    if let Some(file) = &self.file {
-                        file.keep(&session, opened.timeout, self.clock.now());
+                    if let Some(file) = file {
+                        file.save(&session, opened.timeout, clock.now());
                     }
                     self.report_connected(&opened);
                     let id = SessionId(session.id().0);
                     let timeout = opened.timeout;
-                    (self.tell)(SessionEvent::Opened { session: id, timeout, sent_at });
+                    (self.events)(SessionEvent::Opened { session: id, timeout, sent_at });
                     return (session, opened, closing);
                 }
                 Err(Failure::Expired) => {}
@@ -335,7 +294,8 @@ impl SessionKeeper {
         &self,
         before: &mut UnclosedSession,
     ) -> Result<(OpenedConnection, Option<Closing>), Failure> {
-        let opened = connect(&self.settings, &self.credentials, None, &self.left).await?;
+        let SessionSettings { zookeeper, credentials, clock, .. } = &self.settings;
+        let opened = connect(zookeeper, credentials, None, &self.left).await?;
         if before.is_some() {
             // Each handshake keeps the old session alive. So it is resumed, in order to close it, only if the servers
             // answer requests as well; otherwise it is left to expire.
@@ -345,13 +305,12 @@ impl SessionKeeper {
             }
         }
         let Some(session) = before.take() else { return Ok((opened, None)) };
-        let settings = self.settings.clone();
-        let credentials = self.credentials.clone();
-        let closing = close_session(self.clock, settings, credentials, session.clone());
+        let closing =
+            close_session(*clock, zookeeper.clone(), credentials.clone(), session.clone());
         let mut is_closed = tokio::spawn(closing);
         // The old znode should be gone before a new one is created. If that takes long, the old session is closed while the
         // new one is already used.
-        match timeout(self.close_limit(), &mut is_closed).await {
+        match timeout(close_limit(zookeeper), &mut is_closed).await {
             Ok(_) => Ok((opened, None)),
             Err(_) => Ok((opened, Some(Closing { session, is_closed }))),
         }
@@ -363,13 +322,14 @@ impl SessionKeeper {
         session: &SessionInfo,
         what: &str,
     ) -> Result<(OpenedConnection, Moment), UnclosedSession> {
-        let lost_at = self.clock.now();
+        let SessionSettings { zookeeper, credentials, clock, .. } = &self.settings;
+        let lost_at = clock.now();
         let mut backoff = Backoff::new();
         let mut reporter = self.reporter(Some(session), what.to_owned());
         loop {
-            let sent_at = self.clock.now();
+            let sent_at = clock.now();
             let before = Some(session.clone());
-            let resuming = connect(&self.settings, &self.credentials, before, &self.left);
+            let resuming = connect(zookeeper, credentials, before, &self.left);
             match reporter.with_reports(resuming).await {
                 Ok(opened) => return Ok((opened, sent_at)),
                 Err(Failure::Expired) => {
@@ -383,7 +343,7 @@ impl SessionKeeper {
                 Err(Failure::Unresolved(why)) => reporter.report_cause(&why, Source::Diagnosis),
                 Err(Failure::Refused(why)) => reporter.report_cause(&why, Source::Servers),
             }
-            if self.clock.now().since(lost_at) > self.settings.session_timeout {
+            if clock.now().since(lost_at) > zookeeper.session_timeout {
                 self.lost(session, "no server was reached for as long as the session lasts");
                 return Err(Some(session.clone()));
             }
@@ -392,36 +352,27 @@ impl SessionKeeper {
     }
 
     fn reporter(&self, session: Option<&SessionInfo>, what: String) -> FailureReporter<'_> {
-        let Self { settings, credentials, link, clock, .. } = self;
-        FailureReporter::new(settings, credentials, link, *clock, self.name(session), what)
+        let SessionSettings { zookeeper, credentials, link, clock, .. } = &self.settings;
+        FailureReporter::new(zookeeper, credentials, link, *clock, self.name(session), what)
     }
 
     /// Returns the session's name in the log.
     fn name(&self, session: Option<&SessionInfo>) -> String {
+        let purpose = self.settings.purpose;
         match session {
-            Some(session) => format!("{} session {}", self.purpose, SessionId(session.id().0)),
-            None => format!("{} session", self.purpose),
+            Some(session) => format!("{purpose} session {}", SessionId(session.id().0)),
+            None => format!("{purpose} session"),
         }
-    }
-
-    /// Returns how long to wait for the end of a session, while its owner waits too.
-    fn close_limit(&self) -> Duration {
-        close_limit(&self.settings)
     }
 
     fn lost(&self, session: &SessionInfo, why: &str) {
         warn!("{}: {why}; opening another", self.name(Some(session)));
         self.set_problem(why);
-        (self.tell)(SessionEvent::Lost);
-    }
-
-    fn report_disconnected(&self, session: &SessionInfo) {
-        warn!("{}: {DISCONNECTED}; reconnecting", self.name(Some(session)));
-        self.set_problem(DISCONNECTED);
+        (self.events)(SessionEvent::Lost);
     }
 
     fn set_problem(&self, problem: &str) {
-        self.link.send_modify(|link| {
+        self.settings.link.send_modify(|link| {
             link.connected = false;
             link.problem = Some(problem.to_owned());
         });
@@ -433,15 +384,15 @@ impl SessionKeeper {
         let timeout = opened.timeout;
         info!(
             "{} session {id}: connected to ZooKeeper at {server}, timeout {timeout:?}",
-            self.purpose
+            self.settings.purpose
         );
-        self.link.send_modify(|link| {
+        self.settings.link.send_modify(|link| {
             let restart = link.restart;
             let foreign = std::mem::take(&mut link.foreign);
             *link = ConnectionState {
-                session: Some((id, opened.timeout)),
+                session: Some((id, timeout)),
                 connected: true,
-                server: Some(opened.connection.server().into()),
+                server: Some(server.into()),
                 restart,
                 foreign,
                 granted: Some(opened.connection.client.session_timeout()),
@@ -648,7 +599,7 @@ mod tests {
 
         let link = watch::Sender::default();
         let settings = SessionSettings {
-            settings,
+            zookeeper: settings,
             credentials,
             clock,
             link,
@@ -658,12 +609,12 @@ mod tests {
             former: None,
         };
         let may_resume = servers.may_resume.clone();
-        let tell = move |event| {
+        let events = move |event| {
             if matches!(event, SessionEvent::Opened { .. }) {
                 may_resume.send_replace(true);
             }
         };
-        let session = SessionTask::open(settings, Some(before), Box::new(tell));
+        let session = SessionTask::open(settings, Some(before), Box::new(events));
 
         let mut closed = servers.closed.subscribe();
         let is_closed = closed.wait_for(|closed| closed.contains(&1));

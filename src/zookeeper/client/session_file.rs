@@ -36,7 +36,7 @@ pub struct SessionFile {
     path: PathBuf,
     inode: u64,
     owner: SessionOwner,
-    kept: Mutex<FileState>,
+    state: Mutex<FileState>,
 }
 
 #[derive(Default)]
@@ -139,11 +139,11 @@ impl SessionFile {
                     .into(),
             );
         }
-        let mut file = Self { file, path: path.to_owned(), inode, owner, kept: Mutex::default() };
+        let mut file = Self { file, path: path.to_owned(), inode, owner, state: Mutex::default() };
         file.encoded(None).ok_or("cannot hold so long names: shorten zookeeper.servers")?;
         let (former, flaw) = match file.former(&bytes[..length], clock.now()) {
-            Ok(Some((former, kept))) => {
-                file.kept = FileState { session: Some(kept), problem: None }.into();
+            Ok(Some((former, saved))) => {
+                file.state = FileState { session: Some(saved), problem: None }.into();
                 (Some(former), None)
             }
             Ok(None) => (None, None),
@@ -162,7 +162,7 @@ impl SessionFile {
     }
 
     /// Saves a session that was just granted, before anything is created in it.
-    pub(crate) fn keep(&self, session: &SessionInfo, timeout: Duration, now: Moment) {
+    pub(crate) fn save(&self, session: &SessionInfo, timeout: Duration, now: Moment) {
         self.write(
             &mut self.state(),
             Some(SavedSessionJson {
@@ -184,12 +184,12 @@ impl SessionFile {
         let timeout_ms = millis(timeout);
         let noted_at_ns = nanos(now);
         let taken = state.session.clone();
-        let taken = taken.map(|kept| SavedSessionJson {
+        let taken = taken.map(|saved| SavedSessionJson {
             timeout_ms,
             known_until_ns: None,
             noted_at_ns,
             restarts,
-            ..kept
+            ..saved
         });
         self.write(&mut state, taken);
     }
@@ -197,7 +197,7 @@ impl SessionFile {
     /// Saves the current record of the session.
     pub(crate) fn note(&self, record: SessionRecord, now: Moment) {
         let mut state = self.state();
-        let Some(kept) = state.session.clone().filter(|kept| kept.id == record.session.0) else {
+        let Some(saved) = state.session.clone().filter(|saved| saved.id == record.session.0) else {
             return;
         };
         let noted = SavedSessionJson {
@@ -205,7 +205,7 @@ impl SessionFile {
             known_until_ns: record.known_until.map(nanos),
             index: record.index,
             noted_at_ns: nanos(now),
-            ..kept
+            ..saved
         };
         self.write(&mut state, Some(noted));
     }
@@ -215,7 +215,7 @@ impl SessionFile {
     pub(crate) fn closing(&self) {
         let mut state = self.state();
         let closing =
-            state.session.clone().map(|kept| SavedSessionJson { is_closing: true, ..kept });
+            state.session.clone().map(|saved| SavedSessionJson { is_closing: true, ..saved });
         if closing.is_some() {
             self.write(&mut state, closing);
         }
@@ -273,7 +273,7 @@ impl SessionFile {
     }
 
     fn state(&self) -> MutexGuard<'_, FileState> {
-        self.kept.lock().expect("no panic while it is held")
+        self.state.lock().expect("no panic while it is held")
     }
 
     /// Encodes the content of the file. Returns `None` if it does not fit.
@@ -332,27 +332,27 @@ impl SessionFile {
         if let Some((_, what)) = others.into_iter().find(|(differs, _)| *differs) {
             return Err(what.into());
         }
-        let Some(kept) = session else { return Ok(None) };
-        let noted_at = Moment(Duration::from_nanos(kept.noted_at_ns));
+        let Some(saved) = session else { return Ok(None) };
+        let noted_at = Moment(Duration::from_nanos(saved.noted_at_ns));
         if noted_at > now {
             return Err("is of another clock".into());
         }
-        let password = BASE64_STANDARD.decode(&kept.password).map_err(|_| damaged())?;
+        let password = BASE64_STANDARD.decode(&saved.password).map_err(|_| damaged())?;
         // Later writes must fit as well.
         if password.len() > LONGEST_PASSWORD {
             return Err(damaged());
         }
         let record = SessionRecord {
-            session: SessionId(kept.id),
-            timeout: Duration::from_millis(kept.timeout_ms),
-            known_until: kept.known_until_ns.map(|ns| Moment(Duration::from_nanos(ns))),
-            index: kept.index,
+            session: SessionId(saved.id),
+            timeout: Duration::from_millis(saved.timeout_ms),
+            known_until: saved.known_until_ns.map(|ns| Moment(Duration::from_nanos(ns))),
+            index: saved.index,
         };
-        let is_closing = kept.is_closing;
-        let restarts = kept.restarts;
+        let is_closing = saved.is_closing;
+        let restarts = saved.restarts;
         let former =
             SavedSession { record, password: password.into(), is_closing, noted_at, restarts };
-        Ok(Some((former, kept)))
+        Ok(Some((former, saved)))
     }
 }
 
@@ -479,7 +479,7 @@ mod tests {
         {
             let OpenedSessionFile { file, former, flaw } = opened(&path);
             assert!(former.is_none() && flaw.is_none());
-            keep(&file, 7);
+            save(&file, 7);
             file.note(SessionRecord { session: SessionId(8), ..record }, now);
             file.note(record, now);
         }
@@ -500,7 +500,7 @@ mod tests {
     fn a_session_that_is_being_closed_says_so_also_if_another_process_opened_it() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("session");
-        keep(&opened(&path).file, 7);
+        save(&opened(&path).file, 7);
         opened(&path).file.closing();
         assert!(opened(&path).former.expect("it may live").is_closing);
     }
@@ -510,10 +510,10 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("session");
         let file = opened(&path).file;
-        keep(&file, 7);
+        save(&file, 7);
         assert_eq!(file.problem(), None);
         fs::remove_file(&path).unwrap();
-        keep(&file, 7);
+        save(&file, 7);
         let problem = file.problem().unwrap();
         assert!(problem.contains("was removed or replaced"), "{problem}");
     }
@@ -560,7 +560,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("session");
         let other = home.path().join("copy");
-        keep(&opened(&path).file, 7);
+        save(&opened(&path).file, 7);
         let whole = fs::read(&path).unwrap();
         assert_eq!(whole.len(), SIZE);
         let warned = |bytes: &[u8]| {
@@ -582,7 +582,7 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"any text\n", "nothing is lost");
         fs::write(&path, b"").unwrap();
         let file = opened(&path).file;
-        let long = SavedSessionJson { password: BASE64_STANDARD.encode([0; 600]), ..kept(7) };
+        let long = SavedSessionJson { password: BASE64_STANDARD.encode([0; 600]), ..saved(7) };
         file.write(&mut file.state(), Some(long));
         drop(file);
         assert!(opened(&path).flaw.is_some_and(|flaw| flaw.contains("is damaged")));
@@ -608,7 +608,7 @@ mod tests {
         let path = home.path().join("session");
         let other = home.path().join("other");
         let file = opened(&path).file;
-        keep(&file, 7);
+        save(&file, 7);
         file.file.set_len(0).unwrap();
         file.closing();
         assert_eq!(
@@ -633,22 +633,22 @@ mod tests {
         // It is removed where it cannot be emptied either.
         let second = home.path().join("second");
         fs::hard_link(&path, &second).unwrap();
-        keep(&file, 7);
+        save(&file, 7);
         let problem = file.problem().expect("it is open for reading alone");
         assert!(problem.contains("session cannot be written: "), "{problem}");
         let file = SessionFile { file: writable, ..file };
-        keep(&file, 8);
+        save(&file, 8);
         assert!(file.problem().is_some(), "no next process finds it");
         fs::rename(&second, &path).unwrap();
-        keep(&file, 9);
+        save(&file, 9);
         assert_eq!(file.problem(), None);
     }
 
-    fn keep(file: &SessionFile, id: i64) {
-        file.write(&mut file.state(), Some(kept(id)));
+    fn save(file: &SessionFile, id: i64) {
+        file.write(&mut file.state(), Some(saved(id)));
     }
 
-    fn kept(id: i64) -> SavedSessionJson {
+    fn saved(id: i64) -> SavedSessionJson {
         SavedSessionJson {
             id,
             password: BASE64_STANDARD.encode(b"password"),

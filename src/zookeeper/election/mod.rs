@@ -9,9 +9,10 @@ pub(crate) use znode_data::{contender, decode, encode};
 
 use self::announcement_age::AnnouncementAge;
 use self::znode_data::{claimants_name, newer_format};
-use super::client::{SessionEvent, SessionSettings, SessionTask, UnclosedSession};
+use super::client::{SessionSettings, SessionTask, UnclosedSession};
 use super::queue::{
-    ClaimHolder, MemberZnode, QueueEvent, QueueSession, QueueSettings, QueueZnodes, Reports,
+    MemberZnode, OwnedZnode, QueueEvent, QueueSession, QueueSettings, QueueZnodes, Reports,
+    server_time,
 };
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -19,9 +20,8 @@ use crate::status::{MemberEntry, OwnState};
 use crate::znode_names::ZnodeNames;
 use ::zookeeper::Error;
 use recipes::election::{Action, Announcement, Event, MemberPriority, Offer, ZnodeData};
-use recipes::{ClaimOwner, MemberId, Sequence, Ticket};
+use recipes::{ClaimOwner, MemberId, Sequence, SessionEvent, Ticket};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot};
 
 /// An election's session, and the member's place in its queue.
@@ -42,9 +42,9 @@ pub(crate) struct ElectionSession {
     predecessor: Option<(Ticket, MemberId)>,
     /// The owner of the predecessor's znode. A standby, whose predecessor is the head, reads no other znode; members behind
     /// it read the head with each heartbeat.
-    whose_predecessor: ZnodeOwners,
+    predecessor_owner: ZnodeOwner,
     /// The owner of the head's znode.
-    whose_head: ZnodeOwners,
+    head_owner: ZnodeOwner,
     /// The state of the member, to be written into its own znode.
     state: OwnState,
     own_znode: OwnZnode,
@@ -52,31 +52,28 @@ pub(crate) struct ElectionSession {
 
 /// The kind of owner of a znode ahead, according to the data that was read.
 #[derive(Default)]
-struct ZnodeOwners {
+struct ZnodeOwner {
     /// The last znode that had a member's data.
-    members: Option<Ticket>,
+    member: Option<Ticket>,
     /// The znode that was last read, if it never had a member's data.
-    unknown_znodes: Option<Ticket>,
+    unknown: Option<Ticket>,
     /// The znode and the format of its data, if the format is newer than this version knows.
     newer_format: Option<(Sequence, u32)>,
 }
 
-impl ZnodeOwners {
-    /// Notes a read. If another client overwrites a member's data, the znode does not count as unknown: the member will
-    /// write its data again.
-    fn note(&mut self, read: Ticket, is_members: bool) {
-        if is_members {
-            self.members = Some(read);
+impl ZnodeOwner {
+    /// Notes a read of this znode. If another client overwrites a member's data, the znode does not count as unknown: the
+    /// member will write its data again.
+    fn note(&mut self, ticket: Ticket, read: Option<&MemberData>, data: &[u8]) {
+        if read.is_some() {
+            self.member = Some(ticket);
         }
-        self.unknown_znodes = (self.members != Some(read)).then_some(read);
-    }
-
-    fn note_format(&mut self, ticket: Ticket, read: Option<&MemberData>, data: &[u8]) {
+        self.unknown = (self.member != Some(ticket)).then_some(ticket);
         self.newer_format = newer_format(read, data).map(|format| (ticket.sequence, format));
     }
 
     fn note_gone(&mut self) {
-        self.unknown_znodes = None;
+        self.unknown = None;
         self.newer_format = None;
     }
 }
@@ -145,20 +142,20 @@ impl ElectionSession {
             target: None,
             offer: None,
             predecessor: None,
-            whose_predecessor: ZnodeOwners::default(),
-            whose_head: ZnodeOwners::default(),
+            predecessor_owner: ZnodeOwner::default(),
+            head_owner: ZnodeOwner::default(),
             state: OwnState::default(),
             own_znode: OwnZnode::default(),
         }
     }
 
     /// Writes this state of the member into its own znode, now and with every later write.
-    pub(crate) fn tell(&mut self, state: OwnState) {
+    pub(crate) fn publish_state(&mut self, state: OwnState) {
         self.state = state;
-        self.tell_if_news();
+        self.write_changed_state();
     }
 
-    fn tell_if_news(&mut self) {
+    fn write_changed_state(&mut self) {
         if self.znodes.family().is_some() {
             return;
         }
@@ -188,7 +185,7 @@ impl ElectionSession {
             Action::FindTicket => self.queue.find(),
             Action::ReadQueue => self.queue.list(),
             Action::WatchPredecessor(predecessor) => self.queue.watch_predecessor(predecessor),
-            Action::ReadHead { head, prove, sent_at } => self.queue.read(head, prove, sent_at),
+            Action::ReadHead { head, confirm, sent_at } => self.queue.read(head, confirm, sent_at),
             Action::ReadTarget(target) => {
                 self.target = Some(target);
                 self.queue.read(target, false, self.clock.now());
@@ -226,7 +223,7 @@ impl ElectionSession {
             }
             let received = self.events.recv().await.expect("the queue holds a sender");
             let event = match received {
-                SourceEvent::Session(event) => Some(of_session(event)),
+                SourceEvent::Session(event) => Some(Event::Session(event)),
                 SourceEvent::Queue(event) => self.of_queue(event),
             };
             if let Some(event) = event {
@@ -239,28 +236,31 @@ impl ElectionSession {
         Some(match event {
             QueueEvent::Joined(ticket) => {
                 self.own_znode.ticket = Some(ticket);
-                self.tell_if_news();
+                self.write_changed_state();
                 Event::Joined(ticket)
             }
             QueueEvent::TicketLost(ticket) => {
                 self.own_znode.ticket = None;
                 Event::TicketLost(ticket)
             }
-            QueueEvent::Found { ticket, data, claimed } if self.znodes.family().is_some() => {
+            QueueEvent::Found(OwnedZnode { ticket, data, claimed })
+                if self.znodes.family().is_some() =>
+            {
                 self.own_znode.ticket = Some(ticket);
                 if data != self.own_id.as_str().as_bytes() {
                     // The znode has an id that this member no longer has, and must not be written to, so it cannot be used.
                     return Some(Event::NoTicketFound);
                 }
-                let data = claimed.and_then(|data| decode(&data, &self.znodes)).map(own_data);
+                let read = claimed.and_then(|data| decode(&data, &self.znodes));
+                let data = read.map(|read| read.znode);
                 Event::TicketFound { ticket, data }
             }
-            QueueEvent::Found { ticket, data, .. } => {
+            QueueEvent::Found(OwnedZnode { ticket, data, .. }) => {
                 let read = decode(&data, &self.znodes);
                 let state = read.as_ref().map(|data| data.state).unwrap_or_default();
-                let data = read.map(own_data);
+                let data = read.map(|read| read.znode);
                 self.own_znode = OwnZnode { data: data.clone(), state, ticket: Some(ticket) };
-                self.tell_if_news();
+                self.write_changed_state();
                 Event::TicketFound { ticket, data }
             }
             QueueEvent::NoneFound => Event::NoTicketFound,
@@ -275,11 +275,10 @@ impl ElectionSession {
             }
             QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
                 let read = self.read(&data, predecessor);
-                self.whose_predecessor.note(predecessor, read.is_some());
-                self.whose_predecessor.note_format(predecessor, read.as_ref(), &data);
-                let data = read;
+                self.predecessor_owner.note(predecessor, read.as_ref(), &data);
+                let data = read.map(|read| read.znode);
                 self.predecessor = data.as_ref().map(|data| (predecessor, data.profile.id.clone()));
-                self.offer = data.as_ref().and_then(|data| data.offer);
+                self.offer = data.as_ref().and_then(|data| data.offer.as_deref().copied());
                 let distance = data.as_ref().and_then(|data| data.distance);
                 let announcement = data.and_then(|data| data.announcement);
                 // The predecessor of a standby is the leader. The standby reads no other znode, so note the time of the
@@ -291,27 +290,29 @@ impl ElectionSession {
             }
             QueueEvent::PredecessorGone { predecessor, token } => {
                 self.predecessor = None;
-                self.whose_predecessor.note_gone();
+                self.predecessor_owner.note_gone();
                 Event::PredecessorGone { predecessor, token }
             }
             // A leader does not read the head, so this is a read of its transfer's target.
             QueueEvent::MemberRead { member, data, .. } if self.target == Some(member.sequence) => {
-                let accepted = decode(&data, &self.znodes).and_then(|data| data.accepted);
-                Event::TargetRead { target: member.sequence, accepted }
+                let accepted = decode(&data, &self.znodes).and_then(|read| read.znode.accepted);
+                Event::TargetRead {
+                    target: member.sequence,
+                    accepted: accepted.map(|offer| *offer),
+                }
             }
             QueueEvent::MemberGone { member: target, .. } if self.target == Some(target) => {
                 Event::TargetGone { target }
             }
             QueueEvent::MemberRead { member: head, data, modified_ms, sent_at } => {
                 let read = self.read(&data, head);
-                self.whose_head.note(head, read.is_some());
-                self.whose_head.note_format(head, read.as_ref(), &data);
-                let data = read;
+                self.head_owner.note(head, read.as_ref(), &data);
+                let data = read.map(|read| read.znode);
                 // A member may have sent this read before it knew that it is the standby, so accept any offer of its
                 // predecessor.
                 let is_predecessor = self.predecessor.as_ref().is_some_and(|(it, _)| *it == head);
                 let own = self.own_znode.ticket.map(|ticket| ticket.sequence);
-                let offer = data.as_ref().and_then(|data| data.offer);
+                let offer = data.as_ref().and_then(|data| data.offer.as_deref().copied());
                 self.offer = offer.filter(|offer| is_predecessor || Some(offer.target) == own);
                 let announcement = data.and_then(|data| data.announcement);
                 if let Some(announcement) = &announcement {
@@ -320,7 +321,7 @@ impl ElectionSession {
                 Event::HeadRead { head, announcement, sent_at }
             }
             QueueEvent::MemberGone { member: head, sent_at } => {
-                self.whose_head.note_gone();
+                self.head_owner.note_gone();
                 Event::HeadGone { head, sent_at }
             }
             QueueEvent::Written { data, created_ms, modified_ms, sent_at } => {
@@ -332,30 +333,30 @@ impl ElectionSession {
                 Event::Committed { sent_at: sent_at? }
             }
             QueueEvent::Renewed { sent_at } => Event::Committed { sent_at },
-            QueueEvent::ClaimRefused { holder, sent_at } => {
-                Event::ClaimRefused { holder: self.of_holder(holder), sent_at }
+            QueueEvent::ClaimRefused { claimed, sent_at } => {
+                let holder = claimed.map_or(ClaimOwner::Gone, |data| self.claim_owner(&data));
+                Event::ClaimRefused { holder, sent_at }
             }
             QueueEvent::MembersRead(members) => {
                 let priorities = members.into_iter().filter_map(|member| {
-                    let MemberData { profile, priority, .. } = decode(&member.data, &self.znodes)?;
+                    let ZnodeData { profile, priority, .. } =
+                        decode(&member.data, &self.znodes)?.znode;
                     let member = member.ticket.sequence;
-                    Some(MemberPriority { member, id: profile.id, priority })
+                    Some(MemberPriority { member, id: profile.id.clone(), priority })
                 });
                 Event::PrioritiesRead(priorities.collect())
             }
-            QueueEvent::Unusable => Event::SessionLost,
+            QueueEvent::Unusable => Event::Session(SessionEvent::Lost),
         })
     }
 
-    fn of_holder(&mut self, holder: ClaimHolder) -> ClaimOwner {
-        let data = match holder {
-            ClaimHolder::Gone => return ClaimOwner::Gone,
-            ClaimHolder::Another(data) => data,
-        };
-        if let Some(name) = claimants_name(&data) {
-            self.queue.note_name(&name);
+    /// Returns the owner of a claim with this data, which belongs to another session.
+    fn claim_owner(&mut self, data: &[u8]) -> ClaimOwner {
+        if let Some(name) = claimants_name(data) {
+            // The claimant may not have been listed here, and its path has to be known.
+            self.znodes.note(&name);
         }
-        match self.announcement(&data) {
+        match self.announcement(data) {
             Some(Announcement { ticket, .. }) => {
                 self.queue.verify(ticket.sequence);
                 ClaimOwner::Contender(ticket)
@@ -374,7 +375,7 @@ impl ElectionSession {
     }
 
     fn announcement(&self, data: &[u8]) -> Option<Announcement> {
-        decode(data, &self.znodes)?.announcement
+        decode(data, &self.znodes)?.znode.announcement
     }
 
     /// Returns the predecessor if its member has this id, according to the last read.
@@ -385,14 +386,14 @@ impl ElectionSession {
 
     /// Returns the head of the queue if it was an unknown znode at the last read. A standby has read it as its predecessor.
     pub(crate) fn unknown_znode_at_head(&self, is_standby: bool) -> Option<Sequence> {
-        let whose = if is_standby { &self.whose_predecessor } else { &self.whose_head };
-        whose.unknown_znodes.map(|ticket| ticket.sequence)
+        let owner = if is_standby { &self.predecessor_owner } else { &self.head_owner };
+        owner.unknown.map(|ticket| ticket.sequence)
     }
 
     /// Returns the predecessor or the head, if its data had a newer format at the last read than this version knows.
     pub(crate) fn newer_format_ahead(&self, is_standby: bool) -> Option<(Sequence, u32)> {
-        let of_head = if is_standby { None } else { self.whose_head.newer_format };
-        self.whose_predecessor.newer_format.or(of_head)
+        let of_head = if is_standby { None } else { self.head_owner.newer_format };
+        self.predecessor_owner.newer_format.or(of_head)
     }
 
     /// Looks for foreign contenders in the election's path.
@@ -419,27 +420,6 @@ impl ElectionSession {
     }
 }
 
-fn of_session(event: SessionEvent) -> Event {
-    match event {
-        SessionEvent::Opened { session, timeout, sent_at } => {
-            Event::SessionOpened { session, timeout, sent_at }
-        }
-        SessionEvent::TakenOver { record, timeout, sent_at } => {
-            Event::SessionTakenOver { record, timeout, sent_at }
-        }
-        SessionEvent::Disconnected => Event::Disconnected,
-        SessionEvent::Resumed { timeout, sent_at } => Event::SessionResumed { timeout, sent_at },
-        SessionEvent::Lost => Event::SessionLost,
-    }
-}
-
-fn own_data(read: MemberData) -> ZnodeData {
-    let MemberData { profile, announcement, distance, priority, ready, offer, accepted, .. } = read;
-    let [offer, accepted] = [offer, accepted].map(|offer| offer.map(Box::new));
-    let profile = Arc::new(profile);
-    ZnodeData { profile, priority, announcement, distance, ready, offer, accepted }
-}
-
 /// Returns the members as they are published. In another client's election, all members take the head for the leader.
 pub(crate) fn entries(members: Vec<MemberZnode>, znodes: &ZnodeNames) -> Vec<MemberEntry> {
     let mut entries: Vec<_> = members.into_iter().map(|member| entry(member, znodes)).collect();
@@ -455,15 +435,15 @@ fn entry(
     MemberZnode { ticket, data, created_ms }: MemberZnode,
     znodes: &ZnodeNames,
 ) -> MemberEntry {
-    let since_epoch = Duration::from_millis(created_ms.try_into().unwrap_or(0));
-    let created_at = SystemTime::UNIX_EPOCH + since_epoch;
+    let created_at = server_time(created_ms);
     let data = match znodes.family() {
         None => decode(&data, znodes),
         Some(_) => Some(contender(&data, ticket, znodes)),
     };
     let Some(data) = data else { return MemberEntry::of_unknown(ticket, created_at) };
-    let MemberData { profile, announcement, priority, ready, version, state, .. } = data;
-    let profile = Some(profile);
+    let MemberData { znode, version, state, .. } = data;
+    let ZnodeData { profile, announcement, priority, ready, .. } = znode;
+    let profile = Some(Arc::unwrap_or_clone(profile));
     MemberEntry {
         ticket,
         profile,
@@ -483,18 +463,19 @@ mod tests {
 
     #[test]
     fn a_znode_that_never_said_whose_it_is_is_an_unknown_znodes() {
-        let mut whose = ZnodeOwners::default();
+        let mut owner = ZnodeOwner::default();
         let [a, b] = [3, 4].map(|n: i32| Ticket {
             sequence: Sequence::new(n).unwrap(),
             token: FencingToken(n.unsigned_abs().into()),
         });
-        let mut noted = |ticket, is_members| {
-            whose.note(ticket, is_members);
-            whose.unknown_znodes
+        let members = contender(b"a", a, &"leader_".into());
+        let mut noted = |ticket, read| {
+            owner.note(ticket, read, b"");
+            owner.unknown
         };
-        assert_eq!(noted(a, false), Some(a));
-        assert_eq!(noted(a, true), None, "it says so later");
-        assert_eq!(noted(a, false), None, "a client wrote over it");
-        assert_eq!(noted(b, false), Some(b));
+        assert_eq!(noted(a, None), Some(a));
+        assert_eq!(noted(a, Some(&members)), None, "it says so later");
+        assert_eq!(noted(a, None), None, "a client wrote over it");
+        assert_eq!(noted(b, None), Some(b));
     }
 }

@@ -79,19 +79,12 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The data of a member's znode.
+/// The data of a member's znode, and what the daemon adds to it.
 #[derive(Clone, Debug)]
 pub struct MemberData {
     /// The format of the data.
     pub format: u32,
-    pub profile: Profile,
-    pub announcement: Option<Announcement>,
-    pub distance: Option<Distance>,
-    pub priority: Priority,
-    /// True if the member has written that it is a standby that could lead at once.
-    pub ready: bool,
-    pub offer: Option<Offer>,
-    pub accepted: Option<Offer>,
+    pub znode: ZnodeData,
     /// The version of the member's program.
     pub version: Option<String>,
     /// The problems of the member, as it reports them.
@@ -165,22 +158,13 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
         let ticket = Ticket { sequence: znodes.sequence(&znode)?, token: FencingToken(token) };
         Some(Announcement { leader: Arc::new(profile.read()?), ticket })
     });
-    let [offer, accepted] = [offer, accepted].map(|offer| offer?.read(znodes));
-    let profile = profile.read()?;
-    let state = state.map(StateJson::read).unwrap_or_default();
+    let [offer, accepted] = [offer, accepted].map(|offer| offer?.read(znodes).map(Box::new));
+    let profile = Arc::new(profile.read()?);
+    let distance = distance.map(|number| Distance::new(number.into()));
     let priority = priority.and_then(Priority::new).unwrap_or_default();
-    Some(MemberData {
-        format,
-        profile,
-        announcement,
-        distance: distance.map(|number| Distance::new(number.into())),
-        priority,
-        ready,
-        offer,
-        accepted,
-        version,
-        state,
-    })
+    let znode = ZnodeData { profile, priority, announcement, distance, ready, offer, accepted };
+    let state = state.map(StateJson::read).unwrap_or_default();
+    Some(MemberData { format, znode, version, state })
 }
 
 /// Returns the format of a member's data if it is newer than the formats that this version knows. `read` is the decoded
@@ -205,20 +189,10 @@ pub(crate) fn contender(data: &[u8], ticket: Ticket, znodes: &ZnodeNames) -> Mem
         let name = znodes.name(ticket.sequence);
         MemberId::new(&name).unwrap_or_else(|| MemberId::new("unnamed").expect("it is visible"))
     });
-    let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
-    let leader = Arc::new(profile.clone());
-    MemberData {
-        format: FORMAT,
-        profile,
-        announcement: Some(Announcement { leader, ticket }),
-        distance: None,
-        priority: Priority::default(),
-        ready: false,
-        offer: None,
-        accepted: None,
-        version: None,
-        state: OwnState::default(),
-    }
+    let profile = Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision: 0 });
+    let announcement = Some(Announcement { leader: profile.clone(), ticket });
+    let znode = ZnodeData { announcement, ..ZnodeData::of(profile) };
+    MemberData { format: FORMAT, znode, version: None, state: OwnState::default() }
 }
 
 /// Reads the id that another client's contender wrote. Characters that our ids cannot have are percent-encoded, and an id
@@ -298,10 +272,12 @@ mod tests {
     #[test]
     fn only_a_ready_standby_is_written_as_ready() {
         let ready = written(profile("b"), None, true);
-        assert!(decode(&ready, &"leader_".into()).unwrap().ready);
+        assert!(decode(&ready, &"leader_".into()).unwrap().znode.ready);
         let text = String::from_utf8(ready).unwrap();
         assert!(text.contains(r#""leader":null,"standby_ready":true,"#), "{text}");
-        assert!(!decode(&written(profile("b"), None, false), &"leader_".into()).unwrap().ready);
+        assert!(
+            !decode(&written(profile("b"), None, false), &"leader_".into()).unwrap().znode.ready
+        );
     }
 
     #[test]
@@ -313,12 +289,12 @@ mod tests {
         let text = r#"{"format":1,"id":"b","address":"h:1","labels":{"zone":"a"},"leader":{"id":"a","address":"h:1","labels":{"zone":"a"},"znode":"leader_0000000003","token":4294967299},"version":"VERSION"}"#;
         let text = text.replace("VERSION", env!("CARGO_PKG_VERSION"));
         assert_eq!(String::from_utf8(data.clone()).unwrap(), text);
-        let decoded = decode(&data, &"leader_".into()).unwrap();
-        assert_eq!(decoded.profile, profile("b"));
+        let decoded = decode(&data, &"leader_".into()).unwrap().znode;
+        assert_eq!(*decoded.profile, profile("b"));
         assert_eq!(decoded.announcement.as_ref(), Some(&announcement));
         let moved = Profile { revision: 2, ..profile("b") };
         assert_eq!(
-            decode(&written(moved.clone(), None, false), &"leader_".into()).unwrap().profile,
+            *decode(&written(moved.clone(), None, false), &"leader_".into()).unwrap().znode.profile,
             moved
         );
     }
@@ -326,23 +302,24 @@ mod tests {
     #[test]
     fn an_offer_and_its_acceptance_are_decoded_to_the_same() {
         let target = Sequence::new(3).unwrap();
-        let offer = Some(Offer { leader: FencingToken(7), target, number: 5_000_000_000 });
+        let offer = Offer { leader: FencingToken(7), target, number: 5_000_000_000 };
+        let offer = Some(Box::new(offer));
         let none = || ZnodeData::of(Arc::new(profile("a")));
         let offers = encode(
-            &ZnodeData { offer: offer.map(Box::new), ..none() },
+            &ZnodeData { offer: offer.clone(), ..none() },
             OwnState::default(),
             &"leader_".into(),
         );
         let text = r#""offer":{"token":7,"target":"leader_0000000003","number":5000000000}"#;
         assert!(String::from_utf8(offers.clone()).unwrap().contains(text));
-        let decoded = decode(&offers, &"leader_".into()).unwrap();
-        assert_eq!((decoded.offer, decoded.accepted), (offer, None));
+        let decoded = decode(&offers, &"leader_".into()).unwrap().znode;
+        assert_eq!((&decoded.offer, decoded.accepted), (&offer, None));
         let accepts = encode(
-            &ZnodeData { accepted: offer.map(Box::new), ..none() },
+            &ZnodeData { accepted: offer.clone(), ..none() },
             OwnState::default(),
             &"leader_".into(),
         );
-        let decoded = decode(&accepts, &"leader_".into()).unwrap();
+        let decoded = decode(&accepts, &"leader_".into()).unwrap().znode;
         assert_eq!((decoded.offer, decoded.accepted), (None, offer));
     }
 
@@ -352,10 +329,10 @@ mod tests {
             let distance = distance.map(Distance::new);
             let data = ZnodeData { distance, ..ZnodeData::of(Arc::new(profile("a"))) };
             let data = encode(&data, OwnState::default(), &"leader_".into());
-            assert_eq!(decode(&data, &"leader_".into()).unwrap().distance, distance);
+            assert_eq!(decode(&data, &"leader_".into()).unwrap().znode.distance, distance);
         }
         let far = br#"{"format":1,"id":"a","labels":{},"leader":null,"distance":200}"#;
-        assert_eq!(decode(far, &"leader_".into()).unwrap().distance, Some(Distance::FAR));
+        assert_eq!(decode(far, &"leader_".into()).unwrap().znode.distance, Some(Distance::FAR));
     }
 
     #[test]
@@ -364,23 +341,23 @@ mod tests {
         for number in [0, 49, 50, 51, 100] {
             let priority = Priority::new(number).unwrap();
             let data = encode(&of(priority), OwnState::default(), &"leader_".into());
-            assert_eq!(decode(&data, &"leader_".into()).unwrap().priority, priority);
+            assert_eq!(decode(&data, &"leader_".into()).unwrap().znode.priority, priority);
             let text = String::from_utf8(data).unwrap();
             assert_eq!(text.contains(&format!(r#""priority":{number}"#)), number != 50, "{text}");
         }
         let unknown = br#"{"format":1,"id":"a","labels":{},"leader":null,"priority":101}"#;
-        assert_eq!(decode(unknown, &"leader_".into()).unwrap().priority, Priority::default());
+        assert_eq!(decode(unknown, &"leader_".into()).unwrap().znode.priority, Priority::default());
     }
 
     #[test]
     fn an_offer_that_does_not_fit_is_left_out() {
-        let offer =
-            Some(Offer { leader: FencingToken(7), target: Sequence::new(3).unwrap(), number: 5 });
+        let target = Sequence::new(3).unwrap();
+        let offer = Some(Box::new(Offer { leader: FencingToken(7), target, number: 5 }));
         let filled = |more: usize| {
             let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
             let data = ZnodeData::of(Arc::new(Profile { labels, ..profile("a") }));
             encode(
-                &ZnodeData { offer: offer.map(Box::new), ..data },
+                &ZnodeData { offer: offer.clone(), ..data },
                 OwnState::default(),
                 &"leader_".into(),
             )
@@ -389,8 +366,8 @@ mod tests {
         let full = filled(room);
         let over = filled(room + 1);
         assert_eq!(full.len(), LONGEST);
-        assert_eq!(decode(&full, &"leader_".into()).expect("it fits").offer, offer);
-        assert_eq!(decode(&over, &"leader_".into()).expect("it fits").offer, None);
+        assert_eq!(decode(&full, &"leader_".into()).expect("it fits").znode.offer, offer);
+        assert_eq!(decode(&over, &"leader_".into()).expect("it fits").znode.offer, None);
     }
 
     #[test]
@@ -430,7 +407,10 @@ mod tests {
         assert_eq!(newer_format(&own), None);
         let newer = br#"{"format":2,"id":"a","labels":{},"leader":null,"new":1}"#;
         assert_eq!(newer_format(newer), Some(2));
-        assert_eq!(decode(newer, &"leader_".into()).expect("it has all").profile.id.as_str(), "a");
+        assert_eq!(
+            decode(newer, &"leader_".into()).expect("it has all").znode.profile.id.as_str(),
+            "a"
+        );
         let changed = br#"{"format":3,"names":["a"]}"#;
         assert_eq!(newer_format(changed), Some(3));
         assert!(decode(changed, &"leader_".into()).is_none());
@@ -456,7 +436,7 @@ mod tests {
             assert!(decode(data, &"leader_".into()).is_none());
         }
         let foreign = br#"{"format":1,"id":"a","labels":{},"leader":{"id":"b","labels":{},"znode":"n_0000000001","token":1}}"#;
-        assert!(decode(foreign, &"leader_".into()).unwrap().announcement.is_none());
+        assert!(decode(foreign, &"leader_".into()).unwrap().znode.announcement.is_none());
     }
 
     #[test]
@@ -465,7 +445,7 @@ mod tests {
         let ticket = Ticket { sequence: Sequence::new(3).unwrap(), token: FencingToken(7) };
         let name = format!("{}__lock__0000000003", "a".repeat(32));
         znodes.note(&name);
-        let id = |data: &[u8]| contender(data, ticket, &znodes).profile.id.to_string();
+        let id = |data: &[u8]| contender(data, ticket, &znodes).znode.profile.id.to_string();
         assert_eq!(id(b" pod-0\n"), "pod-0");
         assert_eq!(id("host 1 \u{e4}".as_bytes()), "host%201%20%C3%A4");
         assert_eq!(id(&[b'x'; 900]).len(), LONGEST_ID);
@@ -474,7 +454,7 @@ mod tests {
             assert_eq!(id(nothing), name);
         }
         let leader =
-            contender(b"pod-0", ticket, &znodes).announcement.expect("as the head, it leads");
+            contender(b"pod-0", ticket, &znodes).znode.announcement.expect("as the head, it leads");
         assert_eq!((leader.leader.id.as_str(), leader.ticket), ("pod-0", ticket));
     }
 

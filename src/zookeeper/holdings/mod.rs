@@ -27,7 +27,7 @@ use crate::status::ConnectionState;
 use recipes::holding::{
     Action, End, Event, HoldingId, HoldingKind, HoldingSpec, HoldingState, Holdings,
 };
-use recipes::{Margins, MemberId, Moment};
+use recipes::{Margins, MemberId, Moment, SessionEvent};
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::mem;
@@ -131,14 +131,6 @@ struct RequestedHolding {
     published: watch::Sender<Published>,
     /// The reported end, which is published although a znode may still have to be deleted.
     ended: Option<End>,
-}
-
-/// The holdings that an event may have changed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ChangedHoldings {
-    None,
-    One(HoldingId),
-    All,
 }
 
 impl HoldingsRunner {
@@ -273,18 +265,11 @@ impl HoldingsRunner {
     async fn step(&mut self, event: Event) {
         let now = self.clock.now();
         let touched = match &event {
-            Event::Asked(id, _) | Event::Released(id) | Event::Place(id, _) => {
-                ChangedHoldings::One(*id)
-            }
-            Event::SessionOpened { .. }
-            | Event::SessionResumed { .. }
-            | Event::SessionLost
-            | Event::Committed { .. }
-            | Event::Woke
-            | Event::Stop => ChangedHoldings::All,
-            Event::InUse(_) | Event::Read => ChangedHoldings::None,
+            Event::Asked(id, _) | Event::Released(id) | Event::Place(id, _) => vec![*id],
+            Event::InUse(_) | Event::Read => vec![],
+            _ => self.asked.keys().copied().collect(),
         };
-        let is_lost = event == Event::SessionLost;
+        let is_lost = event == Event::Session(SessionEvent::Lost);
         if let (Event::Released(id), Some(session)) = (&event, &self.session) {
             session.withdraw(*id);
         }
@@ -294,13 +279,8 @@ impl HoldingsRunner {
                 self.end(*id, *end, now);
             }
         }
-        match touched {
-            ChangedHoldings::None => {}
-            ChangedHoldings::One(id) => self.publish(id, now),
-            ChangedHoldings::All => {
-                let all: Vec<_> = self.asked.keys().copied().collect();
-                all.into_iter().for_each(|id| self.publish(id, now));
-            }
+        for id in touched {
+            self.publish(id, now);
         }
         if is_lost {
             self.close_session().await;
@@ -376,7 +356,7 @@ impl HoldingsRunner {
 
     fn open_session(&mut self, is_lost: bool) {
         let session = SessionSettings {
-            settings: self.settings.zookeeper.clone(),
+            zookeeper: self.settings.zookeeper.clone(),
             credentials: self.credentials.clone(),
             clock: self.clock,
             link: self.reports.link.clone(),

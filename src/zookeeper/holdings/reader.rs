@@ -13,7 +13,9 @@ use crate::holdings::{
 use crate::status::ConnectionState;
 use crate::zookeeper::cached::{Cached, ChangeCounter};
 use crate::zookeeper::client::{Connection, in_words, is_server_answer};
-use crate::zookeeper::queue::{BROKEN, names_below, owner, read_short, refusal, token};
+use crate::zookeeper::queue::{
+    BROKEN, ListError, names_below, owner, read_short, refusal, server_time, token,
+};
 use crate::zookeeper::shared_config::CurrentSession;
 use ::zookeeper::{Error, Stat};
 use recipes::barrier::{self, Reading, Ready, Round};
@@ -22,7 +24,7 @@ use recipes::lock::{LockEntry, holders};
 use recipes::{FencingToken, Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tracing::warn;
@@ -137,7 +139,7 @@ impl QueueReader {
     async fn read<T>(
         &mut self,
         path: &str,
-        read: impl AsyncFn(&Connection) -> Result<Result<T, String>, Error>,
+        read: impl AsyncFn(&Connection) -> Result<T, ListError>,
     ) -> Result<T, String> {
         let mut attempts = 0;
         loop {
@@ -147,12 +149,15 @@ impl QueueReader {
             let connection = connecting.await.map_err(|_| self.link_problem())?;
 
             match read(&connection).await {
-                Ok(read) => return read,
-                Err(error) if is_server_answer(&error) => {
+                Ok(read) => return Ok(read),
+                Err(ListError::Crowded(problem)) => return Err(problem),
+                Err(ListError::Failed(error)) if is_server_answer(&error) => {
                     let acl = self.settings.zookeeper.security.acl;
                     return Err(refusal(&connection, acl, path, &error).await);
                 }
-                Err(error) if attempts == ATTEMPTS => return Err(in_words(&error)),
+                Err(ListError::Failed(error)) if attempts == ATTEMPTS => {
+                    return Err(in_words(&error));
+                }
                 Err(_) => {}
             }
         }
@@ -164,16 +169,11 @@ impl QueueReader {
     }
 }
 
-async fn names(
-    connection: &Connection,
-    root: &str,
-) -> Result<Result<Arc<[String]>, String>, Error> {
-    let names = names_below(connection, root).await?;
-    Ok(names.map(|mut names| {
-        names.retain(|name| HoldingName::new(name).is_some());
-        names.sort_unstable();
-        names.into()
-    }))
+async fn names(connection: &Connection, root: &str) -> Result<Arc<[String]>, ListError> {
+    let mut names = names_below(connection, root).await?;
+    names.retain(|name| HoldingName::new(name).is_some());
+    names.sort_unstable();
+    Ok(names.into())
 }
 
 /// A znode of a queue or a barrier, as it was read.
@@ -201,14 +201,8 @@ async fn read_all<E>(
 }
 
 /// Returns the places in a lock's queue, in order.
-async fn queue(
-    connection: &Connection,
-    path: &str,
-) -> Result<Result<Arc<[LockQueuePlace]>, String>, Error> {
-    let names = match names_below(connection, path).await? {
-        Ok(names) => names,
-        Err(problem) => return Ok(Err(problem)),
-    };
+async fn queue(connection: &Connection, path: &str) -> Result<Arc<[LockQueuePlace]>, ListError> {
+    let names = names_below(connection, path).await?;
     let mut entries: Vec<_> =
         names.into_iter().filter_map(|name| Some((LockEntry::of_name(&name)?, name))).collect();
     entries.sort_unstable_by_key(|(entry, _)| entry.sequence);
@@ -222,12 +216,12 @@ async fn queue(
             ticket: read.ticket(read.entry.sequence),
             member,
             process,
-            since: read.since(),
+            since: server_time(read.stat.ctime),
             znode: read.znode,
             holds,
         }
     });
-    Ok(Ok(places.collect()))
+    Ok(places.collect())
 }
 
 /// Marks the place with this token, or deletes its znode. Returns true if the place existed.
@@ -236,16 +230,13 @@ async fn break_place(
     path: &str,
     wanted: FencingToken,
     step: BreakStep,
-) -> Result<Result<bool, String>, Error> {
-    let names = match names_below(connection, path).await? {
-        Ok(names) => names,
-        Err(problem) => return Ok(Err(problem)),
-    };
+) -> Result<bool, ListError> {
+    let names = names_below(connection, path).await?;
     let entries: Vec<_> =
         names.into_iter().filter_map(|name| Some((LockEntry::of_name(&name)?, name))).collect();
     let read = read_all(connection, path, entries).await?;
     let Some(place) = read.into_iter().find(|read| token(&read.stat) == wanted) else {
-        return Ok(Ok(false));
+        return Ok(false);
     };
     let path = format!("{path}/{}", place.znode);
     let done = match step {
@@ -256,21 +247,15 @@ async fn break_place(
         BreakStep::Delete => connection.request(connection.client.delete(&path, None)).await,
     };
     match done {
-        Ok(()) => Ok(Ok(true)),
-        Err(Error::NoNode) => Ok(Ok(false)),
-        Err(error) => Err(error),
+        Ok(()) => Ok(true),
+        Err(Error::NoNode) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Returns the members at a barrier, waiting or inside, in order.
-async fn gathered(
-    connection: &Connection,
-    path: &str,
-) -> Result<Result<Arc<BarrierContent>, String>, Error> {
-    let names = match names_below(connection, path).await? {
-        Ok(names) => names,
-        Err(problem) => return Ok(Err(problem)),
-    };
+async fn gathered(connection: &Connection, path: &str) -> Result<Arc<BarrierContent>, ListError> {
+    let names = names_below(connection, path).await?;
     let ready = match names.iter().any(|name| name == READY) {
         true => connection.request(connection.client.get_data(&format!("{path}/{READY}"))).await,
         false => Err(Error::NoNode),
@@ -278,7 +263,7 @@ async fn gathered(
     let ready = match ready {
         Ok(ready) => Some(ready),
         Err(Error::NoNode) => None,
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
     let mut entries: Vec<_> = names
         .into_iter()
@@ -301,22 +286,17 @@ async fn gathered(
             ticket: read.ticket(read.entry.sequence),
             member,
             process,
-            since: read.since(),
+            since: server_time(read.stat.ctime),
             is_inside: ready.is_some_and(|ready| read.entry.sequence <= ready.last),
             znode: read.znode,
         }
     });
     let members = members.collect();
-    Ok(Ok(Arc::new(BarrierContent { size: counted.size, is_open: ready.is_some(), members })))
+    Ok(Arc::new(BarrierContent { size: counted.size, is_open: ready.is_some(), members }))
 }
 
 impl<E> ReadZnode<E> {
     fn ticket(&self, sequence: Sequence) -> Ticket {
         Ticket { sequence, token: token(&self.stat) }
-    }
-
-    fn since(&self) -> SystemTime {
-        let since_epoch = Duration::from_millis(self.stat.ctime.try_into().unwrap_or(0));
-        SystemTime::UNIX_EPOCH + since_epoch
     }
 }

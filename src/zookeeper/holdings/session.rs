@@ -9,11 +9,11 @@ use crate::config::security::AclPolicy;
 use crate::holdings::ProcessName;
 use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::{
-    SessionEvent, SessionHandle, SessionSettings, SessionTask, UnclosedSession, rejoin_delay,
+    SessionHandle, SessionSettings, SessionTask, UnclosedSession, rejoin_delay,
 };
 use crate::zookeeper::queue::{
     self, CHILDREN_MAX, Context, QueueEvent, QueueSettings, RETRY_DELAY, Reports,
-    give_up_if_no_auth, join, still_ours, unless_crowded, warn_if_weak,
+    give_up_if_no_auth, join, reap, still_ours, unless_crowded, warn_if_weak,
 };
 use ::zookeeper::Error;
 use ::zookeeper::OneshotWatcher;
@@ -21,13 +21,12 @@ use recipes::barrier::{self, Reading, Ready, Round};
 use recipes::holding::{Event, HoldingId, HoldingKind, HoldingSpec};
 use recipes::lock;
 use recipes::place;
-use recipes::{Moment, Sequence, Ticket};
+use recipes::{Moment, Sequence, SessionEvent, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
-use tracing::error;
 
 /// The maximum number of concurrent requests for places, so that heartbeats do not wait behind too many of them.
 const REQUESTS_AT_ONCE: usize = 64;
@@ -61,7 +60,7 @@ struct SessionContext {
     session: SessionHandle,
     reports: Reports,
     clock: Clock,
-    told: mpsc::UnboundedSender<Message>,
+    messages: mpsc::UnboundedSender<Message>,
     pace: Arc<Semaphore>,
 }
 
@@ -139,9 +138,9 @@ impl HoldingsSession {
         before: UnclosedSession,
         reports: Reports,
     ) -> Self {
-        let (told, events) = mpsc::unbounded_channel();
+        let (messages, events) = mpsc::unbounded_channel();
         let clock = session.clock;
-        let sender = told.clone();
+        let sender = messages.clone();
         let session = SessionTask::open(
             session,
             before,
@@ -151,7 +150,7 @@ impl HoldingsSession {
         );
         let pace = Arc::new(Semaphore::new(REQUESTS_AT_ONCE));
         let shared =
-            SessionContext { settings, session: session.handle(), reports, clock, told, pace };
+            SessionContext { settings, session: session.handle(), reports, clock, messages, pace };
         Self {
             session,
             shared,
@@ -178,7 +177,7 @@ impl HoldingsSession {
             loop {
                 match shared.session.connection().await.check("/").await {
                     // A denied check is also a transaction of this session, and a quorum has logged it.
-                    Ok(()) | Err(Error::NoAuth) => return shared.tell(Message::Renewed(sent_at)),
+                    Ok(()) | Err(Error::NoAuth) => return shared.send(Message::Renewed(sent_at)),
                     Err(_) => tokio::time::sleep(RETRY_DELAY).await,
                 }
             }
@@ -198,36 +197,24 @@ impl HoldingsSession {
             place::Action::Read => {
                 if !self.places.contains_key(&id) {
                     // This member left the barrier in an earlier session, and others may still be inside.
-                    self.add_place(
-                        id,
-                        HoldingKind::Barrier,
-                        path.clone(),
-                        String::new(),
-                        OwnPlace::Left,
-                    );
+                    self.add_place(id, None, path.clone());
                     self.watch_others(id);
                 }
                 self.read(id);
             }
             place::Action::Watch(sequence) => self.watch(id, sequence),
-            place::Action::Prove(sequence) => self.want(id, WatchRequest::Prove(sequence)),
+            place::Action::Confirm(sequence) => self.want(id, WatchRequest::Confirm(sequence)),
             place::Action::Leave(ticket) => self.leave(id, ticket),
             place::Action::MakeReady { round, size, members } => {
-                let Some(place) = self.places.get(&id) else { return };
                 let Some(last) = members.iter().last() else { return };
-                let context = place.context.clone();
-                let shown = place.shown.clone();
                 let ready = Ready { last, size: Some(size) };
                 let members: BTreeSet<_> = members.iter().collect();
-                self.change_barrier(id, async move || {
+                self.change_barrier(id, async move |context, shown| {
                     barrier_znodes::make_ready(&context, &shown, round, ready, &members).await
                 });
             }
             place::Action::EndRound(round) => {
-                let Some(place) = self.places.get(&id) else { return };
-                let context = place.context.clone();
-                let shown = place.shown.clone();
-                self.change_barrier(id, async move || {
+                self.change_barrier(id, async move |context, shown| {
                     barrier_znodes::end_round(&context, &shown, round).await;
                     vec![]
                 });
@@ -239,34 +226,37 @@ impl HoldingsSession {
     fn change_barrier<F: Future<Output = Vec<Sequence>> + Send>(
         &mut self,
         id: HoldingId,
-        change: impl FnOnce() -> F + Send + 'static,
+        change: impl FnOnce(Arc<Context>, Arc<Listing>) -> F + Send + 'static,
     ) {
+        let Some(HoldingPlace { context, shown, .. }) = self.places.get(&id) else { return };
+        let context = context.clone();
+        let shown = shown.clone();
         let shared = self.shared.clone();
         self.requests.spawn(async move {
-            for sequence in change().await {
+            for sequence in change(context, shown).await {
                 // This znode does not belong to a member, so report it as gone although it exists.
-                shared.tell(Message::Place(id, place::Event::Gone { sequence, token: None }));
+                shared.send(Message::Place(id, place::Event::Gone { sequence, token: None }));
             }
-            shared.tell(Message::Place(id, place::Event::BarrierChanged));
+            shared.send(Message::Place(id, place::Event::BarrierChanged));
         });
     }
 
-    /// Adds a place for this holding, and returns its previous one.
+    /// Adds a place for this holding, and returns its previous one. Without a spec, it is the place of a member that has
+    /// left its barrier.
     fn add_place(
         &mut self,
         id: HoldingId,
-        kind: HoldingKind,
+        spec: Option<HoldingSpec>,
         path: Arc<str>,
-        prefix: String,
-        own: OwnPlace,
     ) -> Option<HoldingPlace> {
+        let prefix = spec.map(HoldingSpec::prefix).unwrap_or_default();
         let context = Arc::new(self.shared.context(&path, prefix));
         let (wants, _) = mpsc::unbounded_channel();
         let place = HoldingPlace {
-            kind,
+            kind: spec.map_or(HoldingKind::Barrier, HoldingSpec::kind),
             path,
             context,
-            own,
+            own: if spec.is_some() { OwnPlace::Joining } else { OwnPlace::Left },
             watching: None,
             wants,
             shown: Arc::default(),
@@ -283,28 +273,25 @@ impl HoldingsSession {
         process: Option<&ProcessName>,
     ) {
         let shared = self.shared.clone();
-        let before =
-            self.add_place(id, spec.kind(), path.clone(), spec.prefix(), OwnPlace::Joining);
+        let before = self.add_place(id, Some(spec), path.clone());
         let context = self.places[&id].context.clone();
         self.forget_readings(id);
         let was_lost = before.is_some();
-        if let Some(watching) = before.and_then(|place| place.watching) {
-            watching.abort();
-        }
+        before.and_then(|place| place.watching).inspect(AbortHandle::abort);
         let data = data::encode(&shared.settings.member, id, process);
-        let is_acl_news = self.acls_known.len() < ACLS_MAX
+        let is_acl_unchecked = self.acls_known.len() < ACLS_MAX
             && self.acls_known.insert(path.clone())
-            && !shared.is_open_and_told();
+            && !shared.is_known_to_be_open();
         self.requests.spawn(async move {
             if was_lost {
                 tokio::time::sleep(rejoin_delay()).await;
             }
             let joined = join(&context, &data, queue::OwnZnodeMatch::WithData).await;
             let Some((ticket, sent_at)) = joined else {
-                return shared.tell(Message::Place(id, place::Event::Left));
+                return shared.send(Message::Place(id, place::Event::Left));
             };
-            shared.tell(Message::Place(id, place::Event::Joined { ticket, sent_at }));
-            if is_acl_news {
+            shared.send(Message::Place(id, place::Event::Joined { ticket, sent_at }));
+            if is_acl_unchecked {
                 warn_if_weak(&context).await;
             }
         });
@@ -356,7 +343,7 @@ impl HoldingsSession {
             // If the path does not exist, the queue is empty.
             let (shown, watcher) = read.await.unwrap_or_default();
             let watch = watcher.map(|watcher| ReadyWatch { watcher, connections });
-            shared.tell(Message::Read(path, Arc::new(shown), watch));
+            shared.send(Message::Read(path, Arc::new(shown), watch));
         });
     }
 
@@ -401,7 +388,7 @@ impl HoldingsSession {
                 _ = connections.changed() => {}
                 _ = watcher.changed() => {}
             }
-            shared.tell(Message::ReadyChanged(at));
+            shared.send(Message::ReadyChanged(at));
         });
         self.ready_watches.insert(path.clone(), watching).inspect(AbortHandle::abort);
     }
@@ -464,7 +451,7 @@ impl HoldingsSession {
             });
             // An error means that the znode does not exist, as a quorum has confirmed.
             let _gone_already = deleted.await;
-            shared.tell(Message::Place(id, place::Event::Left));
+            shared.send(Message::Place(id, place::Event::Left));
         });
     }
 
@@ -474,21 +461,12 @@ impl HoldingsSession {
             if let Some(event) = self.due.pop_front().or_else(|| self.next_read()) {
                 return event;
             }
-            self.reap();
+            if reap([&mut self.requests, &mut self.watches], "a request for a lock or barrier") {
+                self.shared.send(Message::Unusable);
+            }
             match self.events.recv().await.expect("this holds a sender") {
-                Message::Session(SessionEvent::Opened { session, timeout, sent_at }) => {
-                    return Event::SessionOpened { session, timeout, sent_at };
-                }
-                Message::Session(SessionEvent::Resumed { timeout, sent_at }) => {
-                    return Event::SessionResumed { timeout, sent_at };
-                }
-                Message::Session(SessionEvent::TakenOver { .. }) => {
-                    unreachable!("no process leaves such a session to a next one")
-                }
-                Message::Session(SessionEvent::Disconnected) => {}
-                Message::Session(SessionEvent::Lost) | Message::Unusable => {
-                    return Event::SessionLost;
-                }
+                Message::Session(event) => return Event::Session(event),
+                Message::Unusable => return Event::Session(SessionEvent::Lost),
                 Message::Renewed(sent_at) => return Event::Committed { sent_at },
                 Message::Read(path, shown, watch) => self.on_read(&path, &shown, watch),
                 Message::Unread(id) => self.read(id),
@@ -514,7 +492,7 @@ impl HoldingsSession {
                 let context = place.context.clone();
                 let watching =
                     self.watches.spawn(watches::watch(context, ticket, wanted, move |event| {
-                        shared.tell(Message::Place(id, event))
+                        shared.send(Message::Place(id, event))
                     }));
                 place.watching = Some(watching);
             }
@@ -539,7 +517,7 @@ impl HoldingsSession {
         let shared = self.shared.clone();
         let context = place.context.clone();
         let watching = self.watches.spawn(watches::watch_others(context, wanted, move |event| {
-            shared.tell(Message::Place(id, event))
+            shared.send(Message::Place(id, event))
         }));
         place.watching.replace(watching).inspect(AbortHandle::abort);
     }
@@ -565,19 +543,6 @@ impl HoldingsSession {
         }
     }
 
-    fn reap(&mut self) {
-        while let Some(done) =
-            self.requests.try_join_next().or_else(|| self.watches.try_join_next())
-        {
-            if let Err(error) = done
-                && error.is_panic()
-            {
-                error!(%error, "a request for a lock or barrier died: starting over with another session");
-                self.shared.tell(Message::Unusable);
-            }
-        }
-    }
-
     /// Ends the session, and with it all znodes. Returns the session if it may still be alive.
     pub(super) async fn close(mut self) -> UnclosedSession {
         self.requests.shutdown().await;
@@ -588,14 +553,14 @@ impl HoldingsSession {
 }
 
 impl SessionContext {
-    fn tell(&self, told: Message) {
-        let _receiver_gone = self.told.send(told);
+    fn send(&self, message: Message) {
+        let _receiver_gone = self.messages.send(message);
     }
 
     /// Returns true if a warning about open ACLs was already published: it also covers each lock and barrier.
-    fn is_open_and_told(&self) -> bool {
-        let told = self.reports.acl_warning.lock().expect("no panic while it is held");
-        self.settings.zookeeper.security.acl == AclPolicy::Open && told.is_some()
+    fn is_known_to_be_open(&self) -> bool {
+        let warning = self.reports.acl_warning.lock().expect("no panic while it is held");
+        self.settings.zookeeper.security.acl == AclPolicy::Open && warning.is_some()
     }
 
     fn context(&self, path: &str, prefix: String) -> Context {
@@ -606,15 +571,14 @@ impl SessionContext {
             acl: security.acl,
             is_open_by_choice: security.is_open_by_choice,
         };
-        let told = self.told.clone();
+        let messages = self.messages.clone();
         // The only event that the code used here can report is that the session is unusable.
-        let tell = Box::new(move |_: QueueEvent| {
-            let _receiver_gone = told.send(Message::Unusable);
+        let events = Box::new(move |_: QueueEvent| {
+            let _receiver_gone = messages.send(Message::Unusable);
         });
         let session = self.session.clone();
         let reports = self.reports.clone();
-        let context = Context::new(settings, session, reports, self.clock, tell);
-        context.paced_by(self.pace.clone()).breakable()
+        Context::new(settings, session, reports, self.clock, events).of_holding(self.pace.clone())
     }
 }
 
@@ -673,9 +637,9 @@ async fn own_is_not_shown(
     let connection = context.session.connection().await;
     let path = context.path(ticket.sequence);
     if let Error::NoNode = context.own_is_not_shown(&connection, &path).await {
-        return shared.tell(Message::Place(id, place::Event::TicketLost(ticket)));
+        return shared.send(Message::Place(id, place::Event::TicketLost(ticket)));
     }
     drop(connection);
     tokio::time::sleep(RETRY_DELAY).await;
-    shared.tell(Message::Unread(id));
+    shared.send(Message::Unread(id));
 }

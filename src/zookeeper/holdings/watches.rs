@@ -22,7 +22,7 @@ pub(super) enum WatchRequest {
     /// Watch the znode with this number, at this path.
     Watch(Sequence, String),
     /// Ask a quorum whether the watched znode with this number exists.
-    Prove(Sequence),
+    Confirm(Sequence),
 }
 
 /// Watches until the own znode is lost, and reports the loss.
@@ -30,18 +30,18 @@ pub(super) async fn watch(
     context: Arc<Context>,
     ticket: Ticket,
     wanted: mpsc::UnboundedReceiver<WatchRequest>,
-    tell: impl Fn(Event),
+    on_event: impl Fn(Event),
 ) {
     let ahead = ZnodesAheadWatch::new(context.clone(), wanted);
-    watch_until_own_is_lost(&context, ticket, ahead, &tell).await;
-    tell(Event::TicketLost(ticket));
+    watch_until_own_is_lost(&context, ticket, ahead, &on_event).await;
+    on_event(Event::TicketLost(ticket));
 }
 
 /// Watches the znodes of others for a member whose own znode is deleted. Ends with the session.
 pub(super) async fn watch_others(
     context: Arc<Context>,
     wanted: mpsc::UnboundedReceiver<WatchRequest>,
-    tell: impl Fn(Event),
+    on_event: impl Fn(Event),
 ) {
     let mut connections = context.session.clone();
     let mut others = ZnodesAheadWatch::new(context, wanted);
@@ -57,7 +57,7 @@ pub(super) async fn watch_others(
                     // The session has ended.
                     Err(_) => return,
                 },
-                event = others.next_event() => tell(event),
+                event = others.next_event() => on_event(event),
             }
         }
     }
@@ -68,7 +68,7 @@ struct ZnodesAheadWatch {
     context: Arc<Context>,
     wanted: mpsc::UnboundedReceiver<WatchRequest>,
     watched: BTreeMap<Sequence, WatchedZnode>,
-    /// Pending readings, notifications and proofs.
+    /// Pending readings, notifications and confirmations.
     steps: FuturesUnordered<BoxFuture<'static, WatchStep>>,
 }
 
@@ -82,7 +82,7 @@ enum WatchStep {
     Read(Sequence, WatchRead),
     Changed(Sequence, WatchedEvent),
     /// A quorum was asked; true if the znode is gone.
-    Proved(Sequence, bool),
+    Confirmed(Sequence, bool),
 }
 
 enum WatchRead {
@@ -129,13 +129,13 @@ impl ZnodesAheadWatch {
                 self.watched.insert(sequence, WatchedZnode { path, token: None });
                 self.read(sequence);
             }
-            WatchRequest::Prove(sequence) => {
+            WatchRequest::Confirm(sequence) => {
                 let Some(WatchedZnode { path, .. }) = self.watched.get(&sequence) else { return };
                 let context = self.context.clone();
                 let path = path.clone();
-                let proved =
-                    async move { WatchStep::Proved(sequence, !stands(&context, &path).await) };
-                self.steps.push(proved.boxed());
+                let confirmed =
+                    async move { WatchStep::Confirmed(sequence, !stands(&context, &path).await) };
+                self.steps.push(confirmed.boxed());
             }
         }
     }
@@ -155,8 +155,8 @@ impl ZnodesAheadWatch {
                 self.read(sequence);
                 None
             }
-            WatchStep::Proved(_, false) => None,
-            WatchStep::Changed(sequence, _) | WatchStep::Proved(sequence, true) => {
+            WatchStep::Confirmed(_, false) => None,
+            WatchStep::Changed(sequence, _) | WatchStep::Confirmed(sequence, true) => {
                 self.gone(sequence)
             }
         }

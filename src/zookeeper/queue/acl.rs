@@ -4,7 +4,7 @@ use super::context::Context;
 use crate::config::security::AclPolicy;
 use crate::zookeeper::client::{Connection, is_server_answer};
 use ::zookeeper::{Acl as Entry, Acls, AuthId, AuthUser, Error, Permission};
-use std::sync::atomic::Ordering;
+use std::mem;
 use tracing::warn;
 
 /// All permissions for our own identity.
@@ -38,7 +38,7 @@ pub(in crate::zookeeper) fn of_ancestors(acl: AclPolicy) -> Acls<'static> {
 /// last warning was different.
 pub(in crate::zookeeper) async fn warn_if_weak(context: &Context) {
     let settings = &context.settings;
-    if settings.is_open_by_choice || context.is_acl_checked.swap(true, Ordering::Relaxed) {
+    if settings.is_open_by_choice || mem::replace(&mut context.state().is_acl_checked, true) {
         return;
     }
     let root = &settings.root;

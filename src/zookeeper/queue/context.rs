@@ -5,12 +5,12 @@ use super::{QueueEvent, QueueSettings, Reports, acl, claim_path, foreign};
 use crate::clock::Clock;
 use crate::status::{ConnectionState, ForeignQueue};
 use crate::zookeeper::client::{
-    Connection, LeaveServerOutcome, SessionHandle, Tell, is_server_answer,
+    Connection, EventSender, LeaveServerOutcome, SessionHandle, is_server_answer,
 };
 use ::zookeeper::{Error, Stat};
 use recipes::{FencingToken, Sequence, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
@@ -26,29 +26,35 @@ pub(in crate::zookeeper) struct Context {
     pub(in crate::zookeeper) session: SessionHandle,
     pub(super) reports: Reports,
     pub(super) clock: Clock,
-    pub(super) tell: Tell<QueueEvent>,
-    /// True once the queue's ACL has been checked in this session.
-    pub(super) is_acl_checked: AtomicBool,
-    /// Znodes that are named like a member's but are not ephemeral, so they do not belong to a member.
-    non_ephemeral: Mutex<BTreeSet<Sequence>>,
-    /// Znodes that are known to be ephemeral. Each znode is checked only once.
-    ephemeral: Mutex<BTreeSet<Sequence>>,
-    /// Znodes that a server shows although a quorum says that they are gone.
-    denied: Mutex<BTreeMap<Sequence, FencingToken>>,
-    /// True while there are too many znodes below the path to list them.
-    is_crowded: AtomicBool,
-    /// Our own ticket, while our znode exists.
-    own: Mutex<Option<Ticket>>,
-    /// The names of the foreign contenders in the last listing.
-    foreign: Mutex<Vec<String>>,
-    /// True if foreign contenders keep us out, as last reported in this session; `None` before the first report.
-    kept_out: Mutex<Option<bool>>,
+    pub(super) events: EventSender<QueueEvent>,
+    state: Mutex<QueueState>,
     /// Permits for requests, where many queues share a session.
     pace: Option<Arc<Semaphore>>,
-    /// True once our place in the queue is no longer wanted.
-    is_withdrawn: AtomicBool,
     /// True if our place is lost when another client writes [`BROKEN`] into its znode.
-    is_breakable: bool,
+    pub(super) is_breakable: bool,
+}
+
+/// The state of one queue in this session, as its requests have found it.
+#[derive(Default)]
+pub(super) struct QueueState {
+    /// True once the queue's ACL has been checked.
+    pub(super) is_acl_checked: bool,
+    /// Znodes that are named like a member's but are not ephemeral, so they do not belong to a member.
+    pub(super) non_ephemeral: BTreeSet<Sequence>,
+    /// Znodes that are known to be ephemeral. Each znode is checked only once.
+    pub(super) ephemeral: BTreeSet<Sequence>,
+    /// Znodes that a server shows although a quorum says that they are gone.
+    pub(super) denied: BTreeMap<Sequence, FencingToken>,
+    /// True while there are too many znodes below the path to list them.
+    is_crowded: bool,
+    /// Our own ticket, while our znode exists.
+    pub(super) own: Option<Ticket>,
+    /// The names of the foreign contenders in the last listing.
+    foreign: Vec<String>,
+    /// True if foreign contenders keep us out, as last reported; `None` before the first report.
+    pub(super) kept_out: Option<bool>,
+    /// True once our place in the queue is no longer wanted.
+    pub(super) is_withdrawn: bool,
 }
 
 /// The data that an operator writes into a znode to break a lock: its owner gives the place up, and the operator deletes
@@ -64,70 +70,29 @@ impl Context {
         session: SessionHandle,
         reports: Reports,
         clock: Clock,
-        tell: Tell<QueueEvent>,
+        events: EventSender<QueueEvent>,
     ) -> Self {
-        let is_acl_checked = AtomicBool::new(false);
-        let non_ephemeral = Mutex::default();
-        let ephemeral = Mutex::default();
-        let denied = Mutex::default();
-        let own = Mutex::default();
-        let foreign = Mutex::default();
-        let is_crowded = AtomicBool::new(false);
-        let kept_out = Mutex::default();
-        Self {
-            settings,
-            session,
-            reports,
-            clock,
-            tell,
-            is_acl_checked,
-            non_ephemeral,
-            ephemeral,
-            denied,
-            is_crowded,
-            own,
-            foreign,
-            kept_out,
-            pace: None,
-            is_withdrawn: AtomicBool::new(false),
-            is_breakable: false,
-        }
+        let state = Mutex::default();
+        Self { settings, session, reports, clock, events, state, pace: None, is_breakable: false }
     }
 
-    /// Makes each attempt of a request take a permit. No permit is held between attempts, so a request that is always
-    /// refused does not block the others.
-    pub(in crate::zookeeper) fn paced_by(self, pace: Arc<Semaphore>) -> Self {
-        Self { pace: Some(pace), ..self }
+    /// Makes each attempt of a request take a permit, and the own place end when an operator writes [`BROKEN`] into its
+    /// znode. No permit is held between attempts, so a request that is always refused does not block the others.
+    pub(in crate::zookeeper) fn of_holding(self, pace: Arc<Semaphore>) -> Self {
+        Self { pace: Some(pace), is_breakable: true, ..self }
     }
 
-    /// Makes the own place end when an operator writes [`BROKEN`] into its znode.
-    pub(in crate::zookeeper) fn breakable(self) -> Self {
-        Self { is_breakable: true, ..self }
-    }
-
-    pub(super) fn is_breakable(&self) -> bool {
-        self.is_breakable
-    }
-
-    /// Waits for a permit, if requests need one.
-    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        match &self.pace {
-            Some(pace) => Some(pace.acquire().await.expect("it is never closed")),
-            None => None,
-        }
+    pub(super) fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().expect("no panic while it is held")
     }
 
     /// Ends a join whose znode is no longer wanted, as soon as it is known that no znode was created.
     pub(in crate::zookeeper) fn withdraw(&self) {
-        self.is_withdrawn.store(true, Ordering::Relaxed);
+        self.state().is_withdrawn = true;
     }
 
-    pub(super) fn is_withdrawn(&self) -> bool {
-        self.is_withdrawn.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn tell(&self, event: QueueEvent) {
-        (self.tell)(event);
+    pub(super) fn send_event(&self, event: QueueEvent) {
+        (self.events)(event);
     }
 
     pub(in crate::zookeeper) fn path(&self, sequence: Sequence) -> String {
@@ -137,14 +102,6 @@ impl Context {
     /// Returns the path of the queue's claim.
     pub(super) fn claim_path(&self) -> String {
         claim_path(&self.settings.root, &self.settings.znodes)
-    }
-
-    pub(super) fn own(&self) -> Option<Ticket> {
-        *self.own.lock().expect("no panic while it is held")
-    }
-
-    pub(super) fn set_own(&self, own: Option<Ticket>) {
-        *self.own.lock().expect("no panic while it is held") = own;
     }
 
     /// Handles a read that did not show our own znode. Returns [`Error::NoNode`] if a quorum says that it does not exist.
@@ -166,18 +123,17 @@ impl Context {
 
     /// Reports that the queue cannot be used in this session, and waits for the end of the session.
     pub(super) async fn give_session_up<T>(&self) -> T {
-        self.tell(QueueEvent::Unusable);
+        self.send_event(QueueEvent::Unusable);
         std::future::pending().await
     }
 
     /// Handles a server that shows this znode although a quorum says that it is gone. Treats the znode as gone from then
     /// on, even if a server shows it, and leaves the server.
     pub(super) fn deny(&self, connection: &Connection, sequence: Sequence, shown: &Stat) {
-        let mut denied = self.denied.lock().expect("no panic while it is held");
-        if denied.insert(sequence, token(shown)) == Some(token(shown)) {
+        let denied_before = self.state().denied.insert(sequence, token(shown));
+        if denied_before == Some(token(shown)) {
             return;
         }
-        drop(denied);
         let path = self.path(sequence);
         if leave_wrong_server(connection, &path, "still shows", "it is gone")
             == LeaveServerOutcome::NotYet
@@ -189,18 +145,14 @@ impl Context {
 
     /// Forgets all znodes by number: the path may have been re-created, and its numbers start again.
     pub(super) fn forget_znodes(&self) {
-        self.non_ephemeral().clear();
-        self.ephemeral().clear();
-        self.denied.lock().expect("no panic while it is held").clear();
+        let mut state = self.state();
+        state.non_ephemeral.clear();
+        state.ephemeral.clear();
+        state.denied.clear();
     }
 
     pub(super) fn is_denied(&self, sequence: Sequence, shown: &Stat) -> bool {
-        let denied = self.denied.lock().expect("no panic while it is held");
-        denied.get(&sequence) == Some(&token(shown))
-    }
-
-    pub(super) fn denied(&self) -> BTreeSet<Sequence> {
-        self.denied.lock().expect("no panic while it is held").keys().copied().collect()
+        self.state().denied.get(&sequence) == Some(&token(shown))
     }
 
     /// Repeats a request until the servers answer it, or report that the znode does not exist. Any other error says nothing
@@ -226,8 +178,14 @@ impl Context {
         }
     }
 
+    /// Waits for a connection, and for a permit if requests need one.
     pub(super) async fn connection_and_turn(&self) -> (Connection, Option<SemaphorePermit<'_>>) {
-        (self.session.connection().await, self.turn().await)
+        let connection = self.session.connection().await;
+        let turn = match &self.pace {
+            Some(pace) => Some(pace.acquire().await.expect("it is never closed")),
+            None => None,
+        };
+        (connection, turn)
     }
 
     /// Waits after a request that was refused or not answered. It is not generic, unlike the loop, which is compiled many
@@ -257,7 +215,7 @@ impl Context {
 
     /// Publishes that there are too many znodes below the path; with `None`, clears that problem.
     pub(super) fn set_crowded(&self, problem: Option<String>) {
-        let was_crowded = self.is_crowded.swap(problem.is_some(), Ordering::Relaxed);
+        let was_crowded = mem::replace(&mut self.state().is_crowded, problem.is_some());
         match problem {
             Some(problem) => self.set_problem(problem),
             None if was_crowded => self.clear_problem(),
@@ -267,7 +225,7 @@ impl Context {
 
     /// Clears any problem. Call this only after answers that give this member its place in the queue, or confirm it.
     pub(super) fn clear_problem(&self) {
-        if self.is_crowded.load(Ordering::Relaxed) {
+        if self.state().is_crowded {
             return;
         }
         self.reports.link.send_if_modified(|link| link.problem.take().is_some());
@@ -282,27 +240,18 @@ impl Context {
     pub(super) fn note_foreign(&self, names: &[String]) {
         let mut listed = foreign::contenders(names, &self.settings.znodes);
         listed.truncate(foreign::MOST);
-        let mut known = self.foreign.lock().expect("no panic while it is held");
-        if *known == listed {
-            return;
+        let known = mem::replace(&mut self.state().foreign, listed.clone());
+        if known != listed {
+            self.send_event(QueueEvent::ForeignListed(listed));
         }
-        known.clone_from(&listed);
-        drop(known);
-        self.tell(QueueEvent::ForeignListed(listed));
     }
 
     /// Reports whether foreign contenders keep us out, if that has changed.
-    pub(super) fn tell_foreign(&self, keep_out: bool) {
-        let mut told = self.kept_out.lock().expect("no panic while it is held");
-        if told.replace(keep_out) != Some(keep_out) {
-            drop(told);
-            self.tell(QueueEvent::Foreign { keep_out });
+    pub(super) fn send_keep_out(&self, keep_out: bool) {
+        let reported = self.state().kept_out.replace(keep_out);
+        if reported != Some(keep_out) {
+            self.send_event(QueueEvent::Foreign { keep_out });
         }
-    }
-
-    /// Returns true if the last report was that foreign contenders keep us out.
-    pub(super) fn is_kept_out(&self) -> bool {
-        *self.kept_out.lock().expect("no panic while it is held") == Some(true)
     }
 
     /// Publishes the foreign contenders below the path, by client. Logs each change once.
@@ -327,14 +276,6 @@ impl Context {
         });
     }
 
-    pub(super) fn non_ephemeral(&self) -> MutexGuard<'_, BTreeSet<Sequence>> {
-        self.non_ephemeral.lock().expect("no panic while it is held")
-    }
-
-    pub(super) fn ephemeral(&self) -> MutexGuard<'_, BTreeSet<Sequence>> {
-        self.ephemeral.lock().expect("no panic while it is held")
-    }
-
     /// Returns true if the znode is not ephemeral, and ignores it from then on: it outlives every member, so no member
     /// should wait for its deletion.
     pub(super) fn is_not_ephemeral(&self, sequence: Sequence, stat: &Stat) -> bool {
@@ -347,10 +288,10 @@ impl Context {
 
     /// Ignores these non-ephemeral znodes from then on. Warns once about each, in one line for all new ones.
     pub(super) fn pass_over(&self, found: &[Sequence]) {
-        let mut known = self.non_ephemeral();
-        let new: Vec<_> =
-            found.iter().copied().filter(|sequence| known.insert(*sequence)).collect();
-        drop(known);
+        let mut state = self.state();
+        let is_new = found.iter().copied().filter(|sequence| state.non_ephemeral.insert(*sequence));
+        let new: Vec<_> = is_new.collect();
+        drop(state);
         match &*new {
             [] => {}
             [one] => {

@@ -42,7 +42,7 @@ pub(super) async fn judge(context: &Context, names: &[String]) {
     let found = contenders(names, &context.settings.znodes);
     if found.is_empty() {
         context.report_foreign(vec![]);
-        return context.tell_foreign(false);
+        return context.send_keep_out(false);
     }
     read(context, &found).await;
 }
@@ -63,7 +63,7 @@ pub(super) async fn read(context: &Context, names: &[String]) {
     let keep_out = found.as_ref().is_none_or(|queues| !queues.is_empty());
     context.report_foreign(found.unwrap_or_default());
     if context.settings.refuses_foreign() {
-        context.tell_foreign(keep_out);
+        context.send_keep_out(keep_out);
     }
 }
 

@@ -40,7 +40,7 @@ pub(in crate::zookeeper) async fn join(
     let mut is_outcome_unknown = false;
     let mut name_taken = NameTaken::default();
     loop {
-        if context.is_withdrawn() && !is_outcome_unknown {
+        if !is_outcome_unknown && context.state().is_withdrawn {
             return None;
         }
         let (connection, turn) = context.connection_and_turn().await;
@@ -117,7 +117,7 @@ async fn may_join(context: &Context, connection: &Connection) -> bool {
         }
     };
     foreign::judge(context, &names).await;
-    !context.is_kept_out()
+    context.state().kept_out != Some(true)
 }
 
 /// Returns the znode that this session owns, and its data.
@@ -141,11 +141,12 @@ pub(super) async fn find(context: &Context) -> Option<OwnedZnode> {
 }
 
 /// A znode that our session already owns, created by a previous process.
-pub(super) struct OwnedZnode {
-    pub(super) ticket: Ticket,
-    pub(super) data: Vec<u8>,
-    /// The data of the session's claim.
-    pub(super) claimed: Option<Vec<u8>>,
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedZnode {
+    pub(crate) ticket: Ticket,
+    pub(crate) data: Vec<u8>,
+    /// The data of the session's claim, read only in an election that is shared with another client.
+    pub(crate) claimed: Option<Vec<u8>>,
 }
 
 /// Reads the claim of our session, if there is one. Outside of elections shared with another client our znode's own data

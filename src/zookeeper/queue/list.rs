@@ -1,7 +1,7 @@
 //! Lists the members of the queue.
 
-use super::context::{Context, REFUSED_DELAY};
-use super::read::{read_proven, stats};
+use super::context::{Context, QueueState, REFUSED_DELAY};
+use super::read::{read_confirmed, stats};
 use super::znode::owner;
 use super::{QueueEvent, foreign};
 use crate::zookeeper::client::{Connection, is_server_answer};
@@ -17,7 +17,7 @@ pub(in crate::zookeeper) const CHILDREN_MAX: i32 = 100_000;
 pub(super) async fn list(context: &Context, number: u64) {
     let read = context.retry_until_answered(async |connection| {
         // Read this before the listing, which need not contain a znode that is created meanwhile.
-        let own = context.own();
+        let own = context.state().own;
         let listed = members(context, &connection).await;
         let own_is_listed = listed
             .as_ref()
@@ -41,7 +41,7 @@ pub(super) async fn list(context: &Context, number: u64) {
     if read.is_err() {
         foreign::judge(context, &[]).await;
     }
-    context.tell(QueueEvent::Listed { number, members: read.unwrap_or_default() });
+    context.send_event(QueueEvent::Listed { number, members: read.unwrap_or_default() });
 }
 
 /// Returns the members, without a head that a quorum says is gone. A member that is not in the queue and waits for it to be
@@ -52,24 +52,35 @@ async fn without_a_dead_head(
     members: &BTreeSet<Sequence>,
 ) -> Result<BTreeSet<Sequence>, Error> {
     if let Some(head) = members.first() {
-        match read_proven(context, connection, *head).await {
+        match read_confirmed(context, connection, *head).await {
             Ok(_) | Err(Error::NoNode) => {}
             Err(error) => return Err(error),
         }
     }
-    let denied = context.denied();
-    Ok(members.iter().copied().filter(|member| !denied.contains(member)).collect())
+    let denied = &context.state().denied;
+    Ok(members.iter().copied().filter(|member| !denied.contains_key(member)).collect())
 }
 
-/// Lists the children of a path. Returns a problem for operators if there are too many.
-async fn children(
-    connection: &Connection,
-    root: &str,
-) -> Result<Result<Vec<String>, String>, Error> {
-    if let Some(problem) = crowd(connection, root).await? {
-        return Ok(Err(problem));
+/// The reason why the children of a path were not listed.
+pub(in crate::zookeeper) enum ListError {
+    /// There are too many of them. Contains the problem for operators.
+    Crowded(String),
+    /// The request was refused, or not answered.
+    Failed(Error),
+}
+
+impl From<Error> for ListError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
     }
-    connection.request(connection.client.list_children(root)).await.map(Ok)
+}
+
+/// Lists the children of a path.
+async fn children(connection: &Connection, root: &str) -> Result<Vec<String>, ListError> {
+    if let Some(problem) = crowd(connection, root).await? {
+        return Err(ListError::Crowded(problem));
+    }
+    Ok(connection.request(connection.client.list_children(root)).await?)
 }
 
 /// Returns a problem for operators if a path has too many children to list them.
@@ -109,15 +120,14 @@ pub(in crate::zookeeper) async fn sync(connection: &Connection, path: &str) -> R
     }
 }
 
-/// Returns the current children of a path: none if the path does not exist, and a problem for operators if there are too
-/// many.
+/// Returns the current children of a path; none if the path does not exist.
 pub(in crate::zookeeper) async fn names_below(
     connection: &Connection,
     path: &str,
-) -> Result<Result<Vec<String>, String>, Error> {
+) -> Result<Vec<String>, ListError> {
     sync(connection, path).await?;
     match children(connection, path).await {
-        Err(Error::NoNode) => Ok(Ok(vec![])),
+        Err(ListError::Failed(Error::NoNode)) => Ok(vec![]),
         read => read,
     }
 }
@@ -128,21 +138,20 @@ pub(super) async fn look_for_foreign(context: &Context) {
     let connection = context.session.connection().await;
     let root = &context.settings.root;
     let refused = match children(&connection, root).await {
-        Ok(Ok(names)) => return foreign::judge(context, &names).await,
+        Ok(names) => return foreign::judge(context, &names).await,
         // Without the path, our own znode is gone as well, which its watch reports.
-        Err(Error::NoNode) => return,
-        Err(error) if !is_server_answer(&error) => return,
-        Err(error) => Err(error),
-        Ok(Err(problem)) => Ok(problem),
+        Err(ListError::Failed(Error::NoNode)) => return,
+        Err(ListError::Failed(error)) if !is_server_answer(&error) => return,
+        Err(refused) => refused,
     };
     if !context.settings.refuses_foreign() {
         return;
     }
     match refused {
-        Ok(crowd) => context.set_problem(crowd),
-        Err(error) => context.report_refusal(&connection, root, &error).await,
+        ListError::Crowded(problem) => context.set_problem(problem),
+        ListError::Failed(error) => context.report_refusal(&connection, root, &error).await,
     }
-    context.tell_foreign(true);
+    context.send_keep_out(true);
 }
 
 /// Returns the names of all children of the path.
@@ -170,12 +179,11 @@ pub(super) async fn queue_names_and_index(
 pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequence> {
     let settings = &context.settings;
     settings.znodes.note_all(names);
-    let non_ephemeral = context.non_ephemeral();
-    let denied = context.denied();
+    let QueueState { non_ephemeral, denied, .. } = &*context.state();
     names
         .iter()
         .filter_map(|name| settings.znodes.sequence(name))
-        .filter(|sequence| !non_ephemeral.contains(sequence) && !denied.contains(sequence))
+        .filter(|sequence| !non_ephemeral.contains(sequence) && !denied.contains_key(sequence))
         .collect()
 }
 
@@ -185,16 +193,16 @@ async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<
     let names = queue_names(context, connection).await?;
     foreign::judge(context, &names).await;
     let mut members = sequences(context, &names);
-    if context.non_ephemeral().is_empty() {
+    if context.state().non_ephemeral.is_empty() {
         return Ok(members);
     }
-    let unknown: Vec<_> = members.difference(&context.ephemeral()).copied().collect();
+    let unknown: Vec<_> = members.difference(&context.state().ephemeral).copied().collect();
     let paths: Vec<_> = unknown.iter().map(|sequence| context.path(*sequence)).collect();
     let mut found = vec![];
     for (sequence, stat) in unknown.into_iter().zip(stats(connection, &paths).await?) {
         match stat {
             Some(stat) if owner(&stat).is_none() => found.push(sequence),
-            Some(_) => drop(context.ephemeral().insert(sequence)),
+            Some(_) => drop(context.state().ephemeral.insert(sequence)),
             None => {}
         }
     }

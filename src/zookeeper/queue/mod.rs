@@ -25,16 +25,17 @@ pub(in crate::zookeeper) use context::{
     BROKEN, Context, RETRY_DELAY, leave_if_znode_missing, leave_wrong_server,
 };
 pub(crate) use foreign::foreign_name;
+pub(crate) use join::OwnedZnode;
 pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};
-pub(in crate::zookeeper) use list::{CHILDREN_MAX, names_below, sync, unless_crowded};
+pub(in crate::zookeeper) use list::{CHILDREN_MAX, ListError, names_below, sync, unless_crowded};
 pub(crate) use read::{MemberZnode, QueueZnodes};
 pub(in crate::zookeeper) use read::{read_short, stats};
 pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
 pub(in crate::zookeeper) use write::{give_up_if_no_auth, still_ours};
-pub(crate) use znode::{owner, token};
+pub(crate) use znode::{owner, server_time, token};
 
 use self::write::QueueWrite;
-use super::client::{SessionHandle, Tell, rejoin_delay};
+use super::client::{EventSender, SessionHandle, rejoin_delay};
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
 use crate::counters::Meter;
@@ -98,9 +99,8 @@ pub(crate) enum QueueEvent {
     Joined(Ticket),
     /// Our znode is gone or belongs to another session, although our session is alive.
     TicketLost(Ticket),
-    /// The session already owns this znode. `claimed` is the data of its claim znode, read only in an election that is
-    /// shared with another client.
-    Found { ticket: Ticket, data: Vec<u8>, claimed: Option<Vec<u8>> },
+    /// The session already owns this znode.
+    Found(OwnedZnode),
     /// The session does not own a znode in the queue.
     NoneFound,
     /// The members that were in the queue at some moment not later than now, and the number of the listing.
@@ -121,8 +121,9 @@ pub(crate) enum QueueEvent {
     MemberRead { member: Ticket, data: Vec<u8>, modified_ms: i64, sent_at: Moment },
     /// The member's znode does not exist.
     MemberGone { member: Sequence, sent_at: Moment },
-    /// Our claim was not committed, or no longer exists.
-    ClaimRefused { holder: ClaimHolder, sent_at: Moment },
+    /// Our claim was not committed, because another session owns the claim znode, which has this data. `None` if our claim
+    /// was committed and has been deleted since.
+    ClaimRefused { claimed: Option<Vec<u8>>, sent_at: Moment },
     /// This data was committed to our znode.
     Written {
         data: Arc<[u8]>,
@@ -139,15 +140,6 @@ pub(crate) enum QueueEvent {
     MembersRead(Vec<MemberZnode>),
     /// The queue cannot be used in this session: the servers deny us access to our own znode, or a task panicked.
     Unusable,
-}
-
-/// The reason why we do not hold the queue's claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ClaimHolder {
-    /// Another session owns the claim znode, and wrote this data.
-    Another(Vec<u8>),
-    /// Our claim was committed, and has been deleted since.
-    Gone,
 }
 
 /// Our place in one queue, for the length of a session. Dropping it ends its requests.
@@ -179,9 +171,9 @@ impl QueueSession {
         session: SessionHandle,
         reports: Reports,
         clock: Clock,
-        tell: Tell<QueueEvent>,
+        events: EventSender<QueueEvent>,
     ) -> Self {
-        let context = Arc::new(Context::new(settings, session, reports, clock, tell));
+        let context = Arc::new(Context::new(settings, session, reports, clock, events));
         let (writes, wanted) = mpsc::unbounded_channel();
         let mut requests = JoinSet::new();
         requests.spawn(write::write_in_order(context.clone(), wanted));
@@ -211,7 +203,7 @@ impl QueueSession {
             if was_lost {
                 tokio::time::sleep(rejoin_delay()).await;
             }
-            context.set_own(None);
+            context.state().own = None;
             if let Some((ticket, _)) = join(&context, &data, OwnZnodeMatch::OfSession).await {
                 stand(&context, &writes, ticket, predecessor, QueueEvent::Joined(ticket)).await;
             }
@@ -227,11 +219,11 @@ impl QueueSession {
         (self.predecessor, predecessor) = watch::channel(None);
         let membership = self.watches.spawn(async move {
             match join::find(&context).await {
-                Some(join::OwnedZnode { ticket, data, claimed }) => {
-                    let found = QueueEvent::Found { ticket, data, claimed };
-                    stand(&context, &writes, ticket, predecessor, found).await;
+                Some(found) => {
+                    let ticket = found.ticket;
+                    stand(&context, &writes, ticket, predecessor, QueueEvent::Found(found)).await;
                 }
-                None => context.tell(QueueEvent::NoneFound),
+                None => context.send_event(QueueEvent::NoneFound),
             }
         });
         self.membership.replace(membership).inspect(AbortHandle::abort);
@@ -243,7 +235,7 @@ impl QueueSession {
     /// Only the last listing counts: an earlier one is aborted, and [`Self::is_last_listing`] rejects its event if it was
     /// already sent.
     pub(crate) fn list(&mut self) {
-        let own = self.context.own();
+        let own = self.context.state().own;
         if self.listing.as_ref().is_some_and(|(of, listing)| *of == own && !listing.is_finished()) {
             return;
         }
@@ -274,11 +266,6 @@ impl QueueSession {
         self.foreign.replace(read).inspect(AbortHandle::abort);
     }
 
-    /// Notes the name of a contender that may not have been listed here, so that its path is known.
-    pub(crate) fn note_name(&self, name: &str) {
-        self.context.settings.znodes.note(name);
-    }
-
     pub(crate) fn is_last_listing(&self, number: u64) -> bool {
         number == self.listings
     }
@@ -288,10 +275,10 @@ impl QueueSession {
         let _receiver_gone = self.predecessor.send(Some(predecessor));
     }
 
-    /// Reads a member's znode once. With `prove`, a quorum must confirm that it exists.
-    pub(crate) fn read(&mut self, member: Sequence, prove: bool, sent_at: Moment) {
+    /// Reads a member's znode once. With `confirm`, a quorum must confirm that it exists.
+    pub(crate) fn read(&mut self, member: Sequence, confirm: bool, sent_at: Moment) {
         let context = self.context.clone();
-        self.requests.spawn(async move { read::read(&context, member, prove, sent_at).await });
+        self.requests.spawn(async move { read::read(&context, member, confirm, sent_at).await });
     }
 
     /// Checks that the current server shows this member. If it does not, although a quorum says that the member exists,
@@ -317,7 +304,7 @@ impl QueueSession {
         let context = self.context.clone();
         let members = self.requests.spawn(async move {
             if let Ok(read) = read::read_all(&context).await {
-                context.tell(QueueEvent::MembersRead(read.members));
+                context.send_event(QueueEvent::MembersRead(read.members));
             }
         });
         self.members = Some(members);
@@ -343,15 +330,8 @@ impl QueueSession {
     /// Removes finished tasks. A task that panicked may have been a watch, without which a member must not stay in the
     /// queue.
     pub(crate) fn reap(&mut self) {
-        while let Some(done) =
-            self.requests.try_join_next().or_else(|| self.watches.try_join_next())
-        {
-            if let Err(error) = done
-                && error.is_panic()
-            {
-                error!(%error, "a request died: starting over with another session");
-                self.context.tell(QueueEvent::Unusable);
-            }
+        if reap([&mut self.requests, &mut self.watches], "a request") {
+            self.context.send_event(QueueEvent::Unusable);
         }
     }
 
@@ -367,6 +347,22 @@ impl QueueSession {
     }
 }
 
+/// Removes finished tasks. Returns true if one has panicked, and logs that: `what` names the tasks.
+pub(in crate::zookeeper) fn reap(tasks: [&mut JoinSet<()>; 2], what: &str) -> bool {
+    let mut has_panicked = false;
+    for tasks in tasks {
+        while let Some(done) = tasks.try_join_next() {
+            if let Err(error) = done
+                && error.is_panic()
+            {
+                error!(%error, "{what} died: starting over with another session");
+                has_panicked = true;
+            }
+        }
+    }
+    has_panicked
+}
+
 /// Reports that our znode exists, and watches it and the predecessor's from then on.
 async fn stand(
     context: &Context,
@@ -375,8 +371,8 @@ async fn stand(
     predecessor: watch::Receiver<Option<Sequence>>,
     event: QueueEvent,
 ) {
-    context.set_own(Some(ticket));
+    context.state().own = Some(ticket);
     let _receiver_gone = writes.send(QueueWrite::Joined(ticket));
-    context.tell(event);
+    context.send_event(event);
     tokio::join!(watches::watch(context, ticket, predecessor), warn_if_weak(context));
 }

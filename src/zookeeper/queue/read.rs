@@ -31,18 +31,18 @@ pub(crate) struct QueueZnodes {
     pub(crate) members: Vec<MemberZnode>,
 }
 
-/// Reads a member's znode. With `prove`, or if the current server does not show the znode, a quorum must confirm the
+/// Reads a member's znode. With `confirm`, or if the current server does not show the znode, a quorum must confirm the
 /// result.
-pub(super) async fn read(context: &Context, member: Sequence, prove: bool, sent_at: Moment) {
+pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sent_at: Moment) {
     let path = context.path(member);
     let read = context.retry_until_answered(async |connection| {
-        if !prove {
+        if !confirm {
             let read = connection.request(connection.client.get_data(&path)).await;
             if !matches!(read, Err(Error::NoNode)) {
                 return read;
             }
         }
-        read_proven(context, &connection, member).await
+        read_confirmed(context, &connection, member).await
     });
     let event = match read.await {
         Ok((_, stat)) if context.is_not_ephemeral(member, &stat) => {
@@ -54,11 +54,11 @@ pub(super) async fn read(context: &Context, member: Sequence, prove: bool, sent_
         }
         Err(_) => QueueEvent::MemberGone { member, sent_at },
     };
-    context.tell(event);
+    context.send_event(event);
 }
 
 /// Reads a znode, and confirms with a quorum that it exists, or that it does not.
-pub(super) async fn read_proven(
+pub(super) async fn read_confirmed(
     context: &Context,
     connection: &Connection,
     member: Sequence,
@@ -91,7 +91,7 @@ pub(super) async fn read_proven(
 pub(super) async fn verify(context: &Context, member: Sequence) {
     // The answer itself is not needed: if the server was left, the reads on the next connection show the truth.
     let _read = context
-        .retry_until_answered(async |connection| read_proven(context, &connection, member).await)
+        .retry_until_answered(async |connection| read_confirmed(context, &connection, member).await)
         .await;
 }
 

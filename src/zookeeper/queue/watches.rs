@@ -27,8 +27,8 @@ pub(super) async fn watch(
     wanted: watch::Receiver<Option<Sequence>>,
 ) {
     let predecessor = Predecessor { context, wanted, watched: None };
-    watch_until_own_is_lost(context, ticket, predecessor, |event| context.tell(event)).await;
-    context.tell(QueueEvent::TicketLost(ticket));
+    watch_until_own_is_lost(context, ticket, predecessor, |event| context.send_event(event)).await;
+    context.send_event(QueueEvent::TicketLost(ticket));
 }
 
 /// The znodes ahead of our own, whose events are reported in order.
@@ -48,7 +48,7 @@ pub(in crate::zookeeper) async fn watch_until_own_is_lost<A: ZnodesAhead>(
     context: &Context,
     ticket: Ticket,
     mut ahead: A,
-    tell: impl Fn(A::Event),
+    on_event: impl Fn(A::Event),
 ) {
     let mut connections = context.session.clone();
     let mut unsent = None;
@@ -56,9 +56,9 @@ pub(in crate::zookeeper) async fn watch_until_own_is_lost<A: ZnodesAhead>(
         connections.mark_seen();
         let Some(mut own) = watch_own(context, ticket).await else { return };
         if let Some(event) = unsent.take() {
-            tell(event);
+            on_event(event);
         }
-        match watch_all(&mut own, &mut connections, &mut ahead, &tell).await {
+        match watch_all(&mut own, &mut connections, &mut ahead, &on_event).await {
             WatchesEnd::OwnLost => return,
             WatchesEnd::ReadAgain(event) => unsent = event,
         }
@@ -87,7 +87,7 @@ async fn watch_all<A: ZnodesAhead>(
     own: &mut BoxFuture<'static, WatchedEvent>,
     connections: &mut SessionHandle,
     ahead: &mut A,
-    tell: &impl Fn(A::Event),
+    on_event: &impl Fn(A::Event),
 ) -> WatchesEnd<A::Event> {
     loop {
         tokio::select! {
@@ -100,7 +100,7 @@ async fn watch_all<A: ZnodesAhead>(
                 if let Some(change) = (&mut *own).now_or_never() {
                     return WatchesEnd::after_own_change(&change, Some(event));
                 }
-                tell(event);
+                on_event(event);
             }
         }
     }
@@ -114,7 +114,7 @@ async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'stati
     let path = context.path(ticket.sequence);
     let read = context.retry_until_answered(async |connection| {
         let client = &connection.client;
-        let read = if context.is_breakable() {
+        let read = if context.is_breakable {
             let read = connection.request(client.get_and_watch_data(&path)).await;
             read.map(|(data, stat, watcher)| (data == BROKEN, stat, watcher))
         } else {

@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::znode::is_ours;
-use super::{ClaimHolder, QueueEvent, claim};
+use super::{QueueEvent, claim};
 use crate::zookeeper::client::{Connection, TransactionResult, is_server_answer};
 use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
@@ -70,7 +70,7 @@ pub(super) async fn write_in_order(
             continue;
         }
         let Some(ours) = &mut own_znode else { continue };
-        context.tell(match ours.carry_out(&context, write).await {
+        context.send_event(match ours.carry_out(&context, write).await {
             Ok(event) => event,
             Err(ZnodeLost) => {
                 let lost = QueueEvent::TicketLost(ours.ticket);
@@ -103,8 +103,7 @@ impl OwnZnodeVersion {
                         (data, Ok(stat), Some(sent_at))
                     }
                     Ok(claim::ClaimOutcome::Anothers(data)) => {
-                        let holder = ClaimHolder::Another(data);
-                        return Ok(QueueEvent::ClaimRefused { holder, sent_at });
+                        return Ok(QueueEvent::ClaimRefused { claimed: Some(data), sent_at });
                     }
                     Err(lost) => (data, Err(lost), None),
                 }
@@ -135,8 +134,7 @@ impl OwnZnodeVersion {
             RenewalOutcome::BesideGone if self.is_claimed => {
                 self.is_claimed = false;
                 warn!("{} is gone: a client has deleted it", context.claim_path());
-                let holder = ClaimHolder::Gone;
-                return Ok(QueueEvent::ClaimRefused { holder, sent_at });
+                return Ok(QueueEvent::ClaimRefused { claimed: None, sent_at });
             }
             // The watch reports that the predecessor is gone. Our own lease needs a check that is committed, so repeat it
             // without the predecessor.

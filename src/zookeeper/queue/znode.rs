@@ -3,6 +3,7 @@
 use crate::zookeeper::client::Connection;
 use ::zookeeper::Stat;
 use recipes::{FencingToken, SessionId, Ticket};
+use std::time::{Duration, SystemTime};
 
 /// Returns the session that owns a znode; `None` if it is not ephemeral.
 pub(crate) fn owner(stat: &Stat) -> Option<SessionId> {
@@ -16,6 +17,11 @@ pub(crate) fn owner(stat: &Stat) -> Option<SessionId> {
 /// Returns the session of a connection.
 pub(super) fn session_of(connection: &Connection) -> SessionId {
     SessionId(connection.client.session_id().0)
+}
+
+/// Returns the time at which the servers' clock was at this many milliseconds since 1970.
+pub(crate) fn server_time(ms: i64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(ms.try_into().unwrap_or(0))
 }
 
 /// Returns the fencing token under which the znode's member leads: the czxid.

@@ -5,7 +5,7 @@ use crate::config::Settings;
 use crate::znode_names::ZnodeNames;
 use humantime::format_rfc3339_millis;
 use recipes::election::{Action, Change, ChangeKind, Event, Member, Standing, View};
-use recipes::{FencingToken, Moment, SessionId, Ticket};
+use recipes::{FencingToken, Moment, SessionEvent, SessionId, Ticket};
 use std::time::SystemTime;
 use tracing::{Level, debug, enabled, error, info, trace, warn};
 
@@ -115,8 +115,10 @@ impl EventLog {
     /// Notes the session that an event begins, before the member handles the event.
     pub(super) fn hear(&mut self, event: &Event) {
         match event {
-            Event::SessionOpened { session, .. } => self.session = Some(*session),
-            Event::SessionTakenOver { record, .. } => self.session = Some(record.session),
+            Event::Session(SessionEvent::Opened { session, .. }) => self.session = Some(*session),
+            Event::Session(SessionEvent::TakenOver { record, .. }) => {
+                self.session = Some(record.session);
+            }
             _ => {}
         }
     }

@@ -21,7 +21,7 @@ use crate::status::{
     StatusPublisher,
 };
 use recipes::election::{Action, Cause, ChangeKind, Event, Member, Standing, changes};
-use recipes::{ClaimOwner, FencingToken, Moment, SessionId, SessionRecord, Ticket};
+use recipes::{ClaimOwner, FencingToken, Moment, SessionEvent, SessionId, SessionRecord, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -40,10 +40,46 @@ pub async fn run(
     credentials: Arc<Credentials>,
     clock: Clock,
     publisher: StatusPublisher,
-    kept: ResumeState,
+    resume: ResumeState,
     stop: oneshot::Receiver<()>,
 ) -> bool {
-    Runner::new(member, settings, credentials, clock, publisher, kept).run(stop).await
+    let (link_in, link) = watch::channel(ConnectionState::default());
+    let actions = member.start();
+    let runner = Runner {
+        credentials,
+        link,
+        reports: Reports::new(link_in, publisher.meter.clone()),
+        session: None,
+        unclosed: None,
+        resume,
+        noted: None,
+        resumed_term: None,
+        members: MembersCache::new(&settings.znodes),
+        actions,
+        standing: member.standing(),
+        recent_changes: Arc::default(),
+        problems: Problems::default(),
+        logged_problems: Problems::default(),
+        counters: Counters::begun(clock.now()),
+        log: EventLog::of(&settings),
+        commands: vec![],
+        alarm: Alarm::new().expect("one more file can be opened"),
+        claim_refused_at: None,
+        refused_by_unknown: None,
+        read_in_vain: None,
+        looked_for_foreign_at: None,
+        is_slow: false,
+        reconnected_at: clock.now(),
+        logged_session: None,
+        ticket_was_lost: false,
+        term_has_ended: false,
+        stopping: false,
+        member,
+        settings,
+        clock,
+        publisher,
+    };
+    runner.run(stop).await
 }
 
 /// The state that outlives a process, if the operator has configured that.
@@ -68,7 +104,7 @@ struct Runner {
     /// The previous session, if it may still be alive.
     unclosed: UnclosedSession,
     /// The session file, and the session of the previous process until it is resumed or closed.
-    kept: ResumeState,
+    resume: ResumeState,
     /// The record of the session that was last saved for the next process.
     noted: Option<SessionRecord>,
     /// The term that the previous process began and this one continues.
@@ -110,59 +146,13 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(
-        member: Member,
-        settings: Settings,
-        credentials: Arc<Credentials>,
-        clock: Clock,
-        publisher: StatusPublisher,
-        kept: ResumeState,
-    ) -> Self {
-        let (link_in, link) = watch::channel(ConnectionState::default());
-        let actions = member.start();
-        Self {
-            credentials,
-            link,
-            reports: Reports::new(link_in, publisher.meter.clone()),
-            session: None,
-            unclosed: None,
-            kept,
-            noted: None,
-            resumed_term: None,
-            members: MembersCache::new(&settings.znodes),
-            actions,
-            standing: member.standing(),
-            recent_changes: Arc::default(),
-            problems: Problems::default(),
-            logged_problems: Problems::default(),
-            counters: Counters::begun(clock.now()),
-            log: EventLog::of(&settings),
-            commands: vec![],
-            alarm: Alarm::new().expect("one more file can be opened"),
-            claim_refused_at: None,
-            refused_by_unknown: None,
-            read_in_vain: None,
-            looked_for_foreign_at: None,
-            is_slow: false,
-            reconnected_at: clock.now(),
-            logged_session: None,
-            ticket_was_lost: false,
-            term_has_ended: false,
-            stopping: false,
-            member,
-            settings,
-            clock,
-            publisher,
-        }
-    }
-
     /// The order matters. When the member loses leadership: publish first, then act. When it leads on a notification:
     /// publish first, because it already has the lease, then send the claim. When it has to claim first: send the claim,
     /// then publish. Requests, including the end of a session, are sent before anything is logged.
     async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
         self.log.begin(&self.member, &self.actions);
         // A session that the previous process was closing may end at any moment, so close it.
-        if let Some(former) = self.kept.former.take_if(|former| former.is_closing) {
+        if let Some(former) = self.resume.former.take_if(|former| former.is_closing) {
             self.unclosed = self.end(&former).await.err().flatten();
         }
         loop {
@@ -210,7 +200,7 @@ impl Runner {
 
     /// Closes the session of the previous process, after noting that in the session file.
     async fn end(&self, former: &SavedSession) -> Result<(), UnclosedSession> {
-        self.kept.file.iter().for_each(|file| file.closing());
+        self.resume.file.iter().for_each(|file| file.closing());
         let settings = &self.settings.zookeeper;
         let limit = close_limit(settings);
         end_former(former, self.clock, settings, &self.credentials, limit).await
@@ -220,13 +210,13 @@ impl Runner {
     /// session is left.
     async fn leave(mut self) -> bool {
         // A member that was not healthy yet has not resumed the session.
-        let former = self.kept.former.take();
+        let former = self.resume.former.take();
         let has_ended = match former {
             Some(former) => self.end(&former).await.is_ok(),
             None => true,
         };
         let has_left = has_ended && self.unclosed.is_none();
-        if let Some(file) = self.kept.file.filter(|_| has_left) {
+        if let Some(file) = self.resume.file.filter(|_| has_left) {
             file.remove();
         }
         has_left
@@ -298,7 +288,7 @@ impl Runner {
         }
         let session = self.session.take()?;
         // Note this before the request is sent: the next process must not resume a session that may end at any moment.
-        if let Some(file) = &self.kept.file {
+        if let Some(file) = &self.resume.file {
             file.closing();
         }
         Some(session.close().await)
@@ -320,14 +310,14 @@ impl Runner {
             (true, true) => PreviousEnd::ClosedAfterForce,
         };
         let session = SessionSettings {
-            settings: self.settings.zookeeper.clone(),
+            zookeeper: self.settings.zookeeper.clone(),
             credentials: self.credentials.clone(),
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "election",
             before,
-            file: self.kept.file.clone(),
-            former: self.kept.former.take(),
+            file: self.resume.file.clone(),
+            former: self.resume.former.take(),
         };
         let own_id = self.standing.profile().id.clone();
         let unclosed = self.unclosed.take();
@@ -339,7 +329,7 @@ impl Runner {
 
     fn answer_commands(&mut self) {
         for caller in self.commands.drain(..) {
-            caller.tell(self.unclosed.is_none());
+            caller.send(self.unclosed.is_none());
         }
     }
 
@@ -401,7 +391,7 @@ impl Runner {
                 None
             }
             MemberRequest::PublishState(state) => {
-                self.session.iter_mut().for_each(|session| session.tell(state));
+                self.session.iter_mut().for_each(|session| session.publish_state(state));
                 None
             }
             MemberRequest::Command(command, caller) => {
@@ -418,7 +408,7 @@ impl Runner {
         self.log.hear(&event);
         let now = self.clock.now();
         match event {
-            Event::SessionResumed { .. } => self.reconnected_at = now,
+            Event::Session(SessionEvent::Resumed { .. }) => self.reconnected_at = now,
             Event::ClaimRefused { holder, .. } => {
                 let ticket = self.standing.ticket();
                 self.refused_by_unknown = ticket.filter(|_| holder == ClaimOwner::Unknown);
@@ -497,7 +487,7 @@ impl Runner {
 
     /// Saves what has changed of the session for the next process.
     fn note(&mut self, now: Moment) {
-        let Some(file) = &self.kept.file else { return };
+        let Some(file) = &self.resume.file else { return };
         let record = self.member.session_record();
         if let Some(record) = record.filter(|_| record != self.noted) {
             file.note(record, now);

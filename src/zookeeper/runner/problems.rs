@@ -48,7 +48,7 @@ impl Runner {
         });
         // The timeout of a session that has ended says nothing about the next.
         let granted = link.granted.filter(|_| link.session.is_some());
-        let session_file = self.kept.file.as_ref().and_then(|file| file.problem());
+        let session_file = self.resume.file.as_ref().and_then(|file| file.problem());
         [
             (ProblemKind::Paused, paused),
             (ProblemKind::Unhealthy, unhealthy),

@@ -13,7 +13,7 @@ mod writing;
 use self::watching::watch_value;
 use super::cached::{Cached, ChangeCounter};
 use super::client::{Connection, SessionHandle, TransactionResult, in_words, is_server_answer};
-use super::queue::{leave_wrong_server, names_below, refusal};
+use super::queue::{ListError, leave_wrong_server, names_below, refusal};
 use crate::byte_budget::ByteBudget;
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
@@ -292,13 +292,7 @@ fn result(written: &Result<WriteOutcome, WriteError>) -> &'static str {
     match written {
         Ok(_) => "done",
         Err(WriteError::NotSent | WriteError::Unknown) => "failed",
-        Err(
-            WriteError::Differs { .. }
-            | WriteError::NotThere
-            | WriteError::NotOurs
-            | WriteError::TooMany
-            | WriteError::Refused(_),
-        ) => REFUSED,
+        Err(_) => REFUSED,
     }
 }
 
@@ -388,11 +382,12 @@ impl ConfigContext {
         }
         let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
         let names = match value_names(&connection, &self.settings.root).await {
-            Ok(names) => names?,
-            Err(error) if is_server_answer(&error) => {
+            Ok(names) => names,
+            Err(ListError::Crowded(problem)) => return Err(problem),
+            Err(ListError::Failed(error)) if is_server_answer(&error) => {
                 return Err(self.refusal(&connection, &self.settings.root, &error).await);
             }
-            Err(error) => return Err(in_words(&error)),
+            Err(ListError::Failed(error)) => return Err(in_words(&error)),
         };
         *listed = Some(Cached::new(names.clone(), self.clock.now(), changes));
         Ok(names)
@@ -400,14 +395,9 @@ impl ConfigContext {
 }
 
 /// Returns the names of all values, in order.
-async fn value_names(
-    connection: &Connection,
-    root: &str,
-) -> Result<Result<ValueNames, String>, Error> {
-    let names = names_below(connection, root).await?;
-    Ok(names.map(|mut names| {
-        names.retain(|name| ConfigName::new(name).is_some());
-        names.sort_unstable();
-        names.into()
-    }))
+async fn value_names(connection: &Connection, root: &str) -> Result<ValueNames, ListError> {
+    let mut names = names_below(connection, root).await?;
+    names.retain(|name| ConfigName::new(name).is_some());
+    names.sort_unstable();
+    Ok(names.into())
 }

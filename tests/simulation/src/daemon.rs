@@ -201,7 +201,7 @@ struct Parts {
 fn start_parts(settings: &DaemonSettings, local: &LocalSet) -> Parts {
     let config = settings.config();
     let clock = Clock::system();
-    let kept = kept(&config, clock);
+    let resume = resume_state(&config, clock);
     let recipes = config.recipes.map(|paths| HoldingsSettings {
         zookeeper: config.settings.zookeeper.clone(),
         paths,
@@ -241,9 +241,16 @@ fn start_parts(settings: &DaemonSettings, local: &LocalSet) -> Parts {
     let credentials = bellwether::zookeeper::Credentials::of(&zookeeper.zookeeper);
     let of_the_recipes = credentials.clone();
     local.spawn_local(async move {
-        let is_clean =
-            zookeeper::run(member, zookeeper, credentials, clock, publisher, kept, election_stops)
-                .await;
+        let is_clean = zookeeper::run(
+            member,
+            zookeeper,
+            credentials,
+            clock,
+            publisher,
+            resume,
+            election_stops,
+        )
+        .await;
         let (count, all) = of_election.get();
         of_election.set((count + 1, all && is_clean));
     });
@@ -261,12 +268,12 @@ fn start_parts(settings: &DaemonSettings, local: &LocalSet) -> Parts {
     local.spawn_local(async move {
         let _ended = notify::run(stage, names, None, clock, of_hooks).await;
     });
-    local.spawn_local(own_state::tell(status.clone()));
+    local.spawn_local(own_state::publish(status.clone()));
     local.spawn_local(preemption::run(status.clone(), clock));
     Parts { status, service: services.api, stop: vec![stop_election, stop_holdings], ended, leave }
 }
 
-fn kept(config: &Config, clock: Clock) -> ResumeState {
+fn resume_state(config: &Config, clock: Clock) -> ResumeState {
     let Some(path) = &config.session_file else { return ResumeState::default() };
     let member = config.profile.id.as_str();
     let opened = SessionFile::open(Path::new(path), &config.settings, member, clock);

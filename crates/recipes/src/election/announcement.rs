@@ -44,12 +44,10 @@ pub struct ZnodeData {
 /// The leader, according to announcements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum KnownLeader {
+    /// No leader is known.
     Unknown,
-    Announced {
-        announcement: Announcement,
-        /// When this member learned of the announcement.
-        since: Moment,
-    },
+    /// This leader was announced, as this member learned at `since`.
+    Announced { announcement: Announcement, since: Moment },
     /// The last announced leader, with this token, has left the queue: only an announcement with a larger token is new.
     Gone(FencingToken),
 }

@@ -1,7 +1,7 @@
 //! The cause of a change of the leader, for operators, determined in one place for everything that publishes it.
 
 use super::{Command, Event, Standing};
-use crate::Moment;
+use crate::{Moment, SessionEvent};
 use std::fmt;
 
 /// Why the leader changed.
@@ -46,8 +46,8 @@ impl Cause {
             return Self::LeaseRanOut;
         }
         match event {
-            Event::SessionResumed { .. } => Self::SessionTooShort,
-            Event::SessionLost => Self::SessionExpired,
+            Event::Session(SessionEvent::Resumed { .. }) => Self::SessionTooShort,
+            Event::Session(SessionEvent::Lost) => Self::SessionExpired,
             Event::TicketLost(_) => Self::ZnodeDeleted,
             Event::PredecessorRead { announcement, .. } | Event::HeadRead { announcement, .. } => {
                 if announcement.is_some() {
@@ -62,31 +62,16 @@ impl Cause {
             Event::PredecessorGone { .. } | Event::HeadGone { .. } | Event::QueueRead(_) => {
                 Self::LeaderGone
             }
-            Event::SessionOpened { .. }
-            | Event::Disconnected
-            | Event::Joined(_)
-            | Event::OfferRead(_)
-            | Event::TargetRead { .. }
-            | Event::TargetGone { .. }
-            | Event::PrioritiesRead(_)
-            | Event::SessionTakenOver { .. }
-            | Event::TicketFound { .. }
-            | Event::NoTicketFound
-            | Event::Woke => Self::Queue,
             Event::Command(command) => match command {
                 Command::Resign => Self::Resigned,
                 Command::HandOver(_) => Self::Transferred,
                 Command::Pause => Self::Paused,
-                Command::Resume
-                | Command::ReportHealth { healthy: true }
-                | Command::Transfer { .. }
-                | Command::CancelTransfer(_)
-                | Command::Preempt { .. }
-                | Command::SetPriority(_) => Self::Queue,
                 Command::ReportHealth { healthy: false } => Self::Unhealthy,
                 Command::UpdateProfile { .. } => Self::ProfileUpdated,
+                _ => Self::Queue,
             },
             Event::Stop => Self::Left,
+            _ => Self::Queue,
         }
     }
 }

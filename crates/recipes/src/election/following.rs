@@ -73,7 +73,9 @@ impl Member {
             session.answered(sent_at, now);
         }
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
-        if let Some(unlisted) = queue.unlisted.take_if(|ticket| ticket.sequence == head.sequence) {
+        if let Some(unlisted) =
+            queue.unlisted_leader.take_if(|ticket| ticket.sequence == head.sequence)
+        {
             if unlisted != head {
                 // Another znode has this sequence, so the unlisted leader is gone.
                 queue.last_nonexistent_leader = Some(unlisted);
@@ -99,7 +101,7 @@ impl Member {
             session.answered(sent_at, now);
         }
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
-        if let Some(unlisted) = queue.unlisted.take_if(|ticket| ticket.sequence == gone) {
+        if let Some(unlisted) = queue.unlisted_leader.take_if(|ticket| ticket.sequence == gone) {
             queue.last_nonexistent_leader = Some(unlisted);
             return;
         }
@@ -109,7 +111,7 @@ impl Member {
         }
         if let AfterHead::Read(head) = after {
             session.heartbeat_sent(now);
-            self.outbox.push(Action::ReadHead { head, prove: false, sent_at: now });
+            self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
         }
     }
 
@@ -122,10 +124,11 @@ impl Member {
                 // A server that missed the deletion of several members keeps showing them, and they do not contradict
                 // each other. So ask a quorum from time to time, and more often while no leader is known.
                 let every = if queue.leader.announcement().is_some() { 64 } else { 8 };
-                let is_due = session.is_proof_due(queue.contender.ticket().sequence, every, now);
-                let prove = std::mem::take(&mut queue.confirm_head) || is_due;
+                let is_due =
+                    session.is_confirmation_due(queue.contender.ticket().sequence, every, now);
+                let confirm = std::mem::take(&mut queue.confirm_head) || is_due;
                 session.heartbeat_sent(now);
-                Action::ReadHead { head, prove, sent_at: now }
+                Action::ReadHead { head, confirm, sent_at: now }
             }
             Some(Head::Gone(_)) | None => {
                 session.skip_heartbeat(now);
@@ -180,7 +183,7 @@ impl Member {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let leader = announcement.ticket.sequence;
         queue.leader = KnownLeader::Announced { announcement, since: now };
-        queue.unlisted = None;
+        queue.unlisted_leader = None;
         if !self.relays {
             if queue.contender.is_standby() {
                 self.outbox.extend(queue.start_standby_heartbeats(session, now));
@@ -199,7 +202,7 @@ impl Member {
             Some((Head::Stands(head), predecessor)) if leader == predecessor => {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: None });
-                self.outbox.push(Action::ReadHead { head, prove: false, sent_at: now });
+                self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
             }
             _ => self.outbox.push(Action::Relay { data, sent_at: None }),
         }
@@ -227,13 +230,13 @@ impl InQueue {
                 && self.last_nonexistent_leader != Some(*ticket)
                 && self.contender.is_ahead_of_queue(*ticket)
         });
-        self.unlisted = unlisted.or(self.unlisted);
+        self.unlisted_leader = unlisted.or(self.unlisted_leader);
     }
 
     /// Returns a request that asks a quorum whether the unlisted leader exists, as long as other members are ahead.
     pub(super) fn confirm_unlisted_leader(&self, now: Moment) -> Option<Action> {
-        let head = self.contender.predecessors().and(self.unlisted)?.sequence;
-        Some(Action::ReadHead { head, prove: true, sent_at: now })
+        let head = self.contender.predecessors().and(self.unlisted_leader)?.sequence;
+        Some(Action::ReadHead { head, confirm: true, sent_at: now })
     }
 
     pub(super) fn renew(&self, now: Moment) -> Action {

@@ -193,7 +193,7 @@ impl Member {
                 let will_hear = watch == Some(head) || will_ask;
                 if !will_hear {
                     session.heartbeat_sent(now);
-                    self.outbox.push(Action::ReadHead { head, prove: false, sent_at: now });
+                    self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
                 } else if queue.contender.is_standby() {
                     self.outbox.extend(queue.start_standby_heartbeats(session, now));
                 }

@@ -5,7 +5,7 @@ use super::preemption::Preemption;
 use super::{Action, Command, Distance, Event, Policy, Priority, Profile, Standing};
 use crate::lease::LeasePolicy;
 use crate::session::Duty;
-use crate::{FencingToken, Margins, Moment, Sequence, SessionRecord};
+use crate::{FencingToken, Margins, Moment, Sequence, SessionEvent, SessionRecord};
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
@@ -181,19 +181,19 @@ impl Member {
 
     fn on_event(&mut self, now: Moment, event: Event) {
         match event {
-            Event::SessionOpened { session, timeout, sent_at } => {
+            Event::Session(SessionEvent::Opened { session, timeout, sent_at }) => {
                 self.on_session_opened(session, timeout, sent_at, now);
             }
-            Event::SessionTakenOver { record, timeout, sent_at } => {
+            Event::Session(SessionEvent::TakenOver { record, timeout, sent_at }) => {
                 self.on_session_taken_over(record, timeout, sent_at, now);
             }
             Event::TicketFound { ticket, data } => self.on_ticket_found(ticket, data, now),
             Event::NoTicketFound => self.on_no_ticket_found(),
-            Event::Disconnected => self.on_disconnected(),
-            Event::SessionResumed { timeout, sent_at } => {
+            Event::Session(SessionEvent::Disconnected) => self.on_disconnected(),
+            Event::Session(SessionEvent::Resumed { timeout, sent_at }) => {
                 self.on_session_resumed(timeout, sent_at, now);
             }
-            Event::SessionLost => self.on_session_lost(),
+            Event::Session(SessionEvent::Lost) => self.on_session_lost(),
             Event::Joined(ticket) => self.on_joined(ticket),
             Event::TicketLost(ticket) => self.on_ticket_lost(ticket),
             Event::QueueRead(queue) => self.on_queue_read(queue, now),

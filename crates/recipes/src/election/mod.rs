@@ -7,6 +7,7 @@
 mod announcement;
 mod cause;
 mod change;
+mod display;
 mod distance;
 mod following;
 mod joining;
@@ -17,7 +18,6 @@ mod policy;
 mod preemption;
 mod standing;
 mod transfer;
-mod words;
 
 pub use announcement::{Announcement, Profile, ZnodeData};
 pub use cause::Cause;
@@ -29,23 +29,14 @@ pub use preemption::{MemberPriority, Priority};
 pub use standing::{Role, Standing};
 pub use transfer::{Offer, TransferTarget};
 
-use crate::{ClaimOwner, FencingToken, Moment, Queue, Sequence, SessionId, SessionRecord, Ticket};
+use crate::{ClaimOwner, FencingToken, Moment, Queue, Sequence, SessionEvent, Ticket};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The inputs of a member: answers, notifications, commands, and the time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The servers granted the session that was requested at `sent_at`.
-    SessionOpened { session: SessionId, timeout: Duration, sent_at: Moment },
-    /// The session of this member's previous process continues with this timeout. It was requested at `sent_at`.
-    SessionTakenOver { record: SessionRecord, timeout: Duration, sent_at: Moment },
-    /// The connection is lost. The session may still exist.
-    Disconnected,
-    /// The session continues over a new connection, requested at `sent_at`. The server may have reduced its timeout.
-    SessionResumed { timeout: Duration, sent_at: Moment },
-    /// The session ended, with all its ephemeral znodes: the servers said so, or no server was reached for too long.
-    SessionLost,
+    /// The session begins, ends, or moves to another connection.
+    Session(SessionEvent),
     /// The member's own znode exists.
     Joined(Ticket),
     /// The session that was taken over owns this znode, which has this data.
@@ -134,6 +125,7 @@ impl Event {
 /// Actions of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
+    /// Open a session. The one before, if any, has ended.
     OpenSession,
     /// End the session and with it the own znode.
     CloseSession,
@@ -141,28 +133,19 @@ pub enum Action {
     Join(ZnodeData),
     /// Find the znode of a session that was taken over. Never creates one.
     FindTicket,
+    /// List the members of the queue.
     ReadQueue,
     /// Read the predecessor's data and set a watch on it.
     WatchPredecessor(Sequence),
-    /// Read the head's data, without a watch, as a heartbeat. With `prove`, a quorum must confirm that the head exists:
+    /// Read the head's data, without a watch, as a heartbeat. With `confirm`, a quorum must confirm that the head exists:
     /// the connected server may be wrong.
-    ReadHead {
-        head: Sequence,
-        prove: bool,
-        sent_at: Moment,
-    },
+    ReadHead { head: Sequence, confirm: bool, sent_at: Moment },
     /// Write a received announcement into the own znode. With `sent_at`, the write is also a heartbeat: its commit is
     /// an event.
-    Relay {
-        data: ZnodeData,
-        sent_at: Option<Moment>,
-    },
+    Relay { data: ZnodeData, sent_at: Option<Moment> },
     /// Write into the own znode that this member leads and create the claim znode, in one transaction. Also a
     /// heartbeat.
-    Claim {
-        data: ZnodeData,
-        sent_at: Moment,
-    },
+    Claim { data: ZnodeData, sent_at: Moment },
     /// Read, without a watch, which offer the target has accepted.
     ReadTarget(Sequence),
     /// Read the priorities of the members of the queue, without a watch.
@@ -172,10 +155,7 @@ pub enum Action {
     /// A heartbeat: commit a write that changes nothing but fails if the own znode is gone. After an acknowledged claim,
     /// it also fails if the claim znode is gone. With `predecessor`, that of the standby, it also finds out whether the
     /// predecessor is gone.
-    Renew {
-        predecessor: Option<Sequence>,
-        sent_at: Moment,
-    },
+    Renew { predecessor: Option<Sequence>, sent_at: Moment },
 }
 
 impl Action {

@@ -20,9 +20,8 @@ pub(super) enum Phase {
     /// A session was requested and is not granted yet.
     NoSession,
     /// The servers grant sessions too short for a useful lease. Another one is requested at `retry_at`.
-    SessionTooShort {
-        retry_at: Moment,
-    },
+    SessionTooShort { retry_at: Moment },
+    /// In this session.
     InSession(LeasedSession, Stage),
 }
 
@@ -31,16 +30,12 @@ pub(super) enum Phase {
 #[expect(clippy::large_enum_variant, reason = "a member is in the queue nearly all its life")]
 pub(super) enum Stage {
     /// Out of the queue because the path has contenders of another order. `None` while the queue is being read.
-    KeptOut {
-        recheck_at: Option<Moment>,
-    },
+    KeptOut { recheck_at: Option<Moment> },
     /// The own znode is being created with this profile and priority.
-    Joining {
-        profile: Arc<Profile>,
-        priority: Priority,
-    },
+    Joining { profile: Arc<Profile>, priority: Priority },
     /// The session was taken over from the previous process, and the member is looking for the znode that it owns.
     FindingTicket,
+    /// The own znode exists.
     InQueue(InQueue),
 }
 
@@ -61,7 +56,7 @@ pub(super) struct InQueue {
     pub(super) confirm_head: bool,
     /// An announced leader that was not in the queue as it was read. The next heartbeat asks a quorum whether it
     /// exists.
-    pub(super) unlisted: Option<Ticket>,
+    pub(super) unlisted_leader: Option<Ticket>,
     /// The last unlisted leader that turned out not to exist. Its announcement was outdated and is not looked into
     /// again.
     pub(super) last_nonexistent_leader: Option<Ticket>,
@@ -117,7 +112,7 @@ impl InQueue {
             distance_shown: None,
             contradicting_head: None,
             confirm_head: false,
-            unlisted: None,
+            unlisted_leader: None,
             last_nonexistent_leader: None,
             ready_shown: false,
             transfer: None,

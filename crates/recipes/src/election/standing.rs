@@ -22,15 +22,11 @@ pub struct Standing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Leads, with `left` remaining of its lease.
-    Leader {
-        announcement: Announcement,
-        left: Duration,
-    },
+    Leader { announcement: Announcement, left: Duration },
     /// First in the queue without a live lease: as far as is known, no member leads.
     Candidate,
-    Follower {
-        leader: Option<Announcement>,
-    },
+    /// Behind others in the queue, and follows this leader, if one is known.
+    Follower { leader: Option<Announcement> },
     /// Not in the queue.
     Absent,
 }
@@ -41,10 +37,7 @@ impl Standing {
             Phase::InSession(session, stage) => {
                 Phase::InSession(session.without_heartbeats(), stage.clone())
             }
-            phase @ (Phase::Stopped
-            | Phase::Withdrawn
-            | Phase::NoSession
-            | Phase::SessionTooShort { .. }) => phase.clone(),
+            phase => phase.clone(),
         };
         let Member { priority, paused, unhealthy, index, .. } = *member;
         Self { profile: member.profile.clone(), priority, paused, unhealthy, phase, index }

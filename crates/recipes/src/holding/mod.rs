@@ -5,7 +5,7 @@
 //!
 //! A runner owns one [`Holdings`] and calls it as [`crate`] describes: [`Holdings::step`] for each event, then
 //! [`Holdings::wake_at`], and [`Holdings::standing`] for the state to publish, evaluated at the moment of publishing
-//! with [`HoldingStanding::at`]. [`Action::Ended`] precedes the actions that follow from the end.
+//! with [`HoldingSnapshot::at`]. [`Action::Ended`] precedes the actions that follow from the end.
 //!
 //! A runner promises, in addition to what [`crate`] says of moments, sessions and the own znodes:
 //!
@@ -18,14 +18,14 @@
 //! - if several readings for one holding are under way, only the last is reported;
 //! - the actions of one holding are carried out in their order.
 
-mod words;
+mod display;
 
 use crate::barrier::{self, Barrier};
 use crate::lease::LeasePolicy;
 use crate::lock::{Lock, Mode};
 use crate::place::{self, Effect, Recipe};
 use crate::session::{Duty, LeasedSession};
-use crate::{FencingToken, Margins, Moment, Sequence, SessionId, Ticket};
+use crate::{FencingToken, Margins, Moment, Sequence, SessionEvent, SessionId, Ticket};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::Bound;
@@ -74,24 +74,11 @@ pub enum Event {
     Asked(HoldingId, HoldingSpec),
     /// The application stops waiting, releases the lock, or leaves the barrier.
     Released(HoldingId),
-    /// The servers granted the session that was requested at this moment.
-    SessionOpened {
-        session: SessionId,
-        timeout: Duration,
-        sent_at: Moment,
-    },
-    /// The session continues over another connection, requested at this moment. The server may have shortened the
-    /// timeout.
-    SessionResumed {
-        timeout: Duration,
-        sent_at: Moment,
-    },
-    /// The session ended, and its ephemeral znodes with it.
-    SessionLost,
+    /// The session begins, ends, or moves to another connection.
+    Session(SessionEvent),
     /// A quorum committed the heartbeat that was sent at this moment.
-    Committed {
-        sent_at: Moment,
-    },
+    Committed { sent_at: Moment },
+    /// Something happened to the place of this holding.
     Place(HoldingId, place::Event),
     /// The moment of [`Holdings::wake_at`] has come.
     Woke,
@@ -105,13 +92,13 @@ pub enum Event {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
+    /// Open a session. The one before, if any, has ended.
     OpenSession,
     /// End the session, and with it all znodes of the holdings.
     CloseSession,
     /// Send a heartbeat: a write that changes nothing, and that a quorum commits.
-    Renew {
-        sent_at: Moment,
-    },
+    Renew { sent_at: Moment },
+    /// Perform an action of the place of this holding.
     Place(HoldingId, place::Action),
     /// Report to the application that it no longer waits for the lock or barrier, or no longer holds it.
     Ended(HoldingId, End),
@@ -126,9 +113,8 @@ pub enum End {
     AllLeft,
     /// The name is already in use for a lock with a different mode or number of slots, or for a barrier of a different
     /// size.
-    Refused {
-        found: HoldingSpec,
-    },
+    Refused { found: HoldingSpec },
+    /// It was held, or the member was inside, but is no longer.
     Lost(Loss),
     /// [`Holdings::MAX`] locks and barriers are already requested.
     TooMany,
@@ -148,7 +134,7 @@ pub enum Loss {
 
 /// The known state of one holding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HoldingStanding {
+pub struct HoldingSnapshot {
     session: Option<LeasedSession>,
     holding: HeldRecipe,
 }
@@ -157,20 +143,14 @@ pub struct HoldingStanding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldingState {
     /// Waiting for a lock. At most `ahead` entries must go first; `None` while unknown.
-    Waiting {
-        ahead: Option<usize>,
-    },
+    Waiting { ahead: Option<usize> },
     /// Waiting in front of a barrier. `present` is the number of members at the last reading; `None` while unknown.
-    Gathering {
-        present: Option<usize>,
-    },
+    Gathering { present: Option<usize> },
     /// Holding the lock, or inside the barrier, until the lease ends.
-    Held {
-        token: FencingToken,
-        until: Moment,
-    },
+    Held { token: FencingToken, until: Moment },
     /// This member has left the barrier, but others are still inside.
     Leaving,
+    /// The end was not reported yet.
     Ended(End),
 }
 
@@ -221,19 +201,19 @@ pub struct Holdings {
     in_use: bool,
     /// When a queue was last read.
     read_at: Option<Moment>,
-    /// The holding that had the last turn in [`Self::prove`].
-    proved: HoldingId,
-    /// Grows with each heartbeat by the number of holdings. Each time it reaches [`Self::PROVE_ONE_IN`], one holding
-    /// gets its turn in [`Self::prove`].
-    unproved: usize,
+    /// The holding that had the last turn in [`Self::confirm`].
+    confirmed: HoldingId,
+    /// Grows with each heartbeat by the number of holdings. Each time it reaches [`Self::CONFIRM_ONE_IN`], one holding
+    /// gets its turn in [`Self::confirm`].
+    unconfirmed: usize,
 }
 
 impl Holdings {
     /// The maximum number of locks and barriers that are held or waited for at the same time.
     pub const MAX: usize = 1024;
 
-    /// With each heartbeat, one in this many holdings gets its turn in [`Self::prove`].
-    const PROVE_ONE_IN: usize = 32;
+    /// With each heartbeat, one in this many holdings gets its turn in [`Self::confirm`].
+    const CONFIRM_ONE_IN: usize = 32;
 
     /// Begins without a session. A session is closed when nothing has needed it for `idle_after`.
     pub fn new(margins: Margins, idle_after: Duration) -> Self {
@@ -244,8 +224,8 @@ impl Holdings {
             holdings: BTreeMap::new(),
             in_use: false,
             read_at: None,
-            proved: HoldingId(0),
-            unproved: 0,
+            confirmed: HoldingId(0),
+            unconfirmed: 0,
         }
     }
 
@@ -286,10 +266,10 @@ impl Holdings {
     }
 
     /// Returns the standing of one holding; `None` once its end was reported and its znode is gone.
-    pub fn standing(&self, id: HoldingId) -> Option<HoldingStanding> {
+    pub fn standing(&self, id: HoldingId) -> Option<HoldingSnapshot> {
         let holding = self.holdings.get(&id)?.clone();
         let session = self.session().map(LeasedSession::without_heartbeats);
-        Some(HoldingStanding { session, holding })
+        Some(HoldingSnapshot { session, holding })
     }
 
     /// Returns the ids of all holdings that wait, hold, or still have a znode to delete or a barrier to watch.
@@ -321,10 +301,10 @@ impl Holdings {
                 Some(holding) => actions(id, holding.recipe_mut().release()),
                 None => vec![],
             },
-            Event::SessionOpened { session, timeout, sent_at } => {
+            Event::Session(SessionEvent::Opened { session, timeout, sent_at }) => {
                 self.on_session_opened(session, timeout, sent_at, now)
             }
-            Event::SessionResumed { timeout, sent_at } => {
+            Event::Session(SessionEvent::Resumed { timeout, sent_at }) => {
                 let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
                 match session.resumed(timeout, sent_at, now) {
                     Some(resumed) => {
@@ -334,7 +314,9 @@ impl Holdings {
                     None => self.close_short_session(now),
                 }
             }
-            Event::SessionLost => self.on_session_lost(),
+            Event::Session(SessionEvent::Lost) => self.on_session_lost(),
+            // Locks and barriers are not handed to the next process.
+            Event::Session(SessionEvent::Disconnected | SessionEvent::TakenOver { .. }) => vec![],
             Event::Committed { sent_at } => self.on_committed(sent_at, now),
             Event::Place(id, event) => self.on_place(id, event, now),
             Event::Woke => self.on_woke(now),
@@ -528,24 +510,24 @@ impl Holdings {
         }
         session.heartbeat_sent(now);
         let mut actions = vec![Action::Renew { sent_at: now }];
-        actions.extend(self.prove());
+        actions.extend(self.confirm());
         actions
     }
 
     /// Asks a quorum, a few holdings at a time, whether the znodes that holdings wait for still exist: a server that
     /// lost a transaction may show a deleted znode indefinitely.
-    fn prove(&mut self) -> Vec<Action> {
-        self.unproved += self.holdings.len();
-        let turns = self.unproved / Self::PROVE_ONE_IN;
-        self.unproved %= Self::PROVE_ONE_IN;
-        let behind = self.holdings.range((Bound::Excluded(self.proved), Bound::Unbounded));
-        let in_turn = behind.chain(self.holdings.range(..=self.proved)).take(turns);
+    fn confirm(&mut self) -> Vec<Action> {
+        self.unconfirmed += self.holdings.len();
+        let turns = self.unconfirmed / Self::CONFIRM_ONE_IN;
+        self.unconfirmed %= Self::CONFIRM_ONE_IN;
+        let behind = self.holdings.range((Bound::Excluded(self.confirmed), Bound::Unbounded));
+        let in_turn = behind.chain(self.holdings.range(..=self.confirmed)).take(turns);
         let asked: Vec<_> =
             in_turn.map(|(id, holding)| (*id, holding.recipe().waits_for())).collect();
-        self.proved = asked.last().map_or(self.proved, |(id, _)| *id);
+        self.confirmed = asked.last().map_or(self.confirmed, |(id, _)| *id);
         asked
             .into_iter()
-            .filter_map(|(id, ahead)| Some(Action::Place(id, place::Action::Prove(ahead?))))
+            .filter_map(|(id, ahead)| Some(Action::Place(id, place::Action::Confirm(ahead?))))
             .collect()
     }
 
@@ -555,7 +537,7 @@ impl Holdings {
     }
 }
 
-impl HoldingStanding {
+impl HoldingSnapshot {
     /// Returns the state at this moment, since a lease ends without an event; `None` once the end was reported.
     pub fn at(&self, now: Moment) -> Option<HoldingState> {
         self.holding.recipe().status(self.session.as_ref(), now)

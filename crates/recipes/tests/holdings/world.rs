@@ -14,7 +14,7 @@ use bellwether_recipes::holding::{
 use bellwether_recipes::lock::{LockEntry, Mode};
 use bellwether_recipes::place;
 use bellwether_recipes::{
-    FencingToken, LeaseDuration, Margins, Moment, Sequence, SessionId, Ticket,
+    FencingToken, LeaseDuration, Margins, Moment, Sequence, SessionEvent, SessionId, Ticket,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -698,8 +698,10 @@ impl World {
         let (Reply::Notice(event) | Reply::To(_, event, _)) = reply;
         let process = &mut self.processes[i];
         match &event {
-            Event::SessionOpened { session, .. } => process.session = Some(*session),
-            Event::SessionLost => process.forget_session(),
+            Event::Session(SessionEvent::Opened { session, .. }) => {
+                process.session = Some(*session)
+            }
+            Event::Session(SessionEvent::Lost) => process.forget_session(),
             Event::Place(id, place::Event::Watched(znode)) => {
                 if let Some(token) = process.watching.get_mut(&(*id, znode.sequence)) {
                     *token = Some(znode.token);
@@ -750,7 +752,7 @@ impl World {
             let session = SessionId(self.server.sessions_opened);
             self.server.sessions.insert(session, Session::opened(i, rules.timeout, self.now));
             let (timeout, sent_at) = (rules.timeout, request.sent_at);
-            let opened = Event::SessionOpened { session, timeout, sent_at };
+            let opened = Event::Session(SessionEvent::Opened { session, timeout, sent_at });
             self.processes[i].replies.push_back(Reply::To(request, opened, self.now));
             return;
         }
@@ -758,7 +760,9 @@ impl World {
         let Some(alive) = self.server.sessions.get_mut(&session) else {
             let closing = request.ask == Ask::Do(Action::CloseSession);
             if !closing && self.processes[i].session == Some(session) {
-                self.processes[i].replies.push_back(Reply::Notice(Event::SessionLost));
+                self.processes[i]
+                    .replies
+                    .push_back(Reply::Notice(Event::Session(SessionEvent::Lost)));
             }
             return;
         };
@@ -770,7 +774,7 @@ impl World {
                 alive.timeout = granted;
                 let sent_at = request.sent_at;
                 self.look_after_resumption(i);
-                Some(Event::SessionResumed { timeout: granted, sent_at })
+                Some(Event::Session(SessionEvent::Resumed { timeout: granted, sent_at }))
             }
             Ask::Do(Action::CloseSession) => {
                 self.end_session(session, false);
@@ -866,7 +870,7 @@ impl World {
                     None => place::Event::Gone { sequence, token: known },
                 }
             }
-            place::Action::Prove(sequence) => {
+            place::Action::Confirm(sequence) => {
                 let known = known(sequence).filter(|_| !self.is_at_barrier(i, id));
                 if !self.denies(i, sequence, known) {
                     return Ok(None);
@@ -1013,7 +1017,7 @@ impl World {
         owned.collect::<Vec<_>>().into_iter().for_each(|sequence| self.delete(sequence));
         let process = &mut self.processes[member];
         if tell && process.session == Some(session) && !process.crashed {
-            process.replies.push_back(Reply::Notice(Event::SessionLost));
+            process.replies.push_back(Reply::Notice(Event::Session(SessionEvent::Lost)));
         }
     }
 

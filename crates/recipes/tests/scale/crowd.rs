@@ -307,8 +307,8 @@ impl Crowd {
             Action::Join(_) => (wire.join(), 0),
             Action::ReadQueue => (wire.list(listed as f64), listed),
             Action::WatchPredecessor(_) => (wire.get(), 0),
-            Action::ReadHead { head, prove, .. } if self.server.queue.contains_key(head) => {
-                (if *prove { wire.confirm_head() } else { wire.get() }, 0)
+            Action::ReadHead { head, confirm, .. } if self.server.queue.contains_key(head) => {
+                (if *confirm { wire.confirm_head() } else { wire.get() }, 0)
             }
             Action::ReadHead { .. } => (wire.read_head_gone(), 0),
             Action::Relay { .. } | Action::Update(_) => (wire.set(), 0),
@@ -323,7 +323,11 @@ impl Crowd {
             Action::OpenSession => {
                 self.server.sessions += 1;
                 let session = SessionId(self.server.sessions);
-                Some(Event::SessionOpened { session, timeout: self.rules.timeout, sent_at })
+                Some(Event::Session(SessionEvent::Opened {
+                    session,
+                    timeout: self.rules.timeout,
+                    sent_at,
+                }))
             }
             Action::CloseSession => {
                 self.end_session(i);
@@ -445,7 +449,7 @@ fn is_write(action: &Action) -> bool {
         | Action::Claim { .. }
         | Action::Update(_)
         | Action::Renew { .. } => true,
-        Action::ReadHead { prove, .. } => *prove,
+        Action::ReadHead { confirm, .. } => *confirm,
         Action::FindTicket
         | Action::ReadQueue
         | Action::WatchPredecessor(_)

@@ -983,7 +983,7 @@ impl World {
     /// servers may keep it for longer.
     pub fn give_session_up(&mut self, i: usize) {
         self.members[i].forget_session();
-        self.step(i, Event::SessionLost);
+        self.step(i, Event::Session(SessionEvent::Lost));
     }
 
     pub fn tell_queue(&mut self) {
@@ -1206,13 +1206,13 @@ impl World {
             }
             Reply::Notice(event) | Reply::To(_, event, _) => {
                 match event {
-                    Event::SessionOpened { session, .. } => {
+                    Event::Session(SessionEvent::Opened { session, .. }) => {
                         self.members[i].session = Some(session);
                     }
-                    Event::SessionTakenOver { record, .. } => {
+                    Event::Session(SessionEvent::TakenOver { record, .. }) => {
                         self.members[i].session = Some(record.session);
                     }
-                    Event::SessionLost => self.members[i].forget_session(),
+                    Event::Session(SessionEvent::Lost) => self.members[i].forget_session(),
                     Event::PredecessorRead { predecessor, .. } => {
                         self.members[i].notice(predecessor);
                     }
@@ -1254,7 +1254,7 @@ impl World {
             self.server.watches.retain(|_, watchers| !watchers.is_empty());
         }
         member.requests = asks;
-        self.step(i, Event::Disconnected);
+        self.step(i, Event::Session(SessionEvent::Disconnected));
     }
 
     fn serve(&mut self, i: usize, rules: &Rules, stale: bool) {
@@ -1268,7 +1268,7 @@ impl World {
             let opened = Session::opened(i, rules.timeout, self.now);
             self.server.sessions.insert(session, opened);
             let (timeout, sent_at) = (rules.timeout, request.sent_at);
-            let opened = Event::SessionOpened { session, timeout, sent_at };
+            let opened = Event::Session(SessionEvent::Opened { session, timeout, sent_at });
             self.members[i].replies.push_back(Reply::To(request, opened, self.now));
             return;
         }
@@ -1281,7 +1281,9 @@ impl World {
         let Some(alive) = self.server.sessions.get_mut(&session) else {
             let closing = request.ask == Ask::Do(Action::CloseSession);
             if !closing && self.members[i].session == Some(session) {
-                self.members[i].replies.push_back(Reply::Notice(Event::SessionLost));
+                self.members[i]
+                    .replies
+                    .push_back(Reply::Notice(Event::Session(SessionEvent::Lost)));
             }
             return;
         };
@@ -1303,7 +1305,7 @@ impl World {
                 let granted = rules.faults.short_resumptions.unwrap_or(rules.timeout);
                 alive.timeout = granted;
                 let sent_at = request.sent_at;
-                Some(Event::SessionResumed { timeout: granted, sent_at })
+                Some(Event::Session(SessionEvent::Resumed { timeout: granted, sent_at }))
             }
             Ask::Do(Action::CloseSession) => {
                 self.end_session(session, false);
@@ -1345,7 +1347,7 @@ impl World {
         rules: &Rules,
     ) -> Event {
         let Some(alive) = self.server.sessions.get_mut(&record.session) else {
-            return Event::SessionLost;
+            return Event::Session(SessionEvent::Lost);
         };
         alive.member = i;
         alive.taken_over = true;
@@ -1357,7 +1359,7 @@ impl World {
             watchers.remove(&record.session);
         }
         self.server.watches.retain(|_, watchers| !watchers.is_empty());
-        Event::SessionTakenOver { record, timeout, sent_at }
+        Event::Session(SessionEvent::TakenOver { record, timeout, sent_at })
     }
 
     /// Carries out what a process sent before it crashed. Once its session was taken over, the servers refuse all but its
@@ -1537,7 +1539,7 @@ impl World {
         }
         let contradicted = match request.ask {
             Ask::Do(Action::Renew { predecessor: Some(asked), .. }) => self.ghost_token(i, asked),
-            Ask::Do(Action::ReadHead { head, prove: true, .. }) => self.ghost_token(i, head),
+            Ask::Do(Action::ReadHead { head, confirm: true, .. }) => self.ghost_token(i, head),
             _ => None,
         };
         if let Some(token) = contradicted {
@@ -1705,7 +1707,9 @@ impl World {
         }
         let its_own = self.members[member].session == Some(session);
         if notify && its_own && !self.members[member].crashed {
-            self.members[member].replies.push_back(Reply::Notice(Event::SessionLost));
+            self.members[member]
+                .replies
+                .push_back(Reply::Notice(Event::Session(SessionEvent::Lost)));
         }
     }
 

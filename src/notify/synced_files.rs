@@ -32,7 +32,7 @@ const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Keeps one value in its file.
 struct FileSync {
-    kept: SyncedFileConfig,
+    config: SyncedFileConfig,
     /// The position of this value's record in `records`.
     n: usize,
     /// The limit of open files for a command, if there is one.
@@ -51,7 +51,7 @@ struct FileSync {
 ///
 /// # Errors
 /// The operating system refuses a signal handler.
-pub async fn keep_all(
+pub async fn sync_all(
     all: Vec<SyncedFileConfig>,
     handle: ConfigHandle,
     files: Option<u64>,
@@ -59,13 +59,13 @@ pub async fn keep_all(
     records: watch::Sender<Vec<SyncedFileRecord>>,
 ) -> io::Result<()> {
     let records = Arc::new(records);
-    let mut keepers = tokio::task::JoinSet::new();
-    for (n, kept) in all.into_iter().enumerate() {
+    let mut syncs = tokio::task::JoinSet::new();
+    for (n, config) in all.into_iter().enumerate() {
         let deaths = signal(SignalKind::child())?;
         let lock = WriteLock::default();
         let records = records.clone();
-        let keeper = FileSync {
-            kept,
+        let sync = FileSync {
+            config,
             n,
             files,
             clock,
@@ -75,9 +75,9 @@ pub async fn keep_all(
             written: None,
             is_late: false,
         };
-        keepers.spawn(keeper.keep(handle.clone()));
+        syncs.spawn(sync.run(handle.clone()));
     }
-    while let Some(died) = keepers.join_next().await {
+    while let Some(died) = syncs.join_next().await {
         if let Err(error) = died {
             warn!(%error, "the task that writes a value to a file panicked; the file is no longer updated");
         }
@@ -88,9 +88,9 @@ pub async fn keep_all(
 /// Returns the initial records: no file has been written yet.
 pub fn records(all: &[SyncedFileConfig]) -> Vec<SyncedFileRecord> {
     all.iter()
-        .map(|kept| SyncedFileRecord {
-            name: kept.name.to_string(),
-            file: kept.file.display().to_string(),
+        .map(|config| SyncedFileRecord {
+            name: config.name.to_string(),
+            file: config.file.display().to_string(),
             version: None,
             state: SyncedFileState::Away,
             problem: None,
@@ -99,7 +99,7 @@ pub fn records(all: &[SyncedFileConfig]) -> Vec<SyncedFileRecord> {
 }
 
 impl FileSync {
-    async fn keep(mut self, handle: ConfigHandle) {
+    async fn run(mut self, handle: ConfigHandle) {
         let mut watched = self.watched(&handle).await;
         loop {
             let known = watched.known.borrow_and_update().clone();
@@ -108,14 +108,14 @@ impl FileSync {
             tokio::select! {
                 changed = watched.known.changed() => if changed.is_err() {
                     // Either the thread of the locks and barriers starts again, or this member leaves.
-                    self.told(SyncedFileState::Away, None);
+                    self.publish(SyncedFileState::Away, None);
                     sleep(AGAIN).await;
                     watched = self.watched(&handle).await;
                 },
                 () = sleep(AGAIN), if is_behind => {}
                 () = sleep(FIRST_READ_TIMEOUT), if is_unknown => {
                     self.is_late = true;
-                    let name = &self.kept.name;
+                    let name = &self.config.name;
                     warn!("config {name}: no answer from ZooKeeper yet; {} is unchanged", self.path());
                 }
             }
@@ -127,7 +127,7 @@ impl FileSync {
         loop {
             let (answer, answered) = oneshot::channel();
             let asked =
-                handle.requests.send(ConfigRequest::Watch(self.kept.name.clone(), answer)).await;
+                handle.requests.send(ConfigRequest::Watch(self.config.name.clone(), answer)).await;
             if asked.is_ok()
                 && let Ok(Ok(watched)) = answered.await
             {
@@ -140,15 +140,15 @@ impl FileSync {
     /// Writes the value if it is new, and publishes the state of the file. Returns whether the write failed and must be
     /// repeated.
     async fn take(&mut self, known: &ValueState) -> bool {
-        let name = self.kept.name.clone();
+        let name = self.config.name.clone();
         let Some(reading) = &known.reading else {
-            self.told(SyncedFileState::Away, known.problem.as_deref());
+            self.publish(SyncedFileState::Away, known.problem.as_deref());
             return false;
         };
         let state = if known.is_live { SyncedFileState::Current } else { SyncedFileState::Away };
         let Some(value) = &reading.value else {
             let state = if known.is_live { SyncedFileState::Absent } else { state };
-            if self.told(state, known.problem.as_deref()) && state == SyncedFileState::Absent {
+            if self.publish(state, known.problem.as_deref()) && state == SyncedFileState::Absent {
                 warn!("config {name}: the value does not exist; {} is unchanged", self.path());
             }
             return false;
@@ -157,12 +157,12 @@ impl FileSync {
             && let Err(why) = self.write(reading, value).await
         {
             let why = format!("{}: {why}", self.path());
-            if self.told(SyncedFileState::Unwritten, Some(&why)) {
+            if self.publish(SyncedFileState::Unwritten, Some(&why)) {
                 warn!("config {name}: {why}; trying again");
             }
             return true;
         }
-        if self.told(state, known.problem.as_deref()) && state == SyncedFileState::Away {
+        if self.publish(state, known.problem.as_deref()) && state == SyncedFileState::Away {
             let version = value.version;
             warn!("config {name}: lost ZooKeeper; {} stays at version {version}", self.path());
         }
@@ -172,15 +172,15 @@ impl FileSync {
     /// Writes the value to the file, and then performs the configured action.
     async fn write(&mut self, reading: &ValueReading, value: &Value) -> Result<(), String> {
         let data = Some(value.data.to_vec());
-        file::keep(&self.lock, &self.kept.file, self.kept.mode, data).await?;
+        file::keep(&self.lock, &self.config.file, self.config.mode, data).await?;
         self.written = Some(reading.index);
         let version = value.version;
-        info!("config {}: wrote version {version} to {}", self.kept.name, self.path());
+        info!("config {}: wrote version {version} to {}", self.config.name, self.path());
         self.record(|record| record.version = Some(version));
-        if let Some(then) = self.kept.then.clone()
+        if let Some(then) = self.config.then.clone()
             && let Err(error) = self.perform(&then, reading.index, version).await
         {
-            warn!("config {}: {then}: {error}", self.kept.name);
+            warn!("config {}: {then}: {error}", self.config.name);
         }
         Ok(())
     }
@@ -196,7 +196,7 @@ impl FileSync {
             HookAction::Run { command, timeout } => {
                 let environment = [
                     (HOOKS_VARIABLE, CHANGED.to_owned()),
-                    ("BELLWETHER_VALUE_NAME", self.kept.name.to_string()),
+                    ("BELLWETHER_VALUE_NAME", self.config.name.to_string()),
                     ("BELLWETHER_VALUE_VERSION", version.to_string()),
                     ("BELLWETHER_VALUE_FILE", self.path()),
                 ];
@@ -206,7 +206,7 @@ impl FileSync {
                     StopReason::TimedOut(*timeout)
                 };
                 let files = self.files;
-                command::start(command, files, &environment, "", &mut self.deaths, late).await
+                command::run(command, files, &environment, "", &mut self.deaths, late).await
             }
             HookAction::Signal { signal, pid_file } => {
                 process::send(*signal, pid_file).map_err(HookError::Failed)
@@ -222,7 +222,7 @@ impl FileSync {
     async fn post(&self, post: &Webhook, index: u64, version: i32) -> Result<(), HookError> {
         let body = api::json(&ConfigMessage {
             change: CHANGED.to_owned(),
-            name: self.kept.name.to_string(),
+            name: self.config.name.to_string(),
             file: self.path(),
             version,
             index,
@@ -246,11 +246,11 @@ impl FileSync {
     }
 
     fn path(&self) -> String {
-        self.kept.file.display().to_string()
+        self.config.file.display().to_string()
     }
 
     /// Publishes the state of the file. Returns whether the state or the problem has changed.
-    fn told(&self, state: SyncedFileState, problem: Option<&str>) -> bool {
+    fn publish(&self, state: SyncedFileState, problem: Option<&str>) -> bool {
         let mut is_new = false;
         self.record(|record| {
             is_new = record.state != state || record.problem.as_deref() != problem;

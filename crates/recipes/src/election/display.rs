@@ -9,11 +9,7 @@ impl Event {
     /// Returns the name for programs that read logs.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::SessionOpened { .. } => "session-opened",
-            Self::SessionTakenOver { .. } => "session-taken-over",
-            Self::Disconnected => "disconnected",
-            Self::SessionResumed { .. } => "session-resumed",
-            Self::SessionLost => "session-lost",
+            Self::Session(event) => event.name(),
             Self::Joined(_) => "joined",
             Self::TicketFound { .. } => "ticket-found",
             Self::NoTicketFound => "no-ticket-found",
@@ -81,17 +77,7 @@ impl Role {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::SessionOpened { session, timeout, .. } => {
-                write!(f, "session {session} opened, timeout {timeout:?}")
-            }
-            Self::SessionTakenOver { record, timeout, .. } => {
-                write!(f, "session {} resumed after a restart, timeout {timeout:?}", record.session)
-            }
-            Self::Disconnected => f.write_str("disconnected"),
-            Self::SessionResumed { timeout, .. } => {
-                write!(f, "session resumed, timeout {timeout:?}")
-            }
-            Self::SessionLost => f.write_str("session lost"),
+            Self::Session(event) => event.fmt(f),
             Self::Joined(ticket) => write!(f, "joined as {}", ticket.sequence),
             Self::TicketFound { ticket, .. } => write!(f, "found ticket {}", ticket.sequence),
             Self::NoTicketFound => f.write_str("found no ticket"),
@@ -170,8 +156,8 @@ impl fmt::Display for Action {
             Self::FindTicket => f.write_str("find its ticket"),
             Self::ReadQueue => f.write_str("read the queue"),
             Self::WatchPredecessor(predecessor) => write!(f, "watch {predecessor}"),
-            Self::ReadHead { head, prove: false, .. } => write!(f, "read the head, {head}"),
-            Self::ReadHead { head, prove: true, .. } => write!(f, "prove the head, {head}"),
+            Self::ReadHead { head, confirm: false, .. } => write!(f, "read the head, {head}"),
+            Self::ReadHead { head, confirm: true, .. } => write!(f, "confirm the head, {head}"),
             Self::Relay { data, .. } => write!(f, "relay {data}"),
             Self::Claim { data, .. } => write!(f, "claim {data}"),
             Self::ReadTarget(target) => write!(f, "read the target, {target}"),

@@ -58,13 +58,7 @@ impl fmt::Display for Event {
         match self {
             Self::Asked(id, wanted) => write!(f, "{id}: asked for {wanted}"),
             Self::Released(id) => write!(f, "{id}: told to release"),
-            Self::SessionOpened { session, timeout, .. } => {
-                write!(f, "session {session} opened, timeout {timeout:?}")
-            }
-            Self::SessionResumed { timeout, .. } => {
-                write!(f, "session resumed, timeout {timeout:?}")
-            }
-            Self::SessionLost => f.write_str("session lost"),
+            Self::Session(event) => event.fmt(f),
             Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
             Self::Place(id, event) => write!(f, "{id}: {event}"),
             Self::Woke => f.write_str("woke"),
@@ -115,7 +109,7 @@ impl fmt::Display for place::Action {
             Self::Join(_) => f.write_str("join"),
             Self::Read => f.write_str("read"),
             Self::Watch(sequence) => write!(f, "watch {sequence}"),
-            Self::Prove(sequence) => write!(f, "prove {sequence}"),
+            Self::Confirm(sequence) => write!(f, "confirm {sequence}"),
             Self::MakeReady { round, members, .. } => {
                 write!(f, "make ready in round {} for {members}", round.0)
             }
