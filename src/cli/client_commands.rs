@@ -6,7 +6,7 @@ use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
     self, BARRIER, BARRIER_NAMES, Call, ClientCommand, HoldingName, LOCK_NAMES, LOCK_QUEUE,
-    LONGEST_TRANSFER, OutputFormat, Probe, Query, Sidecar, Token, Width,
+    LONGEST_TRANSFER, OutputFormat, Probe, Query, Sidecar, Token,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -294,7 +294,7 @@ pub(super) fn errand(
         ClientSubcommand::Shutdown(command) => command.call(&terminal::SHUTDOWN),
         ClientSubcommand::Watch(stream) => {
             let (sidecar, form) = stream.parts()?;
-            Ok(ClientCommand::Ask { sidecar, question: Query::Watch, form })
+            Ok(ClientCommand::Ask { sidecar, question: Query::Watch { form } })
         }
         ClientSubcommand::Wait(WaitArguments {
             address,
@@ -305,8 +305,8 @@ pub(super) fn errand(
             command,
         }) => {
             let at_most = timeout.map(|span| config::span("--timeout", &span)).transpose()?;
-            let question = Query::Wait { itself, at_most, command };
-            Ok(ClientCommand::Ask { sidecar: address.sidecar()?, question, form: form.form() })
+            let question = Query::Wait { itself, at_most, command, form: form.form() };
+            Ok(ClientCommand::Ask { sidecar: address.sidecar()?, question })
         }
         ClientSubcommand::Probe(probing) => {
             let probe = match probing.probe {
@@ -315,11 +315,7 @@ pub(super) fn errand(
                 ProbeName::Live => Probe::Live,
             };
             let question = Query::Probe { probe, verbose: probing.verbose };
-            Ok(ClientCommand::Ask {
-                sidecar: probing.address.sidecar()?,
-                question,
-                form: OutputFormat::Table(Width::Narrow),
-            })
+            Ok(ClientCommand::Ask { sidecar: probing.address.sidecar()?, question })
         }
         ClientSubcommand::Transfer(TransferArguments { to, within, command }) => {
             if to.as_deref() == Some("") {
@@ -330,7 +326,7 @@ pub(super) fn errand(
             let within = parsed.filter(|within| *within <= LONGEST_TRANSFER).ok_or_else(|| {
                 format!("--within = {within:?} must be a duration from 1ms to {LONGEST_TRANSFER:?}, such as 30s")
             })?;
-            command.ask(Query::Transfer { to, within })
+            command.ask(|form| Query::Transfer { to, within, form })
         }
         ClientSubcommand::Locks(LockQuestion {
             action: Some(LockAction::Break(place)), ..
@@ -339,7 +335,7 @@ pub(super) fn errand(
             let name = super::locking::lock_name(&name)?;
             let sidecar = target.sidecar()?;
             let question = Query::BreakLock { name, token, is_at_once };
-            Ok(ClientCommand::Ask { sidecar, question, form: OutputFormat::Table(Width::Narrow) })
+            Ok(ClientCommand::Ask { sidecar, question })
         }
         ClientSubcommand::Locks(LockQuestion { name, question, action: None }) => {
             let name = name.map(|name| super::locking::lock_name(&name)).transpose()?;
@@ -364,23 +360,19 @@ impl FormatArguments {
         call: &'static Call,
         of: Option<HoldingName>,
     ) -> Result<ClientCommand, String> {
-        let question = Query::Call { call, of, again: self.watch };
-        Ok(ClientCommand::Ask {
-            sidecar: self.address.sidecar()?,
-            question,
-            form: self.form.form(),
-        })
+        let question = Query::Call { call, of, again: self.watch, form: self.form.form() };
+        Ok(ClientCommand::Ask { sidecar: self.address.sidecar()?, question })
     }
 }
 
 impl SidecarCommand {
     fn call(self, call: &'static Call) -> Result<ClientCommand, String> {
-        self.ask(Query::Call { call, of: None, again: false })
+        self.ask(|form| Query::Call { call, of: None, again: false, form })
     }
 
-    fn ask(self, question: Query) -> Result<ClientCommand, String> {
+    fn ask(self, question: impl FnOnce(OutputFormat) -> Query) -> Result<ClientCommand, String> {
         let sidecar = self.target.sidecar()?;
-        Ok(ClientCommand::Ask { sidecar, question, form: self.form.form() })
+        Ok(ClientCommand::Ask { sidecar, question: question(self.form.form()) })
     }
 }
 
@@ -424,8 +416,8 @@ impl OutputArguments {
         match self.output {
             _ if self.json => OutputFormat::Json,
             FormatName::Json => OutputFormat::Json,
-            FormatName::Table => OutputFormat::Table(Width::Narrow),
-            FormatName::Wide => OutputFormat::Table(Width::Wide),
+            FormatName::Table => OutputFormat::Table,
+            FormatName::Wide => OutputFormat::Wide,
         }
     }
 }

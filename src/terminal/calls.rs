@@ -18,7 +18,7 @@ const LEASE_END_TIMEOUT: Duration = Duration::from_secs(600);
 pub struct Call {
     path: &'static str,
     is_command: bool,
-    show: fn(&Sidecar, &SidecarAnswer, &OutputFormat) -> CallOutput,
+    show: fn(&Sidecar, &SidecarAnswer, OutputFormat) -> CallOutput,
 }
 
 pub static LEADER: Call = Call::get(&api::LEADER);
@@ -54,7 +54,7 @@ impl Call {
         sidecar: &Sidecar,
         of: Option<&HoldingName>,
         again: bool,
-        form: &OutputFormat,
+        form: OutputFormat,
     ) -> Result<(), ClientError> {
         let path = match of {
             Some(name) => format!("{}/{name}", self.path),
@@ -85,7 +85,7 @@ pub(super) async fn transfer(
     sidecar: &Sidecar,
     to: Option<String>,
     within: Duration,
-    form: &OutputFormat,
+    form: OutputFormat,
 ) -> Result<(), ClientError> {
     let wanted = Transfer { to, within_ms: within.as_millis().try_into().ok() };
     let request = sidecar.post(api::TRANSFER.path).header(CONTENT_TYPE, "application/json");
@@ -123,14 +123,10 @@ struct CallOutput {
 }
 
 /// Returns the output for an answer. With JSON output, a refusal is printed as well.
-fn show<T: HumanView>(
-    sidecar: &Sidecar,
-    answer: &SidecarAnswer,
-    form: &OutputFormat,
-) -> CallOutput {
+fn show<T: HumanView>(sidecar: &Sidecar, answer: &SidecarAnswer, form: OutputFormat) -> CallOutput {
     match answer.body::<T>() {
         Ok(body) => {
-            let view = |width| sidecar.with_url(&body.view(width)).into_owned();
+            let view = |is_wide| sidecar.with_url(&body.view(is_wide)).into_owned();
             CallOutput { text: form.render(view, &answer.text()), trouble: None }
         }
         Err(trouble @ ClientError::Unanswered(_)) => {

@@ -15,7 +15,7 @@ pub(super) async fn wait(
     itself: bool,
     at_most: Option<Duration>,
     command: &[OsString],
-    form: &OutputFormat,
+    form: OutputFormat,
 ) -> Result<(), ClientError> {
     let mut last = LastAttempt { why: "it has not answered".to_owned(), is_answer: false };
     let until = until_leads(sidecar, itself, &mut last);
