@@ -1,10 +1,10 @@
 //! Locks: the events of a lock's stream, and the entries of its queue.
 
-use super::Get;
+use super::Endpoint;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub const LOCKS: Get<LockNames> = Get::at("/locks");
+pub const LOCKS: Endpoint<LockNames> = Endpoint::get("/locks");
 /// `GET` returns the queue of a lock; `POST` requests the lock, and returns a stream; `PUT` requests it for a TTL, for
 /// clients that cannot stream.
 pub const LOCK_PATH: &str = "/locks/{name}";

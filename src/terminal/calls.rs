@@ -4,7 +4,7 @@ use super::screen::{self, Screen};
 use super::sidecar::COMMAND_TIMEOUT;
 use super::views::HumanView;
 use super::{ClientError, OutputFormat, Sidecar, SidecarAnswer, print, remark};
-use crate::api::{self, BarrierState, Get, LockQueue, Post, Transfer, Transferred};
+use crate::api::{self, BarrierState, Endpoint, LockQueue, Transfer, Transferred};
 use crate::holdings::HoldingName;
 use hyper::header::CONTENT_TYPE;
 use std::time::Duration;
@@ -21,30 +21,26 @@ pub struct Call {
     show: fn(&Sidecar, &SidecarAnswer, OutputFormat) -> CallOutput,
 }
 
-pub static LEADER: Call = Call::get(&api::LEADER);
-pub static STATUS: Call = Call::get(&api::STATUS);
-pub static MEMBERS: Call = Call::get(&api::MEMBERS);
-pub static HISTORY: Call = Call::get(&api::HISTORY);
-pub static CONFIG_NAMES: Call = Call::get(&api::CONFIG_NAMES);
-pub static LOCK_NAMES: Call = Call::get(&api::LOCKS);
+pub static LEADER: Call = Call::of(&api::LEADER);
+pub static STATUS: Call = Call::of(&api::STATUS);
+pub static MEMBERS: Call = Call::of(&api::MEMBERS);
+pub static HISTORY: Call = Call::of(&api::HISTORY);
+pub static CONFIG_NAMES: Call = Call::of(&api::CONFIG_NAMES);
+pub static LOCK_NAMES: Call = Call::of(&api::LOCKS);
 /// The queue of a lock. The name of the lock is appended to the path.
-pub static LOCK_QUEUE: Call = Call { show: show::<LockQueue>, ..Call::get(&api::LOCKS) };
-pub static BARRIER_NAMES: Call = Call::get(&api::BARRIERS);
+pub static LOCK_QUEUE: Call = Call { show: show::<LockQueue>, ..Call::of(&api::LOCKS) };
+pub static BARRIER_NAMES: Call = Call::of(&api::BARRIERS);
 /// The state of a barrier. The name of the barrier is appended to the path.
-pub static BARRIER: Call = Call { show: show::<BarrierState>, ..Call::get(&api::BARRIERS) };
-pub static RESIGN: Call = Call::post(&api::RESIGN);
-pub static PAUSE: Call = Call::post(&api::PAUSE);
-pub static RESUME: Call = Call::post(&api::RESUME);
-pub static DRAIN: Call = Call::post(&api::DRAIN);
-pub static SHUTDOWN: Call = Call::post(&api::SHUTDOWN);
+pub static BARRIER: Call = Call { show: show::<BarrierState>, ..Call::of(&api::BARRIERS) };
+pub static RESIGN: Call = Call::of(&api::RESIGN);
+pub static PAUSE: Call = Call::of(&api::PAUSE);
+pub static RESUME: Call = Call::of(&api::RESUME);
+pub static DRAIN: Call = Call::of(&api::DRAIN);
+pub static SHUTDOWN: Call = Call::of(&api::SHUTDOWN);
 
 impl Call {
-    const fn get<T: HumanView>(question: &Get<T>) -> Self {
-        Self { path: question.path, is_command: false, show: show::<T> }
-    }
-
-    const fn post<T: HumanView>(command: &Post<T>) -> Self {
-        Self { path: command.path, is_command: true, show: show::<T> }
+    const fn of<T: HumanView>(endpoint: &Endpoint<T>) -> Self {
+        Self { path: endpoint.path, is_command: endpoint.is_command, show: show::<T> }
     }
 
     /// Sends the request and prints the answer. `of` is a name to append to the path. With `again`, repeats the request and
