@@ -378,21 +378,23 @@ impl SidecarCommand {
 
 impl CommandTarget {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
-        let sidecar = self.address.sidecar()?;
-        let file = self.token_file.filter(|file| !file.as_os_str().is_empty());
-        let Some(file) = file else { return Ok(sidecar) };
-        let token = config::token("--token-file", &file)?;
-        Ok(sidecar.shown(Token::new(&token).expect("it was found to be one")))
+        let mut sidecar = self.address.sidecar()?;
+        if let Some(file) = self.token_file.filter(|file| !file.as_os_str().is_empty()) {
+            let token = config::token("--token-file", &file)?;
+            sidecar.token = Some(Token::new(&token).expect("it was found to be one"));
+        }
+        Ok(sidecar)
     }
 }
 
 impl SidecarUrl {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
-            let sidecar = Sidecar::at(&url)?;
+            let mut sidecar = Sidecar::at(&url)?;
             // If the URL comes from the variable, the next command finds it there, so do not repeat it in hints.
             let is_variable = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
-            return Ok(if is_variable { sidecar } else { sidecar.hinted(url) });
+            sidecar.url = Some(url).filter(|_| !is_variable);
+            return Ok(sidecar);
         }
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::that_listens(&listen));

@@ -56,7 +56,7 @@ pub enum ClientCommand {
 impl ClientCommand {
     /// Returns whether this process holds secrets, so that other processes must not read its memory.
     pub fn has_secrets(&self) -> bool {
-        self.sidecar().is_some_and(Sidecar::is_shown_a_token)
+        self.sidecar().is_some_and(|sidecar| sidecar.token.is_some())
             || self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets())
     }
 

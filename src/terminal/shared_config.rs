@@ -163,7 +163,7 @@ impl StoredValue {
     fn read(answer: &SidecarAnswer) -> Result<Self, ClientError> {
         answer.check_success()?;
         let version = answer.header(ETAG).unwrap_or_default().trim_matches('"').to_owned();
-        Ok(Self { data: answer.bytes().clone(), version })
+        Ok(Self { data: answer.bytes.clone(), version })
     }
 }
 

@@ -19,12 +19,9 @@ use rustix::process::{Resource, getrlimit};
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::future::poll_fn;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
@@ -444,30 +441,26 @@ fn failure(why: String) -> ClientError {
 }
 
 /// The signals that end a wait. Their default action would end the process at once and leave its session open.
-struct WaitSignals([(i32, Signal); 2]);
+struct WaitSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
 
 impl WaitSignals {
     fn new() -> Result<Self, ClientError> {
-        fn listen(kind: SignalKind) -> Result<(i32, Signal), io::Error> {
-            Ok((kind.as_raw_value(), signal(kind)?))
+        fn listen(kind: SignalKind) -> Result<Signal, ClientError> {
+            signal(kind).map_err(|error| failure(format!("cannot wait for signals: {error}")))
         }
-        fn both() -> Result<[(i32, Signal); 2], io::Error> {
-            Ok([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?])
-        }
-        both()
-            .map(Self)
-            .map_err(|error: io::Error| failure(format!("cannot wait for signals: {error}")))
+        let interrupt = listen(SignalKind::interrupt())?;
+        Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// Waits for the next signal, and returns the exit code of a process that it ends.
+    /// Waits for the next signal, and returns the exit code of a process that it ends: 128 and the signal's number.
     async fn next(&mut self) -> u8 {
-        let number = poll_fn(|context| {
-            let received = self.0.iter_mut().find_map(|(number, stream)| {
-                stream.poll_recv(context).is_ready().then_some(*number)
-            });
-            received.map_or(Poll::Pending, Poll::Ready)
-        });
-        u8::try_from(128 + number.await).unwrap_or(exec::FAILED)
+        tokio::select! {
+            _ = self.interrupt.recv() => 128 + 2,
+            _ = self.terminate.recv() => 128 + 15,
+        }
     }
 }
 
