@@ -28,7 +28,7 @@ pub use self::file::File;
 pub use self::files::{file_text, named, token, token_in, weak_secrets};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    HookAction, HookConfig, HookKeys, Signal, Webhook, WhenUnknown, can_use_files, no_directory,
+    HookAction, HookConfig, HookKeys, Webhook, WhenUnknown, can_use_files, no_directory,
     replaceable, secret,
 };
 pub use self::kept::{SyncedFileConfig, SyncedFileKeys};

@@ -1,10 +1,11 @@
 //! A hook as written in the file, and how it is parsed.
 
-use super::{HookAction, HookConfig, Signal, Webhook, WhenUnknown};
+use super::{HookAction, HookConfig, SIGNALS, Webhook, WhenUnknown};
 use crate::config::error::{ConfigError, ValueError, numbered};
 use crate::config::parse::{duration, host_and_port, mode, one_of};
 use crate::config::pod::{self, KubernetesHook};
 use recipes::election::ChangeKind;
+use rustix::process::Signal;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -108,7 +109,7 @@ impl HookKeys {
             }
             (_, Some(url), ..) => HookAction::Post(self.post(url)?),
             (_, _, Some(signal), _) => {
-                let signal = Signal::named(signal).map_err(|flaw| flaw.at("signal", signal))?;
+                let signal = named_signal(signal).map_err(|flaw| flaw.at("signal", signal))?;
                 let Some(pid_file) = &self.pid_file else {
                     let remedy =
                         "name the file with the number of the process to send the signal to";
@@ -267,13 +268,11 @@ fn absolute_path(text: &str) -> Result<PathBuf, ValueError> {
         .remedy("write one such as /run/app/name"))
 }
 
-impl Signal {
-    fn named(text: &str) -> Result<Self, ValueError> {
-        one_of(text, &Self::NAMES).map_err(|_| {
-            let remedy = format!("write one of {}", Self::NAMES.map(|(name, _)| name).join(", "));
-            ValueError::new("is not a signal that can be sent").remedy(remedy)
-        })
-    }
+fn named_signal(text: &str) -> Result<Signal, ValueError> {
+    one_of(text, &SIGNALS).map_err(|_| {
+        let remedy = format!("write one of {}", SIGNALS.map(|(name, _)| name).join(", "));
+        ValueError::new("is not a signal that can be sent").remedy(remedy)
+    })
 }
 
 fn not_one_kind() -> ConfigError {
