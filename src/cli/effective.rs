@@ -16,13 +16,9 @@ pub struct Effective {
 
 impl Effective {
     pub(super) fn new(values: Values) -> Result<Self, ConfigErrors> {
-        let errors = values.errors();
-        if !errors.is_empty() {
-            return Err(ConfigErrors(errors));
-        }
+        let config = Config::new(&values)?;
         let log_level = values.get(&table::LOG_LEVEL)?;
         let log_format = values.get(&table::LOG_FORMAT)?;
-        let config = Config::new(&values)?;
         Ok(Self { config, log_format, log_level, values })
     }
 

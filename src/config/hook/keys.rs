@@ -41,8 +41,9 @@ impl HookConfig {
     pub(in crate::config) fn all(
         written: &[HookKeys],
         pod: &pod::PodEnvironment,
-    ) -> Vec<Result<Self, ConfigError>> {
-        numbered("hook", written, |keys| Self::new(keys, pod))
+        errors: &mut Vec<ConfigError>,
+    ) -> Vec<Self> {
+        numbered("hook", written, errors, |keys| Self::new(keys, pod))
     }
 
     fn new(keys: &HookKeys, pod: &pod::PodEnvironment) -> Result<Self, ConfigError> {
@@ -294,7 +295,9 @@ mod tests {
             name: "app-0".into(),
             ip: "10.0.0.7".into(),
         };
-        Ok(HookConfig::all(&file.hook, &pod).into_iter().collect::<Result<_, _>>()?)
+        let mut errors = vec![];
+        let hooks = HookConfig::all(&file.hook, &pod, &mut errors);
+        errors.into_iter().next().map_or(Ok(hooks), |error| Err(error.into()))
     }
 
     #[test]
