@@ -10,7 +10,7 @@ use crate::api;
 use crate::config;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,13 +85,17 @@ impl FromRequestParts<AppState> for Authorized {
 /// adds `Origin` to every request other than GET and HEAD.
 fn has_header(headers: &HeaderMap) -> Result<(), ProblemResponse> {
     if headers.contains_key(header::ORIGIN) {
-        return Err(ProblemResponse::from_a_page());
+        let detail = "the header Origin says that a web page gives this command, and none may";
+        let title = "a command from a web page";
+        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "web-page", title, detail));
     }
-    if headers.contains_key("x-bellwether") {
-        Ok(())
-    } else {
-        Err(ProblemResponse::header_missing())
+    if !headers.contains_key("x-bellwether") {
+        let detail = "a command needs the header X-Bellwether, so that no web page can give one: \
+                      add -H 'X-Bellwether: 1' to curl";
+        let title = "a command without the header";
+        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "header-missing", title, detail));
     }
+    Ok(())
 }
 
 async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), ProblemResponse> {

@@ -187,7 +187,10 @@ pub fn services(
         };
         let app = AppState { inner: inner.clone(), serves_probes };
         let router = router
-            .fallback(async move |uri: Uri| ProblemResponse::not_found(uri.path(), &hint))
+            .fallback(async move |uri: Uri| {
+                let detail = format!("there is nothing at {}: {hint}", uri.path());
+                ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-path", "no such path", detail)
+            })
             .method_not_allowed_fallback(async |uri: Uri| {
                 (StatusCode::METHOD_NOT_ALLOWED, Extension(uri))
             })
@@ -298,7 +301,9 @@ fn with_methods(mut response: Response) -> Response {
     let Some(uri) = uri else { return response };
     let allow = response.headers_mut().remove(header::ALLOW);
     let methods = allow.as_ref().and_then(|allow| allow.to_str().ok()).unwrap_or_default();
-    let problem = ProblemResponse::wrong_method(uri.path(), &methods.replace(',', ", "));
+    let detail = format!("{} answers {}", uri.path(), methods.replace(',', ", "));
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let problem = ProblemResponse::new(status, "wrong-method", "wrong method", detail);
     (allow.map(|allow| [(header::ALLOW, allow)]), problem).into_response()
 }
 

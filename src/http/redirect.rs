@@ -16,11 +16,14 @@ use recipes::election::Profile;
 pub(super) async fn redirect(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
     let verdict = app.judge_and_claim();
     let index = verdict.index();
-    let leader = &verdict.leader().ok_or_else(|| verdict.no_leader().with_index(index))?.leader;
-    let location = location(leader).map_err(|why| {
-        let title = "the leader's address is not known";
-        ProblemResponse::unavailable("no-address", title, why).with_index(index)
-    })?;
+    let location = match verdict.leader() {
+        Some(announcement) => location(&announcement.leader).map_err(|why| {
+            let title = "the leader's address is not known";
+            ProblemResponse::unavailable("no-address", title, why)
+        }),
+        None => Err(verdict.no_leader()),
+    };
+    let location = location.map_err(|problem| ProblemResponse { index, ..problem })?;
     Ok((StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, location)]).into_response())
 }
 

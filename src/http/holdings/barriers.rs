@@ -135,7 +135,8 @@ pub(in crate::http) async fn leave(
                 "no participant with that id is inside {name} through this member: its stream was closed, it was lost, or it never \
                  was"
             );
-            Err(ProblemResponse::gone("barrier-lost", "no longer inside", detail))
+            let title = "no longer inside";
+            Err(ProblemResponse::new(StatusCode::GONE, "barrier-lost", title, detail))
         }
     }
 }

@@ -5,6 +5,7 @@ use super::super::claims::Claim;
 use super::super::problem::ProblemResponse;
 use super::holding::HoldingHandle;
 use crate::holdings::HoldingName;
+use axum::http::StatusCode;
 use recipes::holding::{End, HoldingState};
 use recipes::{FencingToken, Moment};
 use std::collections::BTreeMap;
@@ -121,5 +122,5 @@ pub(super) fn gone(name: &HoldingName) -> ProblemResponse {
         "no such lock {name} is kept here: it was lost or given back, its time was over, or it never was; ask for \
          it again"
     );
-    ProblemResponse::gone("lock-lost", "the lock is no longer held", detail)
+    ProblemResponse::new(StatusCode::GONE, "lock-lost", "the lock is no longer held", detail)
 }

@@ -318,7 +318,7 @@ impl AppState {
         };
         let wait = step(BreakStep::Mark).await?.ok_or_else(|| {
             let detail = format!("nothing in the queue of lock {name} has token {token}");
-            ProblemResponse::missing("no-such-place", "no such place", detail)
+            ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-place", "no such place", detail)
         })?;
         if !is_at_once {
             tokio::time::sleep(wait).await;

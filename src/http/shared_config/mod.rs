@@ -278,7 +278,7 @@ impl AppState {
             "there is nothing at {} in ZooKeeper: PUT /config/{name} creates it, and ?index= waits for it",
             self.path_of(name)
         );
-        ProblemResponse::missing("no-such-value", "no such value", detail)
+        ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-value", "no such value", detail)
     }
 
     fn refusal(&self, name: &ConfigName, condition: Condition, why: WriteError) -> ProblemResponse {
@@ -350,8 +350,10 @@ fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> Probl
     let detail = format!(
         "{wanted} is to be at {name}, and {there} is: read it, decide again, and write with that version"
     );
-    ProblemResponse::precondition("other-version", "another version is there", detail)
-        .with_version(found)
+    let title = "another version is there";
+    let problem =
+        ProblemResponse::new(StatusCode::PRECONDITION_FAILED, "other-version", title, detail);
+    ProblemResponse { version: found, ..problem }
 }
 
 fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
@@ -369,7 +371,7 @@ fn answer(
 ) -> Response {
     let common = HeaderMap::from_iter(common_headers(Some(reading.index)));
     let Some(Value { data, version, .. }) = &reading.value else {
-        let problem = app.not_there(name).with_index(Some(reading.index));
+        let problem = ProblemResponse { index: Some(reading.index), ..app.not_there(name) };
         return (common, problem).into_response();
     };
     let tag = version_tag(*version);
@@ -428,7 +430,16 @@ async fn collected(budget: &ByteBudget, mut body: Body) -> Result<Bytes, Problem
         let Ok(piece) = frame.into_data() else { continue };
         // Refuse the body only after these bytes have arrived: a client that gets an answer while it sends may not read it.
         if data.len() + piece.len() > VALUE_MAX {
-            return Err(too_long());
+            let detail = format!(
+                "it has more than {VALUE_MAX} bytes, which is as much as ZooKeeper takes: keep it elsewhere, and its address here"
+            );
+            let title = "the value is too long";
+            return Err(ProblemResponse::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "bad-body",
+                title,
+                detail,
+            ));
         }
         // Reserve twice the length, because the request to ZooKeeper contains a copy.
         let more = budget.take(2 * piece.len());
@@ -436,10 +447,4 @@ async fn collected(budget: &ByteBudget, mut body: Body) -> Result<Bytes, Problem
         data.extend_from_slice(&piece);
     }
     Ok(reserved.over(data.into()))
-}
-
-fn too_long() -> ProblemResponse {
-    ProblemResponse::too_long(format!(
-        "it has more than {VALUE_MAX} bytes, which is as much as ZooKeeper takes: keep it elsewhere, and its address here"
-    ))
 }
