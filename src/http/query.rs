@@ -80,17 +80,18 @@ pub(super) fn flag(key: &str, value: Option<&str>, write: &str) -> Result<bool, 
 /// The allowed waiting times.
 pub(super) const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 
-/// Parses a duration, the value of a key, which must be within `known`.
+/// Parses a duration, the value of a key, which must be within `allowed`. Returns `None` if the key is missing.
 pub(super) fn span(
     key: &str,
-    written: &str,
-    known: &RangeInclusive<Duration>,
-) -> Result<Duration, ProblemResponse> {
-    let why = match humantime::parse_duration(written) {
-        Ok(length) if known.contains(&length) => return Ok(length),
+    written: Option<String>,
+    allowed: &RangeInclusive<Duration>,
+) -> Result<Option<Duration>, ProblemResponse> {
+    let Some(written) = written else { return Ok(None) };
+    let why = match humantime::parse_duration(&written) {
+        Ok(length) if allowed.contains(&length) => return Ok(Some(length)),
         Ok(_) => {
             let [least, most] =
-                [known.start(), known.end()].map(|end| humantime::format_duration(*end));
+                [allowed.start(), allowed.end()].map(|end| humantime::format_duration(*end));
             format!("out of bounds: write {least} to {most}")
         }
         Err(error) => format!("not a valid duration ({error}): write 30s"),

@@ -48,7 +48,7 @@ pub(in crate::http) async fn names(
     State(app): State<AppState>,
     _: NoQuery,
 ) -> Result<Json<BarrierNames>, ProblemResponse> {
-    let names = app.look(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
+    let names = app.read_holdings(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
     Ok(Json(BarrierNames { barriers: names.to_vec() }))
 }
 
@@ -66,7 +66,7 @@ pub(in crate::http) async fn state(
     _: NoQuery,
 ) -> Result<Json<BarrierState>, ProblemResponse> {
     let name = barrier_name(&path(name)?)?;
-    let read = app.look(KIND, |answer| LookRequest::Barrier(name, answer)).await?;
+    let read = app.read_holdings(KIND, |answer| LookRequest::Barrier(name, answer)).await?;
     let size = read.size.map(NonZeroU32::get);
     let members = read.members.iter().map(member).collect();
     Ok(Json(BarrierState { size, open: read.is_open, members }))

@@ -46,18 +46,18 @@ impl TtlLocks {
         holding: HoldingHandle,
         time: Duration,
     ) -> String {
-        let id = holding.registration.id.clone();
+        let id = holding.registration.entry.id.clone();
         let until = app.clock.now().after(time);
         let renewed = Arc::default();
         app.kept.lock().insert(id.clone(), TtlLockEntry { name, holding, until, renewed });
         let app = app.clone();
         let kept = id.clone();
-        tokio::spawn(async move { give_back_in_time(&app, &kept).await });
+        tokio::spawn(async move { release_in_time(&app, &kept).await });
         id
     }
 
     /// Returns the state of a lock that is held for a TTL, and renews it if `renewed` is set.
-    pub(super) fn standing(
+    pub(super) fn state(
         app: &AppState,
         name: &HoldingName,
         id: &str,
@@ -66,7 +66,7 @@ impl TtlLocks {
         let now = app.clock.now();
         let mut all = app.kept.lock();
         let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
-        let HoldingState::Held { token, until } = kept.holding.judge() else { return None };
+        let HoldingState::Held { token, until } = kept.holding.state() else { return None };
         if let Some(time) = renewed {
             kept.until = now.after(time);
             kept.renewed.notify_one();
@@ -80,29 +80,25 @@ impl TtlLocks {
         let now = app.clock.now();
         let mut all = app.kept.lock();
         let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
-        let is_held = matches!(kept.holding.judge(), HoldingState::Held { .. });
+        let is_held = matches!(kept.holding.state(), HoldingState::Held { .. });
         all.remove(id).filter(|_| is_held).map(|kept| kept.holding)
     }
 }
 
 /// Releases a lock when its TTL is over, and removes it when it is lost.
-async fn give_back_in_time(app: &AppState, id: &str) {
+async fn release_in_time(app: &AppState, id: &str) {
     loop {
         let (until, renewed) = {
             let mut all = app.kept.lock();
             let Some(kept) = all.get_mut(id) else { return };
-            match kept.holding.judge() {
+            match kept.holding.state() {
                 HoldingState::Held { until: lease_end, .. } if app.clock.now() < kept.until => {
                     (kept.until.min(lease_end), kept.renewed.clone())
                 }
                 // This member is shutting down, but the client was promised the lock until its end. Keep the lock until it
                 // expires.
                 HoldingState::Ended(End::Stopped) if !kept.holding.is_gone() => return,
-                HoldingState::Held { .. }
-                | HoldingState::Waiting { .. }
-                | HoldingState::Gathering { .. }
-                | HoldingState::Leaving
-                | HoldingState::Ended(_) => {
+                _ => {
                     all.remove(id);
                     return;
                 }

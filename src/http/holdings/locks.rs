@@ -7,9 +7,7 @@ use super::super::problem::{ProblemResponse, QueryRefusal};
 use super::super::query::{NoQuery, WAIT, flag, named, number, path, span, values};
 use super::holding::{WaitLimit, refusal};
 use super::kept::{self, TtlLocks};
-use super::{
-    Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, held_body, mode_words, process_name,
-};
+use super::{Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, held_body, mode_words};
 use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
 use crate::holdings::{BreakStep, HoldingName, LockQueuePlace, LookRequest};
 use axum::Json;
@@ -78,7 +76,7 @@ pub(in crate::http) async fn names(
     State(app): State<AppState>,
     _: NoQuery,
 ) -> Result<Json<LockNames>, ProblemResponse> {
-    let names = app.look(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
+    let names = app.read_holdings(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
     Ok(Json(LockNames { locks: names.to_vec() }))
 }
 
@@ -96,7 +94,7 @@ pub(in crate::http) async fn queue(
     _: NoQuery,
 ) -> Result<Json<LockQueue>, ProblemResponse> {
     let name = lock_name(&path(name)?)?;
-    let places = look_into(&app, &name).await?;
+    let places = queue_of(&app, &name).await?;
     let (holders, waiting): (Vec<_>, Vec<&LockQueuePlace>) =
         places.iter().partition(|place| place.holds);
     Ok(Json(LockQueue {
@@ -129,8 +127,8 @@ pub(in crate::http) async fn hold(
     app.holdings()?;
     let name = lock_name(&path(name)?)?;
     let [mode, slots, wait, process] = values(&uri, ["mode", "slots", "wait", "process"], HOLD)?;
-    let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
-    app.hold(name, HoldingSpec::Lock(mode), wait, process).await
+    let spec = lock_spec(mode.as_deref(), slots.as_deref())?;
+    app.hold(name, spec, wait, process).await
 }
 
 /// Acquires a lock for a TTL, for clients that cannot stream. The client must renew it before the TTL is over.
@@ -157,17 +155,15 @@ pub(in crate::http) async fn keep(
     let name = lock_name(&path(name)?)?;
     let [mode, slots, wait, process, ttl] =
         values(&uri, ["mode", "slots", "wait", "process", "ttl"], KEEP)?;
-    let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
-    let process = process_name(process)?;
-    let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
-    let wait = wait.unwrap_or(WAIT_DEFAULT);
-    let ttl = time(ttl)?;
+    let spec = lock_spec(mode.as_deref(), slots.as_deref())?;
+    let wait = span("wait", wait, &WAIT)?.unwrap_or(WAIT_DEFAULT);
+    let ttl = span("ttl", ttl, &TTL)?.unwrap_or(TTL_DEFAULT);
     let _permit = app.place()?;
-    let patience = WaitLimit::of(Some(wait), app.clock.now());
-    let mut holding = app.ask_for(&name, HoldingSpec::Lock(mode), process).await?;
-    match holding.settled(patience).await {
+    let limit = WaitLimit::of(Some(wait), app.clock.now());
+    let mut holding = app.request(&name, spec, process).await?;
+    match holding.wait_while(HoldingState::is_waiting, limit).await {
         HoldingState::Held { .. } => {}
-        HoldingState::Ended(ended) => return Err(refusal(&name, HoldingSpec::Lock(mode), ended)),
+        HoldingState::Ended(end) => return Err(refusal(&name, spec, end)),
         HoldingState::Waiting { ahead: Some(1..) } => {
             let detail = format!("others hold {name}, or asked before: GET /locks/{name} has them");
             return Err(ProblemResponse::conflict(
@@ -176,9 +172,7 @@ pub(in crate::http) async fn keep(
                 detail,
             ));
         }
-        HoldingState::Waiting { ahead: None | Some(0) }
-        | HoldingState::Gathering { .. }
-        | HoldingState::Leaving => {
+        _ => {
             return Err(ProblemResponse::unavailable("not-locked", "not locked", NO_ANSWER));
         }
     }
@@ -186,7 +180,7 @@ pub(in crate::http) async fn keep(
     let body = kept(&app, &name, id, None);
     // The lease may have run out since.
     body.map(|body| (StatusCode::CREATED, Json(body)))
-        .map_err(|_| refusal(&name, HoldingSpec::Lock(mode), End::Lost(Loss::LeaseRanOut)))
+        .map_err(|_| refusal(&name, spec, End::Lost(Loss::LeaseRanOut)))
 }
 
 /// Renews a lock.
@@ -211,7 +205,8 @@ pub(in crate::http) async fn renew(
     let (name, id) = path(names)?;
     let name = lock_name(&name)?;
     let [ttl] = values(&uri, ["ttl"], RENEW)?;
-    kept(&app, &name, id, Some(time(ttl)?)).map(Json)
+    let ttl = span("ttl", ttl, &TTL)?.unwrap_or(TTL_DEFAULT);
+    kept(&app, &name, id, Some(ttl)).map(Json)
 }
 
 /// Releases a lock. The answer comes when its znode is gone.
@@ -247,11 +242,11 @@ pub(in crate::http) async fn give_back(
 }
 
 /// Reads the queue of a lock.
-pub(super) async fn look_into(
+pub(super) async fn queue_of(
     app: &AppState,
     name: &HoldingName,
 ) -> Result<Arc<[LockQueuePlace]>, ProblemResponse> {
-    app.look(KIND, |answer| LookRequest::Queue(name.clone(), answer)).await
+    app.read_holdings(KIND, |answer| LookRequest::Queue(name.clone(), answer)).await
 }
 
 /// Returns the body for a lock that is held for a TTL, and makes the answer claim that it is held.
@@ -261,8 +256,8 @@ fn kept(
     id: String,
     renewed: Option<Duration>,
 ) -> Result<api::TtlLock, ProblemResponse> {
-    let standing = TtlLocks::standing(app, name, &id, renewed);
-    let kept::TtlLockState { token, until, claim } = standing.ok_or_else(|| kept::gone(name))?;
+    let state = TtlLocks::state(app, name, &id, renewed);
+    let kept::TtlLockState { token, until, claim } = state.ok_or_else(|| kept::gone(name))?;
     ConnectionClaims::current().claim(Some(claim));
     Ok(api::TtlLock { lock: id, held: held_body(app, token, until) })
 }
@@ -314,7 +309,8 @@ impl AppState {
         is_at_once: bool,
     ) -> Result<(), ProblemResponse> {
         let step = async |step| {
-            self.look(KIND, |answer| LookRequest::Break(name.clone(), token, step, answer)).await
+            self.read_holdings(KIND, |answer| LookRequest::Break(name.clone(), token, step, answer))
+                .await
         };
         let wait = step(BreakStep::Mark).await?.ok_or_else(|| {
             let detail = format!("nothing in the queue of lock {name} has token {token}");
@@ -347,26 +343,22 @@ fn lock_name(written: &str) -> Result<HoldingName, ProblemResponse> {
     named(written, "lock's name", "migrate")
 }
 
-fn lock_mode(mode: Option<&str>, slots: Option<&str>) -> Result<Mode, ProblemResponse> {
-    fn wrong(why: String) -> Result<Mode, ProblemResponse> {
+fn lock_spec(mode: Option<&str>, slots: Option<&str>) -> Result<HoldingSpec, ProblemResponse> {
+    fn wrong(why: String) -> Result<HoldingSpec, ProblemResponse> {
         Err(ProblemResponse::bad_request(why))
     }
     match (mode, slots) {
-        (None | Some("exclusive"), None) => Ok(Mode::Exclusive),
-        (Some("shared"), None) => Ok(Mode::Shared),
+        (None | Some("exclusive"), None) => Ok(HoldingSpec::Lock(Mode::Exclusive)),
+        (Some("shared"), None) => Ok(HoldingSpec::Lock(Mode::Shared)),
         (Some(other), None) => wrong(format!(
             "mode={other:?} is not known: write exclusive or shared, or ?slots=3 for a semaphore"
         )),
         (Some(_), Some(_)) => wrong("mode and slots exclude each other: leave one out".into()),
         (None, Some(slots)) => match slots.parse::<NonZeroU32>() {
-            Ok(number) if number <= SLOTS_MAX => Ok(Mode::Slots(number)),
+            Ok(number) if number <= SLOTS_MAX => Ok(HoldingSpec::Lock(Mode::Slots(number))),
             Ok(_) | Err(_) => wrong(format!(
                 "slots={slots:?} must be an integer from 1 to {SLOTS_MAX}, such as ?slots=3"
             )),
         },
     }
-}
-
-fn time(ttl: Option<String>) -> Result<Duration, ProblemResponse> {
-    Ok(ttl.map(|ttl| span("ttl", &ttl, &TTL)).transpose()?.unwrap_or(TTL_DEFAULT))
 }

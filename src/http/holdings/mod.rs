@@ -63,18 +63,18 @@ impl AppState {
         self.status.holdings.as_ref().ok_or_else(ProblemResponse::recipes_off)
     }
 
-    /// Sends a request about locks or barriers to the reader, and waits for the answer.
-    async fn look<T>(
+    /// Reads locks or barriers from ZooKeeper, or breaks a place of a lock.
+    async fn read_holdings<T>(
         &self,
         kind: HoldingKind,
-        look: impl FnOnce(Answer<T>) -> LookRequest,
+        request: impl FnOnce(Answer<T>) -> LookRequest,
     ) -> Result<T, ProblemResponse> {
         let (problem, title) = match kind {
             HoldingKind::Lock => ("locks-unavailable", "the locks cannot be read"),
             HoldingKind::Barrier => ("barriers-unavailable", "the barriers cannot be read"),
         };
-        let read = ask(&self.holdings()?.looks, look, LOOKUP_TIMEOUT).await.and_then(|read| read);
-        read.map_err(|why| ProblemResponse::unread(problem, title, why))
+        let read = ask(&self.holdings()?.looks, request, LOOKUP_TIMEOUT).await;
+        read.and_then(|read| read).map_err(|why| ProblemResponse::unread(problem, title, why))
     }
 
     /// Asks for a lock, or to enter a barrier, and answers with its stream unless it is refused at once.
@@ -85,12 +85,13 @@ impl AppState {
         wait: Option<String>,
         process: Option<String>,
     ) -> Result<Response, ProblemResponse> {
-        let process = process_name(process)?;
-        let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
-        let limit = WaitLimit::of(wait, self.clock.now());
+        let now = self.clock.now();
+        let limit = WaitLimit::of(span("wait", wait, &WAIT)?, now);
         let permit = self.place()?;
-        let mut holding = self.ask_for(&name, spec, process).await?;
-        if let HoldingState::Ended(end) = holding.known(BEGIN_TIMEOUT).await {
+        let mut holding = self.request(&name, spec, process).await?;
+        let begin = WaitLimit::of(Some(BEGIN_TIMEOUT), now);
+        let begun = holding.wait_while(HoldingState::is_unknown, begin).await;
+        if let HoldingState::Ended(end) = begun {
             return Err(refusal(&name, spec, end));
         }
         Ok(stream::stream(self, permit, name, spec, holding, limit))
