@@ -6,7 +6,6 @@
 
 use super::AppState;
 use super::problem::ProblemResponse;
-use crate::api;
 use crate::config;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -17,7 +16,6 @@ use std::time::Duration;
 use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 use tracing::warn;
-use utoipa::{IntoParams, IntoResponses};
 
 /// Limits the time for reading the token's file.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,34 +29,6 @@ pub enum Authorization {
     Header,
     /// The token in this file. Each command reads the file, so that the token may be replaced at any time.
     TokenIn(Arc<Path>),
-}
-
-/// The header that a command needs if no token is configured.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "it is a schema")]
-pub(super) struct CommandHeaders {
-    /// Any value. Needed if no token is configured.
-    #[param(rename = "X-Bellwether")]
-    header: Option<String>,
-}
-
-/// The refusals that all commands have in common.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "they are schemas")]
-pub(super) enum CommandRefusal {
-    /// The request is not valid.
-    #[response(status = 400, content_type = "application/problem+json")]
-    BadRequest(api::Problem),
-    /// A token is configured, and the command does not have it.
-    #[response(status = 401, content_type = "application/problem+json")]
-    Unauthorized(api::Problem),
-    /// The header is missing, or the command comes from a web page.
-    #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(api::Problem),
-    /// Not available now: `Retry-After` says when to try again.
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(api::Problem),
 }
 
 /// Proof that a request may give commands. It is extracted before the body of the request is read.

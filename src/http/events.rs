@@ -73,7 +73,7 @@ pub(super) async fn events(
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
 #[utoipa::path(get, path = "/sse", responses(
     (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = Elector, content_type = "text/event-stream"),
-    (status = 503, description = "Not now: `Retry-After` says when to ask again.", body = api::Problem, content_type = "application/problem+json"),
+    (status = 503, description = "Not now: `Retry-After` says when to ask again."),
 ))]
 pub(super) async fn sse(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
     let permit = app.place()?;

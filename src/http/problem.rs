@@ -26,19 +26,19 @@ pub(super) struct ProblemResponse {
 
 /// The request is not valid.
 #[derive(IntoResponses)]
-#[response(status = 400, content_type = "application/problem+json")]
-pub(super) struct BadRequest(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[response(status = 400)]
+pub(super) struct BadRequest;
 
 /// The refusals that all queries have in common.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "they are schemas")]
 pub(super) enum QueryRefusal {
     /// The request is not valid.
-    #[response(status = 400, content_type = "application/problem+json")]
-    BadRequest(api::Problem),
+    #[response(status = 400)]
+    BadRequest,
     /// Not available now: `Retry-After` says when to try again.
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(api::Problem),
+    #[response(status = 503)]
+    Unavailable,
 }
 
 const CROWDED: &str = "too-many-waiting";

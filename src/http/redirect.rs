@@ -2,7 +2,7 @@
 
 use super::AppState;
 use super::problem::ProblemResponse;
-use crate::{api, config};
+use crate::config;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -11,7 +11,7 @@ use recipes::election::Profile;
 /// Redirects to the leader's application.
 #[utoipa::path(get, path = "/leader/redirect", responses(
     (status = 307, description = "There: `Location` is its address", headers(("Location" = String))),
-    (status = 503, description = "Not now: `Retry-After` says when to ask again.", body = api::Problem, content_type = "application/problem+json"),
+    (status = 503, description = "Not now: `Retry-After` says when to ask again."),
 ))]
 pub(super) async fn redirect(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
     let verdict = app.judge_and_claim();

@@ -1,7 +1,7 @@
 //! Double barriers: the requests to enter and to leave, and the participants.
 
 use super::super::AppState;
-use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
+use super::super::authorize::Authorized;
 use super::super::problem::{ProblemResponse, QueryRefusal};
 use super::super::query::{NoQuery, named, path, values};
 use super::{Gone, NotAcquired, RecipesOff};
@@ -79,12 +79,10 @@ pub(in crate::http) async fn state(
 /// `refused` are last events. Closing the connection leaves the barrier; a client that reads nothing for as long as the
 /// lease runs is no longer inside. A comment is sent every 15 s.
 #[utoipa::path(post, path = api::BARRIER_PATH, params(
-    CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     BarrierQuery,
-), security((), ("token" = [])), responses(
+), responses(
     (status = 200, description = "It goes on until all have left or one side ends it; the data of each event is such a body", body = api::BarrierEvent, content_type = "text/event-stream"),
-    CommandRefusal,
     RecipesOff,
     NotAcquired,
 ))]
@@ -103,14 +101,12 @@ pub(in crate::http) async fn enter(
 
 /// Makes a participant that is inside leave the barrier. Its stream gets `left` when all participants have left.
 #[utoipa::path(post, path = api::LEAVE_BARRIER_PATH, operation_id = "leave_barrier", params(
-    CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("id" = String, Path, description = "As its stream told it"),
-), security((), ("token" = [])), responses(
+), responses(
     (status = 204, description = "It leaves"),
-    CommandRefusal,
     RecipesOff,
-    (status = 409, description = "The participant is still in front of the barrier.", body = api::Problem, content_type = "application/problem+json"),
+    (status = 409, description = "The participant is still in front of the barrier."),
     Gone,
 ))]
 pub(in crate::http) async fn leave(

@@ -1,7 +1,7 @@
 //! Requests for locks, and their queues.
 
 use super::super::AppState;
-use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
+use super::super::authorize::Authorized;
 use super::super::claims::ConnectionClaims;
 use super::super::problem::{ProblemResponse, QueryRefusal};
 use super::super::query::{NoQuery, WAIT, flag, named, number, path, span, values};
@@ -109,12 +109,10 @@ pub(in crate::http) async fn queue(
 /// `timeout` and `refused` are last events. Closing the connection releases the lock; a client that reads nothing for as
 /// long as the lease runs has lost it. A comment is sent every 15 s.
 #[utoipa::path(post, path = api::LOCK_PATH, params(
-    CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     LockQuery,
-), security((), ("token" = [])), responses(
+), responses(
     (status = 200, description = "It goes on until the lock is lost or one side ends it; the data of each event is such a body", body = api::LockEvent, content_type = "text/event-stream"),
-    CommandRefusal,
     RecipesOff,
     NotAcquired,
 ))]
@@ -135,13 +133,11 @@ pub(in crate::http) async fn hold(
 ///
 /// `valid_for_ms` says how long the lock is guaranteed to be held, which may be less than the TTL: renew it before that.
 #[utoipa::path(put, path = api::LOCK_PATH, params(
-    CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     LockQuery,
     TimeQuery,
-), security((), ("token" = [])), responses(
+), responses(
     (status = 201, description = "It is held", body = api::TtlLock),
-    CommandRefusal,
     RecipesOff,
     NotAcquired,
 ))]
@@ -185,13 +181,11 @@ pub(in crate::http) async fn keep(
 
 /// Renews a lock.
 #[utoipa::path(put, path = api::KEPT_LOCK_PATH, params(
-    CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("lock" = String, Path, description = "As it was answered"),
     TimeQuery,
-), security((), ("token" = [])), responses(
+), responses(
     (status = 200, description = "It is held on", body = api::TtlLock),
-    CommandRefusal,
     RecipesOff,
     Gone,
 ))]
@@ -211,12 +205,10 @@ pub(in crate::http) async fn renew(
 
 /// Releases a lock. The answer comes when its znode is gone.
 #[utoipa::path(delete, path = api::KEPT_LOCK_PATH, params(
-    CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("lock" = String, Path, description = "As it was answered"),
-), security((), ("token" = [])), responses(
+), responses(
     (status = 204, description = "It is given back"),
-    CommandRefusal,
     RecipesOff,
     Gone,
 ))]
@@ -267,14 +259,12 @@ fn kept(
 /// The answer comes when that is done: after twice the session timeout, when the holder is guaranteed to have stopped. It is
 /// done even if the client closes the connection before.
 #[utoipa::path(post, path = api::BREAK_LOCK_PATH, params(
-    CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("token" = u64, Path, description = "As `GET /locks/{name}` has it"),
     ("now" = inline(Option<String>), Query, description = "`1`: do not wait until its lease is over. Its holder may act beside the next one until it hears of it", pattern = "^[01]$"),
-), security((), ("token" = [])), responses(
+), responses(
     (status = 204, description = "It is gone"),
-    CommandRefusal,
-    (status = 404, description = "No such lock, or no place with that token in its queue.", body = api::Problem, content_type = "application/problem+json"),
+    (status = 404, description = "No such lock, or no place with that token in its queue."),
 ))]
 pub(in crate::http) async fn break_lock(
     State(app): State<AppState>,

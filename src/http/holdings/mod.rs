@@ -22,7 +22,7 @@ use super::problem::ProblemResponse;
 use super::query::{WAIT, span};
 use super::verdict::millis;
 use super::{AppState, ask};
-use crate::api::{self, LockHeld, LockMode};
+use crate::api::{LockHeld, LockMode};
 use crate::holdings::{Answer, HoldingName, HoldingsHandle, LookRequest, ProcessName};
 use axum::response::Response;
 use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
@@ -44,18 +44,18 @@ const NO_ANSWER: &str =
 
 /// Locks, barriers and the shared configuration are switched off.
 #[derive(IntoResponses)]
-#[response(status = 404, content_type = "application/problem+json")]
-struct RecipesOff(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[response(status = 404)]
+struct RecipesOff;
 
 /// The lock is in use with another mode, or was not acquired in time.
 #[derive(IntoResponses)]
-#[response(status = 409, content_type = "application/problem+json")]
-struct NotAcquired(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[response(status = 409)]
+struct NotAcquired;
 
 /// The lock is no longer held.
 #[derive(IntoResponses)]
-#[response(status = 410, content_type = "application/problem+json")]
-struct Gone(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[response(status = 410)]
+struct Gone;
 
 impl AppState {
     /// Returns the handle for locks and barriers. Fails if they are switched off.

@@ -11,7 +11,7 @@ mod tests;
 pub(super) use stream::ValueEvents;
 
 use self::conditions::condition;
-use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
+use super::authorize::Authorized;
 use super::blocking::Wait;
 use super::problem::{ProblemResponse, QueryRefusal, version_tag};
 use super::query::{NoQuery, flag, is_known, named, path, values};
@@ -52,13 +52,13 @@ const PUT: &str = "?ephemeral=1";
 
 /// The value does not exist, or the shared configuration is switched off.
 #[derive(IntoResponses)]
-#[response(status = 404, content_type = "application/problem+json")]
-struct NotThere(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[response(status = 404)]
+struct NotThere;
 
 /// The value has another version, which is in `ETag`, or does not exist.
 #[derive(IntoResponses)]
-#[response(status = 412, content_type = "application/problem+json")]
-struct VersionMismatch(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[response(status = 412)]
+struct VersionMismatch;
 
 /// The condition of a write.
 #[derive(IntoParams)]
@@ -141,20 +141,18 @@ pub(super) async fn config(
 /// With 503 and `unconfirmed`, ZooKeeper did not answer: the value may or may not have been written. Read it before trying
 /// again.
 #[utoipa::path(put, path = api::CONFIG_PATH, params(
-    CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("ephemeral" = inline(Option<String>), Query, description = "`1`: it is deleted when this member leaves, or when its session for locks and values times out", pattern = "^[01]$"),
     IfMatch,
     ("If-None-Match" = inline(Option<String>), Header, description = "`*`: nothing may be there", example = "*", pattern = "^\\*$"),
-), request_body(content = String, content_type = "application/octet-stream", description = "The value, of at most 1044480 bytes"), security((), ("token" = [])), responses(
+), request_body(content = String, content_type = "application/octet-stream", description = "The value, of at most 1044480 bytes"), responses(
     (status = 200, description = "It is replaced", body = ConfigWritten),
     (status = 201, description = "It is created", body = ConfigWritten),
-    CommandRefusal,
     NotThere,
-    (status = 408, description = "The end of the body did not come in time", body = api::Problem, content_type = "application/problem+json"),
-    (status = 409, description = "The write is ephemeral, but the existing value is not, or belongs to another member.", body = api::Problem, content_type = "application/problem+json"),
+    (status = 408, description = "The end of the body did not come in time"),
+    (status = 409, description = "The write is ephemeral, but the existing value is not, or belongs to another member."),
     VersionMismatch,
-    (status = 413, description = "The value is too long.", body = api::Problem, content_type = "application/problem+json"),
+    (status = 413, description = "The value is too long."),
 ))]
 pub(super) async fn put_config(
     State(app): State<AppState>,
@@ -174,12 +172,10 @@ pub(super) async fn put_config(
 
 /// Deletes a value.
 #[utoipa::path(delete, path = api::CONFIG_PATH, params(
-    CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     IfMatch,
-), security((), ("token" = [])), responses(
+), responses(
     (status = 204, description = "It is deleted"),
-    CommandRefusal,
     NotThere,
     VersionMismatch,
 ))]
