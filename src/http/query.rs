@@ -110,6 +110,18 @@ pub(super) fn is_known(headers: &HeaderMap, tag: &str) -> bool {
     })
 }
 
+/// Returns the weight of a media type in the header `Accept`; zero if it is not named there.
+pub(super) fn accepted_weight(headers: &HeaderMap, wanted: &str) -> f32 {
+    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut ranges = values
+        .flat_map(|value| value.split(','))
+        .map(|range| range.split(';').map(str::trim))
+        .filter_map(|mut range| range.next()?.eq_ignore_ascii_case(wanted).then_some(range));
+    let Some(mut parameters) = ranges.next() else { return 0.0 };
+    let weight = parameters.find_map(|word| word.strip_prefix(['q', 'Q'])?.strip_prefix('='));
+    weight.map_or(1.0, |weight| weight.parse().unwrap_or(0.0))
+}
+
 /// Returns the parameters in the path.
 pub(super) fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, ProblemResponse> {
     path.map(|Path(path)| path).map_err(|_| {

@@ -14,7 +14,7 @@ use self::conditions::condition;
 use super::authorize::Authorized;
 use super::blocking::Wait;
 use super::problem::{ProblemResponse, QueryRefusal, version_tag};
-use super::query::{NoQuery, flag, is_known, named, path, values};
+use super::query::{NoQuery, accepted_weight, flag, is_known, named, path, values};
 use super::{AppState, common_headers};
 use crate::api::{self, ConfigNames, ConfigWritten};
 use crate::byte_budget::{ByteBudget, ReservedBytes};
@@ -109,7 +109,7 @@ pub(super) async fn config(
     let query = app.blocking_query_of(index, wait)?;
     let is_proved = flag("proved", proved.as_deref(), READ)?;
     let headers = request.headers();
-    if stream::is_wanted(headers) {
+    if accepted_weight(headers, "text/event-stream") > 0.0 {
         if query.is_some() || is_proved {
             let why =
                 "a stream has each change, and none is proved: leave index, wait and proved out";
