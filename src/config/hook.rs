@@ -93,22 +93,6 @@ const SIGNALS: [(&str, Signal); 10] = [
     ("SIGWINCH", Signal::WINCH),
 ];
 
-impl HookAction {
-    /// Returns the key that selects this kind of action.
-    fn key(&self) -> &'static str {
-        match self {
-            Self::Run { .. } => "command",
-            Self::Post(_) => "url",
-            Self::Signal { .. } => "signal",
-            Self::Keep { .. } => "file",
-            Self::Kubernetes(hook) => match hook.target {
-                KubernetesTarget::PodLabel { .. } => "pod_label",
-                KubernetesTarget::EndpointSlice { .. } => "endpoint_slice",
-            },
-        }
-    }
-}
-
 /// Names the action in the log and in answers. Arguments and a URL's query are omitted, because they may be secret.
 impl fmt::Display for HookAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

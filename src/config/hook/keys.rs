@@ -57,7 +57,8 @@ impl HookConfig {
             }
             // An object that is written only at some changes would be wrong after the other changes.
             HookAction::Kubernetes(_) if on.is_some() => {
-                let problem = format!("is not for {}, which is kept up to date", action.key());
+                let kind = keys.kinds().join(", ");
+                let problem = format!("is not for {kind}, which is kept up to date");
                 return Err(ConfigError::new("on", problem).remedy("leave it out"));
             }
             _ => {}
@@ -75,34 +76,29 @@ impl HookKeys {
         if self.on.is_some() {
             return Err(ConfigError::new("on", "is only for a [[hook]]").remedy("leave it out"));
         }
-        if self.file.is_none()
-            && self.pod_label.is_none()
-            && self.endpoint_slice.is_none()
-            && [self.command.is_some(), self.url.is_some(), self.signal.is_some()]
-                .iter()
-                .filter(|is_written| **is_written)
-                .count()
-                == 1
-        {
+        if matches!(self.kinds()[..], ["command" | "url" | "signal"]) {
             return self.action(pod);
         }
         let problem = "must have exactly one of command, url and signal";
         Err(ConfigError::new("", problem).remedy("write one, or leave then out"))
     }
 
+    /// Returns the written keys that select a kind of action.
+    fn kinds(&self) -> Vec<&'static str> {
+        let kinds = [
+            self.command.as_ref().map(|_| "command"),
+            self.url.as_ref().map(|_| "url"),
+            self.signal.as_ref().map(|_| "signal"),
+            self.file.as_ref().map(|_| "file"),
+            self.pod_label.as_ref().map(|_| "pod_label"),
+            self.endpoint_slice.as_ref().map(|_| "endpoint_slice"),
+        ];
+        kinds.into_iter().flatten().collect()
+    }
+
     /// Returns the action. The keys must describe exactly one kind of action.
     fn action(&self, pod: &pod::PodEnvironment) -> Result<HookAction, ConfigError> {
-        let kinds = [
-            self.command.is_some(),
-            self.url.is_some(),
-            self.signal.is_some(),
-            self.file.is_some(),
-            self.pod_label.is_some(),
-            self.endpoint_slice.is_some(),
-        ];
-        if kinds.iter().filter(|is_written| **is_written).count() > 1 {
-            return Err(not_one_kind());
-        }
+        let [kind] = self.kinds()[..] else { return Err(not_one_kind()) };
         let action = match (&self.command, &self.url, &self.signal, &self.file) {
             (Some(command), ..) => {
                 check_command(command).map_err(|flaw| flaw.of("command"))?;
@@ -125,7 +121,7 @@ impl HookKeys {
             },
             _ => HookAction::Kubernetes(self.kubernetes(pod)?),
         };
-        self.check_kind(action.key())?;
+        self.check_kind(kind)?;
         Ok(action)
     }
 
