@@ -21,8 +21,10 @@ pub(crate) struct ServerHandle {
     pub(crate) settings: ServerSettings,
     pub(crate) address: SocketAddr,
     started: Instant,
-    delay_ms: AtomicU64,
-    refusing: AtomicBool,
+    /// The delay of everything that is sent.
+    pub(crate) delay_ms: AtomicU64,
+    /// Whether each new connection is closed at once.
+    pub(crate) is_refusing: AtomicBool,
     hosted: Mutex<Hosted>,
 }
 
@@ -50,7 +52,7 @@ impl ServerHandle {
             address,
             started: Instant::now(),
             delay_ms: AtomicU64::new(0),
-            refusing: AtomicBool::new(false),
+            is_refusing: AtomicBool::new(false),
             hosted: Mutex::new(Hosted { state, outboxes: HashMap::new(), admitted: 0 }),
         }
     }
@@ -139,21 +141,6 @@ impl ServerHandle {
 
     pub(crate) fn delay(&self) -> Duration {
         Duration::from_millis(self.delay_ms.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn set_delay(&self, delay: Duration) {
-        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        // A longer delay could overflow an `Instant`.
-        let a_year_ms = 365 * 24 * 3600 * 1000;
-        self.delay_ms.store(delay_ms.min(a_year_ms), Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_refusing(&self) -> bool {
-        self.refusing.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_refusing(&self, refusing: bool) {
-        self.refusing.store(refusing, Ordering::Relaxed);
     }
 
     fn hosted(&self) -> MutexGuard<'_, Hosted> {
