@@ -9,7 +9,7 @@ pub const LOCKS: Endpoint<LockNames> = Endpoint::get("/locks");
 /// clients that cannot stream.
 pub const LOCK_PATH: &str = "/locks/{name}";
 /// `PUT` renews a lock that is held for a TTL; `DELETE` releases it.
-pub const KEPT_LOCK_PATH: &str = "/locks/{name}/{lock}";
+pub const TTL_LOCK_PATH: &str = "/locks/{name}/{lock}";
 /// `POST` breaks a place in the queue of a lock.
 pub const BREAK_LOCK_PATH: &str = "/locks/{name}/break/{token}";
 

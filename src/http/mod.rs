@@ -101,9 +101,9 @@ struct AppStateInner {
     /// Held by the request that changes this member's profile.
     amending: Mutex<()>,
     /// The locks that are held for a TTL.
-    kept: holdings::TtlLocks,
+    ttl_locks: holdings::TtlLocks,
     /// All locks and barriers that were requested through this member.
-    asked: holdings::HoldingRegistry,
+    registry: holdings::HoldingRegistry,
     member_watch: member_watch::MemberWatch,
     value_events: shared_config::ValueEvents,
 }
@@ -173,8 +173,8 @@ pub fn services(
         authorization,
         requests: RequestCounters::none(),
         amending: Mutex::default(),
-        kept: holdings::TtlLocks::default(),
-        asked: holdings::HoldingRegistry::default(),
+        ttl_locks: holdings::TtlLocks::default(),
+        registry: holdings::HoldingRegistry::default(),
         member_watch: member_watch::MemberWatch::default(),
         value_events: shared_config::ValueEvents::default(),
     });

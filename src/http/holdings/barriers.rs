@@ -118,7 +118,7 @@ pub(in crate::http) async fn leave(
     app.holdings()?;
     let (name, id) = path(names)?;
     let name = barrier_name(&name)?;
-    match app.asked.leave(&name, &id, app.clock) {
+    match app.registry.leave(&name, &id, app.clock) {
         HoldingState::Held { .. } | HoldingState::Leaving => Ok(StatusCode::NO_CONTENT),
         HoldingState::Waiting { .. } | HoldingState::Gathering { .. } => {
             let detail = format!(

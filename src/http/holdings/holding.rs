@@ -62,7 +62,7 @@ impl AppState {
             TrySendError::Closed(_) => refusal(name, wanted, End::Stopped),
         })?;
         let release = Release(Arc::new(Mutex::new(Some(release))));
-        let registration = self.asked.add(RegisteredHolding {
+        let registration = self.registry.add(RegisteredHolding {
             id: format!("{:032x}", random::id()),
             name: name.clone(),
             spec: wanted,

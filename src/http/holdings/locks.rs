@@ -2,12 +2,11 @@
 
 use super::super::AppState;
 use super::super::authorize::Authorized;
-use super::super::claims::ConnectionClaims;
 use super::super::problem::{ProblemResponse, QueryRefusal};
 use super::super::query::{NoQuery, WAIT, flag, named, number, path, span, values};
 use super::holding::{WaitLimit, refusal};
-use super::kept::{self, TtlLocks};
-use super::{Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, held_body, mode_words};
+use super::ttl::TtlLocks;
+use super::{Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, mode_words};
 use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
 use crate::holdings::{BreakStep, HoldingName, LockQueuePlace, LookRequest};
 use axum::Json;
@@ -172,15 +171,15 @@ pub(in crate::http) async fn keep(
             return Err(ProblemResponse::unavailable("not-locked", "not locked", NO_ANSWER));
         }
     }
-    let id = TtlLocks::keep(&app, name.clone(), holding, ttl);
-    let body = kept(&app, &name, id, None);
+    let id = TtlLocks::add(&app, name.clone(), holding, ttl);
+    let body = TtlLocks::body(&app, &name, id, None);
     // The lease may have run out since.
     body.map(|body| (StatusCode::CREATED, Json(body)))
         .map_err(|_| refusal(&name, spec, End::Lost(Loss::LeaseRanOut)))
 }
 
 /// Renews a lock.
-#[utoipa::path(put, path = api::KEPT_LOCK_PATH, params(
+#[utoipa::path(put, path = api::TTL_LOCK_PATH, params(
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("lock" = String, Path, description = "As it was answered"),
     TimeQuery,
@@ -200,11 +199,11 @@ pub(in crate::http) async fn renew(
     let name = lock_name(&name)?;
     let [ttl] = values(&uri, ["ttl"], RENEW)?;
     let ttl = span("ttl", ttl, &TTL)?.unwrap_or(TTL_DEFAULT);
-    kept(&app, &name, id, Some(ttl)).map(Json)
+    TtlLocks::body(&app, &name, id, Some(ttl)).map(Json)
 }
 
 /// Releases a lock. The answer comes when its znode is gone.
-#[utoipa::path(delete, path = api::KEPT_LOCK_PATH, params(
+#[utoipa::path(delete, path = api::TTL_LOCK_PATH, params(
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("lock" = String, Path, description = "As it was answered"),
 ), responses(
@@ -221,7 +220,7 @@ pub(in crate::http) async fn give_back(
     app.holdings()?;
     let (name, id) = path(names)?;
     let name = lock_name(&name)?;
-    let mut holding = TtlLocks::take(&app, &name, &id).ok_or_else(|| kept::gone(&name))?;
+    let mut holding = TtlLocks::take(&app, &name, &id)?;
     holding.release.release();
     match tokio::time::timeout(RELEASE_TIMEOUT, holding.gone()).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
@@ -239,19 +238,6 @@ pub(super) async fn queue_of(
     name: &HoldingName,
 ) -> Result<Arc<[LockQueuePlace]>, ProblemResponse> {
     app.read_holdings(KIND, |answer| LookRequest::Queue(name.clone(), answer)).await
-}
-
-/// Returns the body for a lock that is held for a TTL, and makes the answer claim that it is held.
-fn kept(
-    app: &AppState,
-    name: &HoldingName,
-    id: String,
-    renewed: Option<Duration>,
-) -> Result<api::TtlLock, ProblemResponse> {
-    let state = TtlLocks::state(app, name, &id, renewed);
-    let kept::TtlLockState { token, until, claim } = state.ok_or_else(|| kept::gone(name))?;
-    ConnectionClaims::current().claim(Some(claim));
-    Ok(api::TtlLock { lock: id, held: held_body(app, token, until) })
 }
 
 /// Breaks a place in a lock's queue, for operators: its holder must give it up, and its znode is deleted.

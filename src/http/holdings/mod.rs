@@ -2,20 +2,20 @@
 //! is renewed.
 //!
 //! - `locks`, `barriers`: the requests.
-//! - `holding`: one requested lock or barrier. `stream`, `kept`: the two ways to hold it.
+//! - `holding`: one requested lock or barrier. `stream`, `ttl`: the two ways to hold it.
 //! - `registry`: all requested locks and barriers.
 
 pub(super) mod barriers;
 mod holding;
-mod kept;
 pub(super) mod locks;
 mod registry;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod ttl;
 
-pub(super) use kept::TtlLocks;
 pub(super) use registry::HoldingRegistry;
+pub(super) use ttl::TtlLocks;
 
 use self::holding::{WaitLimit, refusal};
 use super::problem::ProblemResponse;

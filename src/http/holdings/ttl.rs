@@ -1,13 +1,15 @@
 //! Locks that are held for a TTL, for clients that cannot stream.
 
 use super::super::AppState;
-use super::super::claims::Claim;
+use super::super::claims::ConnectionClaims;
 use super::super::problem::ProblemResponse;
+use super::held_body;
 use super::holding::HoldingHandle;
+use crate::api::TtlLock;
 use crate::holdings::HoldingName;
 use axum::http::StatusCode;
+use recipes::Moment;
 use recipes::holding::{End, HoldingState};
-use recipes::{FencingToken, Moment};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -26,62 +28,65 @@ struct TtlLockEntry {
     renewed: Arc<Notify>,
 }
 
-/// The state of a lock that is held for a TTL, at one moment.
-pub(super) struct TtlLockState {
-    pub(super) token: FencingToken,
-    /// The end of its lease or of its TTL, whichever comes first.
-    pub(super) until: Moment,
-    pub(super) claim: Claim,
-}
-
 impl TtlLocks {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, TtlLockEntry>> {
         self.0.lock().expect("no code panics while holding it")
     }
 
     /// Holds a lock for a TTL, and returns its id.
-    pub(super) fn keep(
+    pub(super) fn add(
         app: &AppState,
         name: HoldingName,
         holding: HoldingHandle,
-        time: Duration,
+        ttl: Duration,
     ) -> String {
         let id = holding.registration.entry.id.clone();
-        let until = app.clock.now().after(time);
+        let until = app.clock.now().after(ttl);
         let renewed = Arc::default();
-        app.kept.lock().insert(id.clone(), TtlLockEntry { name, holding, until, renewed });
+        app.ttl_locks.lock().insert(id.clone(), TtlLockEntry { name, holding, until, renewed });
         let app = app.clone();
-        let kept = id.clone();
-        tokio::spawn(async move { release_in_time(&app, &kept).await });
+        let held = id.clone();
+        tokio::spawn(async move { release_in_time(&app, &held).await });
         id
     }
 
-    /// Returns the state of a lock that is held for a TTL, and renews it if `renewed` is set.
-    pub(super) fn state(
+    /// Returns the body for a lock that is held for a TTL, and makes the answer claim that it is held. Renews the lock if
+    /// `ttl` is set.
+    pub(super) fn body(
         app: &AppState,
         name: &HoldingName,
-        id: &str,
-        renewed: Option<Duration>,
-    ) -> Option<TtlLockState> {
+        id: String,
+        ttl: Option<Duration>,
+    ) -> Result<TtlLock, ProblemResponse> {
         let now = app.clock.now();
-        let mut all = app.kept.lock();
-        let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
-        let HoldingState::Held { token, until } = kept.holding.state() else { return None };
-        if let Some(time) = renewed {
-            kept.until = now.after(time);
-            kept.renewed.notify_one();
+        let mut all = app.ttl_locks.lock();
+        let entry = all.get_mut(&id).filter(|entry| entry.name == *name && now < entry.until);
+        let entry = entry.ok_or_else(|| gone(name))?;
+        let HoldingState::Held { token, until } = entry.holding.state() else {
+            return Err(gone(name));
+        };
+        if let Some(ttl) = ttl {
+            entry.until = now.after(ttl);
+            entry.renewed.notify_one();
         }
-        let claim = kept.holding.claim(Some(kept.until));
-        Some(TtlLockState { token, until: until.min(kept.until), claim })
+        ConnectionClaims::current().claim(Some(entry.holding.claim(Some(entry.until))));
+        // The lease may end before the TTL.
+        Ok(TtlLock { lock: id, held: held_body(app, token, until.min(entry.until)) })
     }
 
     /// Removes a lock, so that it can be released.
-    pub(super) fn take(app: &AppState, name: &HoldingName, id: &str) -> Option<HoldingHandle> {
+    pub(super) fn take(
+        app: &AppState,
+        name: &HoldingName,
+        id: &str,
+    ) -> Result<HoldingHandle, ProblemResponse> {
         let now = app.clock.now();
-        let mut all = app.kept.lock();
-        let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
-        let is_held = matches!(kept.holding.state(), HoldingState::Held { .. });
-        all.remove(id).filter(|_| is_held).map(|kept| kept.holding)
+        let mut all = app.ttl_locks.lock();
+        let entry = all.get_mut(id).filter(|entry| entry.name == *name && now < entry.until);
+        let entry = entry.ok_or_else(|| gone(name))?;
+        let is_held = matches!(entry.holding.state(), HoldingState::Held { .. });
+        let removed = all.remove(id).filter(|_| is_held);
+        removed.map(|entry| entry.holding).ok_or_else(|| gone(name))
     }
 }
 
@@ -89,15 +94,15 @@ impl TtlLocks {
 async fn release_in_time(app: &AppState, id: &str) {
     loop {
         let (until, renewed) = {
-            let mut all = app.kept.lock();
-            let Some(kept) = all.get_mut(id) else { return };
-            match kept.holding.state() {
-                HoldingState::Held { until: lease_end, .. } if app.clock.now() < kept.until => {
-                    (kept.until.min(lease_end), kept.renewed.clone())
+            let mut all = app.ttl_locks.lock();
+            let Some(entry) = all.get_mut(id) else { return };
+            match entry.holding.state() {
+                HoldingState::Held { until: lease_end, .. } if app.clock.now() < entry.until => {
+                    (entry.until.min(lease_end), entry.renewed.clone())
                 }
                 // This member is shutting down, but the client was promised the lock until its end. Keep the lock until it
                 // expires.
-                HoldingState::Ended(End::Stopped) if !kept.holding.is_gone() => return,
+                HoldingState::Ended(End::Stopped) if !entry.holding.is_gone() => return,
                 _ => {
                     all.remove(id);
                     return;
@@ -113,7 +118,7 @@ async fn release_in_time(app: &AppState, id: &str) {
 }
 
 /// Returns the error for a lock that is not held.
-pub(super) fn gone(name: &HoldingName) -> ProblemResponse {
+fn gone(name: &HoldingName) -> ProblemResponse {
     let detail = format!(
         "no such lock {name} is kept here: it was lost or given back, its time was over, or it never was; ask for \
          it again"
