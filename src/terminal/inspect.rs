@@ -387,8 +387,6 @@ impl<'a> QueuedMember<'a> {
             Some(id) => Cell::new(id).style(if leads { GOOD } else { PLAIN }),
             None => Cell::new("(an unknown client)").style(ODD),
         };
-        let labels: BTreeMap<String, String> =
-            self.labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         vec![
             id,
             Cell::new(&marks(leads, self.standby.as_ref(), false)),
@@ -401,7 +399,7 @@ impl<'a> QueuedMember<'a> {
             Cell::of(self.address),
             Cell::of(self.version.or(self.made_by)),
             Cell::new(&self.session),
-            Cell::new(&self::labels(&labels)),
+            Cell::new(&labels(&self.labels)),
         ]
     }
 }
@@ -418,11 +416,7 @@ fn made_by(name: &str) -> Option<&'static str> {
 impl<'a> ClaimZnode<'a> {
     fn of(claim: &'a Znode, queue: &[&Znode], now: SystemTime) -> Self {
         let place = queue.iter().position(|znode| znode.session == claim.session);
-        let is = match place.filter(|_| claim.session.is_some()) {
-            Some(0) => QueueLocation::Head,
-            Some(_) => QueueLocation::Behind,
-            None => QueueLocation::Gone,
-        };
+        let is = QueueLocation::at(place.filter(|_| claim.session.is_some()));
         let data = claim.data.as_ref();
         let announcement = data.and_then(|data| data.announcement.as_ref());
         Self {
@@ -446,6 +440,14 @@ impl<'a> ClaimZnode<'a> {
 }
 
 impl QueueLocation {
+    fn at(position: Option<usize>) -> Self {
+        match position {
+            Some(0) => Self::Head,
+            Some(_) => Self::Behind,
+            None => Self::Gone,
+        }
+    }
+
     fn words(self) -> &'static str {
         match self {
             Self::Head => "the head",
@@ -468,11 +470,7 @@ impl<'a> NamedLeader<'a> {
     fn by(data: &'a MemberData, tokens: &[FencingToken]) -> Option<Self> {
         let named = data.announcement.as_ref()?;
         let token = named.ticket.token;
-        let is = match tokens.iter().position(|queued| *queued == token) {
-            Some(0) => QueueLocation::Head,
-            Some(_) => QueueLocation::Behind,
-            None => QueueLocation::Gone,
-        };
+        let is = QueueLocation::at(tokens.iter().position(|queued| *queued == token));
         Some(Self { id: named.leader.id.as_str(), token: token.0, is })
     }
 }

@@ -11,6 +11,7 @@ use crate::api::{
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
 /// An answer's body that can be shown to people.
@@ -382,7 +383,7 @@ fn token(leader: Option<&Leader>) -> String {
     leader.map(|leader| leader.token.to_string()).unwrap_or_default()
 }
 
-pub(super) fn labels(labels: &BTreeMap<String, String>) -> String {
+pub(super) fn labels(labels: &BTreeMap<impl Display, impl Display>) -> String {
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
