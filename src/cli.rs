@@ -66,7 +66,7 @@ enum Subcommands {
     #[command(flatten)]
     Guard(GuardCommand),
     #[command(flatten)]
-    Asking(client_commands::ClientSubcommand),
+    Client(client_commands::ClientSubcommand),
     /// Try it: an in-memory ZooKeeper and members on this machine; never for production.
     ///
     /// For trying, developing and testing, without Java, root or anything to install. The server runs in
@@ -79,7 +79,7 @@ enum Subcommands {
     #[cfg_attr(not(feature = "dev"), command(hide = true))]
     Dev(dev::DevArguments),
     #[command(flatten)]
-    Papers(packaging::PackagingCommand),
+    Packaging(packaging::PackagingCommand),
 }
 
 // The processes between `exec` and its program, which are this same program. As a doc comment, this would be in the help.
@@ -234,11 +234,11 @@ pub fn read() -> Result<CliCommand, String> {
             Ok(CliCommand::CheckConfig { effective, json, connect })
         }
         Subcommands::Guard(guard) => Ok(CliCommand::Guard(guard)),
-        Subcommands::Asking(client_commands) => {
-            client_commands::errand(client_commands, given).map(CliCommand::Terminal)
+        Subcommands::Client(client_commands) => {
+            client_commands::into_command(client_commands, given).map(CliCommand::Terminal)
         }
         Subcommands::Dev(arguments) => arguments.command(),
-        Subcommands::Papers(packaging) => {
+        Subcommands::Packaging(packaging) => {
             packaging::written(packaging, command()).map(CliCommand::Say)
         }
     }

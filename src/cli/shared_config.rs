@@ -82,9 +82,9 @@ impl ConfigArguments {
     ///
     /// # Errors
     /// A sentence about the problem with the arguments, or with a file that they name.
-    pub(super) fn errand(self) -> Result<ClientCommand, String> {
+    pub(super) fn into_command(self) -> Result<ClientCommand, String> {
         let (sidecar, name, action) = match self.action {
-            ConfigSubcommands::Ls(question) => return question.asking(&CONFIG_NAMES, None),
+            ConfigSubcommands::Ls(query) => return query.command(&CONFIG_NAMES, None),
             ConfigSubcommands::Get { name, wait, proved, asked } => {
                 let wait = wait.map(|wait| config::span("--wait", &wait)).transpose()?;
                 let (sidecar, form) = asked.parts()?;
@@ -105,8 +105,8 @@ impl ConfigArguments {
             }
         };
         let name = HoldingName::parse(&name, "name of a value", "limits.json")?;
-        let question = Query::Config(ConfigCommand { name, action });
-        Ok(ClientCommand::Ask { sidecar, question })
+        let query = Query::Config(ConfigCommand { name, action });
+        Ok(ClientCommand::Ask { sidecar, query })
     }
 }
 

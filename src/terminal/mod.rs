@@ -46,7 +46,7 @@ use std::time::Duration;
 /// A subcommand of the client, with its arguments.
 pub enum ClientCommand {
     /// Call a sidecar.
-    Ask { sidecar: Sidecar, question: Query },
+    Ask { sidecar: Sidecar, query: Query },
     /// Inspect an election in ZooKeeper.
     Inspect { settings: Settings, patience: Duration, again: bool, form: OutputFormat },
     /// Run a command under a lock, or inside a barrier.
@@ -84,9 +84,9 @@ impl ClientCommand {
     /// Returns the program that this process becomes or runs, if any.
     pub fn program(&self) -> Option<&OsStr> {
         let command = match self {
-            Self::Ask { question: Query::Wait { command, .. }, .. }
+            Self::Ask { query: Query::Wait { command, .. }, .. }
             | Self::Guarded(GuardedCommand { command, .. }) => command,
-            Self::Ask { question: Query::Config(config), .. } => match &config.action {
+            Self::Ask { query: Query::Config(config), .. } => match &config.action {
                 ConfigAction::Watch { command, .. } => command,
                 _ => return None,
             },
@@ -205,7 +205,7 @@ impl ClientError {
 /// The exit code and the reason, unless the answer is yes.
 pub async fn run(command: ClientCommand, clock: Clock) -> Result<(), (u8, Option<String>)> {
     let done = match &command {
-        ClientCommand::Ask { sidecar, question } => ask(sidecar, question, clock).await,
+        ClientCommand::Ask { sidecar, query } => ask(sidecar, query, clock).await,
         ClientCommand::Inspect { settings, patience, again, form } => {
             let inspection = inspect::Inspection::of(settings, *patience, clock, *form);
             if *again { inspection.again().await } else { inspection.once().await }
@@ -222,8 +222,8 @@ pub async fn run(command: ClientCommand, clock: Clock) -> Result<(), (u8, Option
 }
 
 /// Runs a call of a sidecar.
-async fn ask(sidecar: &Sidecar, question: &Query, clock: Clock) -> Result<(), ClientError> {
-    match question {
+async fn ask(sidecar: &Sidecar, query: &Query, clock: Clock) -> Result<(), ClientError> {
+    match query {
         Query::Call { call, of, again, form } => {
             call.ask(sidecar, of.as_ref(), *again, *form).await
         }
