@@ -22,7 +22,7 @@ mod tests {
     use std::time::Duration;
     use utoipa::openapi::content::Content;
     use utoipa::openapi::header::Header;
-    use utoipa::openapi::path::Operation;
+    use utoipa::openapi::path::{Operation, Parameter};
     use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
     use utoipa::openapi::{Object, OpenApi, Ref, RefOr, Schema, SchemaFormat, Type};
     use utoipa::{IntoParams, IntoResponses, OpenApi as _};
@@ -127,10 +127,24 @@ mod tests {
         Unavailable,
     }
 
+    /// The name of a lock, a barrier or a value.
+    #[derive(IntoParams)]
+    #[into_params(parameter_in = Path)]
+    #[expect(dead_code, reason = "it is a schema")]
+    struct RecipeName {
+        /// 1 to 64 of `A-Z a-z 0-9 . _ -`
+        name: String,
+    }
+
+    /// Adds parameters before those that the handler declares.
+    fn add_parameters(operation: &mut Operation, parameters: Vec<Parameter>) {
+        let declared = operation.parameters.get_or_insert_default();
+        declared.splice(0..0, parameters.into_iter().map(RefOr::T));
+    }
+
     /// Adds what all commands have in common. Every request that may change something is a command.
     fn describe_command(operation: &mut Operation) {
-        let headers = CommandHeaders::into_params(|| None).into_iter().map(RefOr::T);
-        operation.parameters.get_or_insert_default().splice(0..0, headers);
+        add_parameters(operation, CommandHeaders::into_params(|| None));
         operation.responses.responses.extend(CommandRefusal::responses());
         let token = SecurityRequirement::new("token", [""; 0]);
         operation.security = Some(vec![SecurityRequirement::default(), token]);
@@ -144,7 +158,13 @@ mod tests {
         let mut description =
             OpenApiRouter::with_openapi(head).merge(described().described).into_openapi();
         // A handler of several methods has one name, and each operation needs its own.
-        for path in description.paths.paths.values_mut() {
+        for (route, path) in &mut description.paths.paths {
+            if route.contains("{name}") {
+                let operations = [&mut path.get, &mut path.post, &mut path.put, &mut path.delete];
+                for operation in operations.into_iter().flatten() {
+                    add_parameters(operation, RecipeName::into_params(|| None));
+                }
+            }
             let commands = [&mut path.post, &mut path.put, &mut path.patch, &mut path.delete];
             commands.into_iter().flatten().for_each(describe_command);
             let operations =

@@ -1,9 +1,9 @@
 //! Parses the query of a request, which may have known keys only, and the names in its path.
 
+use super::AppState;
 use super::problem::ProblemResponse;
 use crate::holdings::HoldingName;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Uri, header};
 use std::ops::RangeInclusive;
@@ -122,20 +122,34 @@ pub(super) fn accepted_weight(headers: &HeaderMap, wanted: &str) -> f32 {
     weight.map_or(1.0, |weight| weight.parse().unwrap_or(0.0))
 }
 
-/// Returns the parameters in the path.
-pub(super) fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, ProblemResponse> {
-    path.map(|Path(path)| path).map_err(|_| {
-        ProblemResponse::bad_request("the path is not UTF-8: write it in percent-encoded UTF-8")
-    })
+/// The parameters in the path of a request for a lock, a barrier or a value. The request is refused if these are switched
+/// off.
+pub(super) struct RecipePath {
+    pub(super) name: HoldingName,
+    /// The second parameter; empty if the path has none.
+    pub(super) id: String,
 }
 
-/// Parses a name. The error says that it must be a `what`, such as `example`.
-pub(super) fn named(
-    written: &str,
-    what: &str,
-    example: &str,
-) -> Result<HoldingName, ProblemResponse> {
-    HoldingName::parse(written, what, example).map_err(ProblemResponse::bad_request)
+impl FromRequestParts<AppState> for RecipePath {
+    type Rejection = ProblemResponse;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        app: &AppState,
+    ) -> Result<Self, ProblemResponse> {
+        let (what, example) = match parts.uri.path().split('/').nth(1) {
+            Some("locks") => app.holdings().map(|_| ("lock's name", "migrate"))?,
+            Some("barriers") => app.holdings().map(|_| ("barrier's name", "deploy"))?,
+            _ => app.shared_config().map(|_| ("name of a value", "limits.json"))?,
+        };
+        let parameters = RawPathParams::from_request_parts(parts, app).await.map_err(|_| {
+            ProblemResponse::bad_request("the path is not UTF-8: write it in percent-encoded UTF-8")
+        })?;
+        let mut values = parameters.iter().map(|(_, value)| value);
+        let name = values.next().unwrap_or_default();
+        let name = HoldingName::parse(name, what, example).map_err(ProblemResponse::bad_request)?;
+        Ok(Self { name, id: values.next().unwrap_or_default().to_owned() })
+    }
 }
 
 #[cfg(test)]

@@ -3,13 +3,12 @@
 use super::super::AppState;
 use super::super::authorize::Authorized;
 use super::super::problem::{ProblemResponse, QueryRefusal};
-use super::super::query::{NoQuery, named, path, values};
+use super::super::query::{NoQuery, RecipePath, values};
 use super::{Gone, NotAcquired, RecipesOff};
 use crate::api::{self, BarrierMember, BarrierNames, BarrierState};
-use crate::holdings::{BarrierOccupant, HoldingName, LookRequest};
+use crate::holdings::{BarrierOccupant, LookRequest};
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
@@ -53,19 +52,16 @@ pub(in crate::http) async fn names(
 }
 
 /// The participants in front of a barrier and inside, in order of arrival; read from ZooKeeper at most once a second.
-#[utoipa::path(get, path = api::BARRIER_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
-), responses(
+#[utoipa::path(get, path = api::BARRIER_PATH, responses(
     (status = 200, description = "The participants; `members` is empty if the barrier does not exist", body = BarrierState),
     RecipesOff,
     QueryRefusal,
 ))]
 pub(in crate::http) async fn state(
     State(app): State<AppState>,
-    name: Result<Path<String>, PathRejection>,
     _: NoQuery,
+    RecipePath { name, .. }: RecipePath,
 ) -> Result<Json<BarrierState>, ProblemResponse> {
-    let name = barrier_name(&path(name)?)?;
     let read = app.read_holdings(KIND, |answer| LookRequest::Barrier(name, answer)).await?;
     let size = read.size.map(NonZeroU32::get);
     let members = read.members.iter().map(member).collect();
@@ -79,7 +75,6 @@ pub(in crate::http) async fn state(
 /// `refused` are last events. Closing the connection leaves the barrier; a client that reads nothing for as long as the
 /// lease runs is no longer inside. A comment is sent every 15 s.
 #[utoipa::path(post, path = api::BARRIER_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     BarrierQuery,
 ), responses(
     (status = 200, description = "It goes on until all have left or one side ends it; the data of each event is such a body", body = api::BarrierEvent, content_type = "text/event-stream"),
@@ -89,11 +84,9 @@ pub(in crate::http) async fn state(
 pub(in crate::http) async fn enter(
     State(app): State<AppState>,
     _: Authorized,
-    name: Result<Path<String>, PathRejection>,
+    RecipePath { name, .. }: RecipePath,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
-    app.holdings()?;
-    let name = barrier_name(&path(name)?)?;
     let [size, wait, process] = values(&uri, ["size", "wait", "process"], ENTER)?;
     let size = barrier_size(size.as_deref())?;
     app.hold(name, HoldingSpec::Barrier(size), wait, process).await
@@ -101,7 +94,6 @@ pub(in crate::http) async fn enter(
 
 /// Makes a participant that is inside leave the barrier. Its stream gets `left` when all participants have left.
 #[utoipa::path(post, path = api::LEAVE_BARRIER_PATH, operation_id = "leave_barrier", params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("id" = String, Path, description = "As its stream told it"),
 ), responses(
     (status = 204, description = "It leaves"),
@@ -112,12 +104,9 @@ pub(in crate::http) async fn enter(
 pub(in crate::http) async fn leave(
     State(app): State<AppState>,
     _: Authorized,
-    names: Result<Path<(String, String)>, PathRejection>,
     _: NoQuery,
+    RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
-    app.holdings()?;
-    let (name, id) = path(names)?;
-    let name = barrier_name(&name)?;
     match app.registry.leave(&name, &id, app.clock) {
         HoldingState::Held { .. } | HoldingState::Leaving => Ok(StatusCode::NO_CONTENT),
         HoldingState::Waiting { .. } | HoldingState::Gathering { .. } => {
@@ -146,10 +135,6 @@ fn member(present: &BarrierOccupant) -> BarrierMember {
         znode: present.znode.clone(),
         since: api::date(present.since),
     }
-}
-
-fn barrier_name(written: &str) -> Result<HoldingName, ProblemResponse> {
-    named(written, "barrier's name", "deploy")
 }
 
 fn barrier_size(size: Option<&str>) -> Result<NonZeroU32, ProblemResponse> {

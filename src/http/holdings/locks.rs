@@ -3,15 +3,14 @@
 use super::super::AppState;
 use super::super::authorize::Authorized;
 use super::super::problem::{ProblemResponse, QueryRefusal};
-use super::super::query::{NoQuery, WAIT, flag, named, number, path, span, values};
+use super::super::query::{NoQuery, RecipePath, WAIT, flag, number, span, values};
 use super::holding::{WaitLimit, refusal};
 use super::ttl::TtlLocks;
 use super::{Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, mode_words};
 use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
 use crate::holdings::{BreakStep, HoldingName, LockQueuePlace, LookRequest};
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use recipes::FencingToken;
@@ -80,19 +79,16 @@ pub(in crate::http) async fn names(
 }
 
 /// The holders of a lock and the places that wait for it, in order; read from ZooKeeper at most once a second.
-#[utoipa::path(get, path = api::LOCK_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
-), responses(
+#[utoipa::path(get, path = api::LOCK_PATH, responses(
     (status = 200, description = "The queue, empty if there is none", body = LockQueue),
     RecipesOff,
     QueryRefusal,
 ))]
 pub(in crate::http) async fn queue(
     State(app): State<AppState>,
-    name: Result<Path<String>, PathRejection>,
     _: NoQuery,
+    RecipePath { name, .. }: RecipePath,
 ) -> Result<Json<LockQueue>, ProblemResponse> {
-    let name = lock_name(&path(name)?)?;
     let places = queue_of(&app, &name).await?;
     let (holders, waiting): (Vec<_>, Vec<&LockQueuePlace>) =
         places.iter().partition(|place| place.holds);
@@ -108,7 +104,6 @@ pub(in crate::http) async fn queue(
 /// `timeout` and `refused` are last events. Closing the connection releases the lock; a client that reads nothing for as
 /// long as the lease runs has lost it. A comment is sent every 15 s.
 #[utoipa::path(post, path = api::LOCK_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     LockQuery,
 ), responses(
     (status = 200, description = "It goes on until the lock is lost or one side ends it; the data of each event is such a body", body = api::LockEvent, content_type = "text/event-stream"),
@@ -118,11 +113,9 @@ pub(in crate::http) async fn queue(
 pub(in crate::http) async fn hold(
     State(app): State<AppState>,
     _: Authorized,
-    name: Result<Path<String>, PathRejection>,
+    RecipePath { name, .. }: RecipePath,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
-    app.holdings()?;
-    let name = lock_name(&path(name)?)?;
     let [mode, slots, wait, process] = values(&uri, ["mode", "slots", "wait", "process"], HOLD)?;
     let spec = lock_spec(mode.as_deref(), slots.as_deref())?;
     app.hold(name, spec, wait, process).await
@@ -132,7 +125,6 @@ pub(in crate::http) async fn hold(
 ///
 /// `valid_for_ms` says how long the lock is guaranteed to be held, which may be less than the TTL: renew it before that.
 #[utoipa::path(put, path = api::LOCK_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     LockQuery,
     TimeQuery,
 ), responses(
@@ -143,11 +135,9 @@ pub(in crate::http) async fn hold(
 pub(in crate::http) async fn keep(
     State(app): State<AppState>,
     _: Authorized,
-    name: Result<Path<String>, PathRejection>,
+    RecipePath { name, .. }: RecipePath,
     uri: Uri,
 ) -> Result<(StatusCode, Json<api::TtlLock>), ProblemResponse> {
-    app.holdings()?;
-    let name = lock_name(&path(name)?)?;
     let [mode, slots, wait, process, ttl] =
         values(&uri, ["mode", "slots", "wait", "process", "ttl"], KEEP)?;
     let spec = lock_spec(mode.as_deref(), slots.as_deref())?;
@@ -180,7 +170,6 @@ pub(in crate::http) async fn keep(
 
 /// Renews a lock.
 #[utoipa::path(put, path = api::TTL_LOCK_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("lock" = String, Path, description = "As it was answered"),
     TimeQuery,
 ), responses(
@@ -191,12 +180,9 @@ pub(in crate::http) async fn keep(
 pub(in crate::http) async fn renew(
     State(app): State<AppState>,
     _: Authorized,
-    names: Result<Path<(String, String)>, PathRejection>,
+    RecipePath { name, id }: RecipePath,
     uri: Uri,
 ) -> Result<Json<api::TtlLock>, ProblemResponse> {
-    app.holdings()?;
-    let (name, id) = path(names)?;
-    let name = lock_name(&name)?;
     let [ttl] = values(&uri, ["ttl"], RENEW)?;
     let ttl = span("ttl", ttl, &TTL)?.unwrap_or(TTL_DEFAULT);
     TtlLocks::body(&app, &name, id, Some(ttl)).map(Json)
@@ -204,7 +190,6 @@ pub(in crate::http) async fn renew(
 
 /// Releases a lock. The answer comes when its znode is gone.
 #[utoipa::path(delete, path = api::TTL_LOCK_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("lock" = String, Path, description = "As it was answered"),
 ), responses(
     (status = 204, description = "It is given back"),
@@ -214,12 +199,9 @@ pub(in crate::http) async fn renew(
 pub(in crate::http) async fn give_back(
     State(app): State<AppState>,
     _: Authorized,
-    names: Result<Path<(String, String)>, PathRejection>,
     _: NoQuery,
+    RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
-    app.holdings()?;
-    let (name, id) = path(names)?;
-    let name = lock_name(&name)?;
     let mut holding = TtlLocks::take(&app, &name, &id)?;
     holding.release.release();
     match tokio::time::timeout(RELEASE_TIMEOUT, holding.gone()).await {
@@ -245,7 +227,6 @@ pub(super) async fn queue_of(
 /// The answer comes when that is done: after twice the session timeout, when the holder is guaranteed to have stopped. It is
 /// done even if the client closes the connection before.
 #[utoipa::path(post, path = api::BREAK_LOCK_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("token" = u64, Path, description = "As `GET /locks/{name}` has it"),
     ("now" = inline(Option<String>), Query, description = "`1`: do not wait until its lease is over. Its holder may act beside the next one until it hears of it", pattern = "^[01]$"),
 ), responses(
@@ -255,13 +236,10 @@ pub(super) async fn queue_of(
 pub(in crate::http) async fn break_lock(
     State(app): State<AppState>,
     _: Authorized,
-    names: Result<Path<(String, String)>, PathRejection>,
+    RecipePath { name, id }: RecipePath,
     uri: Uri,
 ) -> Result<StatusCode, ProblemResponse> {
-    app.holdings()?;
-    let (name, token) = path(names)?;
-    let name = lock_name(&name)?;
-    let token = FencingToken(number("token", &token, "12884901890")?);
+    let token = FencingToken(number("token", &id, "12884901890")?);
     let [now] = values(&uri, ["now"], BREAK)?;
     let is_at_once = flag("now", now.as_deref(), BREAK)?;
     let permit = app.place()?;
@@ -313,10 +291,6 @@ pub(super) fn place(place: &LockQueuePlace) -> LockPlace {
         znode: place.znode.clone(),
         since: api::date(place.since),
     }
-}
-
-fn lock_name(written: &str) -> Result<HoldingName, ProblemResponse> {
-    named(written, "lock's name", "migrate")
 }
 
 fn lock_spec(mode: Option<&str>, slots: Option<&str>) -> Result<HoldingSpec, ProblemResponse> {

@@ -59,7 +59,7 @@ struct Gone;
 
 impl AppState {
     /// Returns the handle for locks and barriers. Fails if they are switched off.
-    fn holdings(&self) -> Result<&HoldingsHandle, ProblemResponse> {
+    pub(super) fn holdings(&self) -> Result<&HoldingsHandle, ProblemResponse> {
         self.status.holdings.as_ref().ok_or_else(ProblemResponse::recipes_off)
     }
 

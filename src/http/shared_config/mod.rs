@@ -14,7 +14,7 @@ use self::conditions::condition;
 use super::authorize::Authorized;
 use super::blocking::Wait;
 use super::problem::{ProblemResponse, QueryRefusal, version_tag};
-use super::query::{NoQuery, accepted_weight, flag, is_known, named, path, values};
+use super::query::{NoQuery, RecipePath, accepted_weight, flag, is_known, values};
 use super::{AppState, common_headers};
 use crate::api::{self, ConfigNames, ConfigWritten};
 use crate::byte_budget::{ByteBudget, ReservedBytes};
@@ -25,8 +25,7 @@ use crate::shared_config::{
 use crate::status::CommandError;
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
@@ -89,7 +88,6 @@ pub(super) async fn config_names(
 /// The events are `value` and `absent`. The latest state is always sent, but changes in between may be skipped. A comment is
 /// sent every 15 s.
 #[utoipa::path(get, path = api::CONFIG_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     Wait,
     ("proved" = inline(Option<String>), Query, description = "`1`: a quorum of the servers has to confirm that this is the version that is stored. Costs a transaction", pattern = "^[01]$"),
 ), responses(
@@ -100,11 +98,9 @@ pub(super) async fn config_names(
 ))]
 pub(super) async fn config(
     State(app): State<AppState>,
-    name: Result<Path<String>, PathRejection>,
+    RecipePath { name, .. }: RecipePath,
     request: Request,
 ) -> Result<Response, ProblemResponse> {
-    app.shared_config()?;
-    let name = config_name(name)?;
     let [index, wait, proved] = values(request.uri(), ["index", "wait", "proved"], READ)?;
     let query = app.blocking_query_of(index, wait)?;
     let is_proved = flag("proved", proved.as_deref(), READ)?;
@@ -141,7 +137,6 @@ pub(super) async fn config(
 /// With 503 and `unconfirmed`, ZooKeeper did not answer: the value may or may not have been written. Read it before trying
 /// again.
 #[utoipa::path(put, path = api::CONFIG_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("ephemeral" = inline(Option<String>), Query, description = "`1`: it is deleted when this member leaves, or when its session for locks and values times out", pattern = "^[01]$"),
     IfMatch,
     ("If-None-Match" = inline(Option<String>), Header, description = "`*`: nothing may be there", example = "*", pattern = "^\\*$"),
@@ -157,11 +152,9 @@ pub(super) async fn config(
 pub(super) async fn put_config(
     State(app): State<AppState>,
     _: Authorized,
-    name: Result<Path<String>, PathRejection>,
+    RecipePath { name, .. }: RecipePath,
     request: Request,
 ) -> Result<Response, ProblemResponse> {
-    app.shared_config()?;
-    let name = config_name(name)?;
     let [ephemeral] = values(request.uri(), ["ephemeral"], PUT)?;
     let is_ephemeral = flag("ephemeral", ephemeral.as_deref(), PUT)?;
     let condition = condition(request.headers())?;
@@ -172,7 +165,6 @@ pub(super) async fn put_config(
 
 /// Deletes a value.
 #[utoipa::path(delete, path = api::CONFIG_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     IfMatch,
 ), responses(
     (status = 204, description = "It is deleted"),
@@ -182,12 +174,10 @@ pub(super) async fn put_config(
 pub(super) async fn delete_config(
     State(app): State<AppState>,
     _: Authorized,
-    name: Result<Path<String>, PathRejection>,
     _: NoQuery,
+    RecipePath { name, .. }: RecipePath,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    app.shared_config()?;
-    let name = config_name(name)?;
     let condition = condition(&headers)?;
     if condition == Condition::Absent {
         let why = "If-None-Match is of no use with DELETE: write If-Match: \"3\"";
@@ -198,7 +188,7 @@ pub(super) async fn delete_config(
 
 impl AppState {
     /// Returns the handle for the shared configuration. Fails if it is switched off.
-    fn shared_config(&self) -> Result<&ConfigHandle, ProblemResponse> {
+    pub(super) fn shared_config(&self) -> Result<&ConfigHandle, ProblemResponse> {
         self.status.shared_config.as_ref().ok_or_else(ProblemResponse::recipes_off)
     }
 
@@ -395,10 +385,6 @@ fn kind(name: &str) -> &'static str {
         }
         Some(_) | None => "application/octet-stream",
     }
-}
-
-fn config_name(name: Result<Path<String>, PathRejection>) -> Result<ConfigName, ProblemResponse> {
-    named(&path(name)?, "name of a value", "limits.json")
 }
 
 /// Reads the body of this request, which is a value.
