@@ -3,9 +3,8 @@
 use crate::admin_commands::{self, AdminCommand};
 use crate::outbox::Outbox;
 use crate::settings::ServerSettings;
-use crate::state::{ConnectRefusal, Now, Output, ServerState};
+use crate::state::{Now, Output, ServerState};
 use crate::watches::ConnectionId;
-use crate::wire::Malformed;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -81,14 +80,6 @@ impl ServerHandle {
         let mut hosted = self.hosted();
         hosted.outboxes.remove(&id);
         hosted.state.disconnect(id);
-    }
-
-    pub(crate) fn connect(&self, from: ConnectionId, frame: &[u8]) -> Result<(), ConnectRefusal> {
-        self.with_state(|state, now| state.connect(now, from, frame))
-    }
-
-    pub(crate) fn request(&self, from: ConnectionId, frame: &[u8]) -> Result<(), Malformed> {
-        self.with_state(|state, now| state.request(now, from, frame))
     }
 
     /// Answers a four-letter word. The connection is closed after the answer.

@@ -10,8 +10,6 @@ mod request;
 mod watch;
 mod write;
 
-pub(crate) use connect::ConnectRefusal;
-
 use crate::acl::{self, AclEntry, Id};
 use crate::error::ErrorCode;
 use crate::sessions::Sessions;
