@@ -63,17 +63,10 @@ enum Subcommands {
     ///
     /// Exits 0 if `run` would accept it, or with --exec if `exec` would, else 2.
     CheckConfig(CheckOptions),
-    /// Between `exec` and the inner guard.
-    #[command(hide = true)]
-    ExecOuterGuard { command: Vec<OsString> },
-    /// Between the outer guard and the program.
-    #[command(hide = true)]
-    ExecInnerGuard { command: Vec<OsString> },
-    /// Between the inner guard and the program, or a member and a hook.
-    #[command(hide = true)]
-    ExecCommand { parent: i32, files: String, foreground: String, command: Vec<OsString> },
     #[command(flatten)]
-    Asking(client_commands::ClientSubcommand),
+    Guard(GuardCommand),
+    #[command(flatten)]
+    Client(client_commands::ClientSubcommand),
     /// Try it: an in-memory ZooKeeper and members on this machine; never for production.
     ///
     /// For trying, developing and testing, without Java, root or anything to install. The server runs in
@@ -86,7 +79,23 @@ enum Subcommands {
     #[cfg_attr(not(feature = "dev"), command(hide = true))]
     Dev(dev::DevArguments),
     #[command(flatten)]
-    Papers(packaging::PackagingCommand),
+    Packaging(packaging::PackagingCommand),
+}
+
+// The processes between `exec` and its program, which are this same program. As a doc comment, this would be in the help.
+#[derive(Subcommand)]
+pub enum GuardCommand {
+    /// Run the outer guard, which starts the inner guard of this command.
+    #[command(hide = true)]
+    ExecOuterGuard { command: Vec<OsString> },
+    /// Run the inner guard, which starts this command.
+    #[command(hide = true)]
+    ExecInnerGuard { command: Vec<OsString> },
+    /// Replace this process with the command of `exec` or of a hook, if `parent` is its parent. If `files` is a number, it is the
+    /// command's limit of open files. If `foreground` is a process group that is in the foreground of the terminal, the command
+    /// takes its place.
+    #[command(hide = true)]
+    ExecCommand { parent: i32, files: String, foreground: String, command: Vec<OsString> },
 }
 
 #[derive(Args)]
@@ -193,22 +202,8 @@ pub enum CliCommand {
     Dev(crate::dev::Options),
     /// Print this text.
     Say(Vec<u8>),
-    /// Run the outer guard, which starts the inner guard of this command.
-    ExecOuterGuard {
-        command: Vec<OsString>,
-    },
-    /// Run the inner guard, which starts this command.
-    ExecInnerGuard {
-        command: Vec<OsString>,
-    },
-    /// Replace this process with the command, if `parent` is its parent. `files` is the command's limit of open files. If
-    /// the process group `foreground` is in the foreground of the terminal, the command takes its place.
-    ExecCommand {
-        parent: i32,
-        files: Option<u64>,
-        foreground: Option<i32>,
-        command: Vec<OsString>,
-    },
+    /// Run a process between `exec` and its program.
+    Guard(GuardCommand),
 }
 
 /// Reads the command line, the environment, and the configuration file that they name.
@@ -238,18 +233,12 @@ pub fn read() -> Result<CliCommand, String> {
             }
             Ok(CliCommand::CheckConfig { effective, json, connect })
         }
-        Subcommands::ExecOuterGuard { command } => Ok(CliCommand::ExecOuterGuard { command }),
-        Subcommands::ExecInnerGuard { command } => Ok(CliCommand::ExecInnerGuard { command }),
-        Subcommands::ExecCommand { parent, files, foreground, command } => {
-            let files = files.parse().ok();
-            let foreground = foreground.parse().ok();
-            Ok(CliCommand::ExecCommand { parent, files, foreground, command })
-        }
-        Subcommands::Asking(client_commands) => {
-            client_commands::errand(client_commands, given).map(CliCommand::Terminal)
+        Subcommands::Guard(guard) => Ok(CliCommand::Guard(guard)),
+        Subcommands::Client(client_commands) => {
+            client_commands::into_command(client_commands, given).map(CliCommand::Terminal)
         }
         Subcommands::Dev(arguments) => arguments.command(),
-        Subcommands::Papers(packaging) => {
+        Subcommands::Packaging(packaging) => {
             packaging::written(packaging, command()).map(CliCommand::Say)
         }
     }

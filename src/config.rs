@@ -28,7 +28,7 @@ pub use self::file::File;
 pub use self::files::{file_text, named, token, token_in, weak_secrets};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    HookAction, HookConfig, HookKeys, Signal, Webhook, WhenUnknown, can_use_files, no_directory,
+    HookAction, HookConfig, HookKeys, Webhook, WhenUnknown, can_use_files, no_directory,
     replaceable, secret,
 };
 pub use self::kept::{SyncedFileConfig, SyncedFileKeys};
@@ -132,9 +132,8 @@ pub struct SocketAccess {
     pub group: Option<u32>,
 }
 
-/// The settings of the election's ZooKeeper session.
+/// The settings of an election in ZooKeeper.
 #[derive(Clone, Debug)]
-/// The connection to ZooKeeper.
 pub struct Settings {
     pub zookeeper: Zookeeper,
     /// The election's full path, including the chroot of the connect string.
@@ -159,8 +158,8 @@ pub struct HoldingConfig {
     pub margins: Margins,
     pub member: MemberId,
 }
-/// The settings of a connection to ZooKeeper.
 
+/// The settings of a connection to ZooKeeper.
 #[derive(Clone, Debug)]
 pub struct Zookeeper {
     /// `host:port,host:port`, without a chroot.
@@ -173,8 +172,14 @@ impl Config {
     /// Parses every value, and checks the values against each other.
     ///
     /// # Errors
-    /// A sentence that names the key, the problem and the remedy.
-    pub fn new(values: &Values) -> Result<Self, ConfigError> {
+    /// All values that are not valid; if each is, the first of those that do not fit together.
+    pub fn new(values: &Values) -> Result<Self, ConfigErrors> {
+        let mut errors = values.errors();
+        let hooks = values.hooks(&mut errors);
+        let kept = values.kept(&mut errors);
+        if !errors.is_empty() {
+            return Err(ConfigErrors(errors));
+        }
         let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
         let settings = Settings::new(values, session_timeout)?;
         let LeaseMargins { margins, heartbeat_is_a_tenth } =
@@ -188,10 +193,16 @@ impl Config {
         };
         fits(&profile, &settings.znodes)?;
         let (listen, probe_listen) = listeners(values)?;
+        let recipes = RecipePaths::new(values)?;
+        if recipes.is_none() && !kept.is_empty() {
+            let problem = "is empty, and [[config]] needs it";
+            let remedy = "name a path, such as \"/\", or leave [[config]] out";
+            return Err(ConfigError::new(table::RECIPES_ROOT.key(), problem).remedy(remedy).into());
+        }
         Ok(Self {
             settings,
             election: values.get(&table::PATH)?,
-            recipes: RecipePaths::new(values)?,
+            recipes,
             profile,
             policy,
             listen,
@@ -207,8 +218,8 @@ impl Config {
             session_file: values.written(&table::SESSION_FILE)?,
             priority: values.get(&table::PRIORITY)?,
             health: Health::new(values)?,
-            hooks: values.hooks().into_iter().collect::<Result<_, _>>()?,
-            kept: kept(values)?,
+            hooks,
+            kept,
             reserve: Duration::ZERO,
             heartbeat_is_a_tenth,
         })
@@ -317,17 +328,6 @@ fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
     let group = values.written(&table::SOCKET_GROUP)?;
     let group = group.map(|group| files::group_number(&group)).transpose()?;
     Ok(SocketAccess { mode, group })
-}
-
-/// Parses the values that are written to files. They are an error if recipes are switched off.
-fn kept(values: &Values) -> Result<Vec<SyncedFileConfig>, ConfigError> {
-    let kept = values.kept().into_iter().collect::<Result<Vec<_>, _>>()?;
-    if !kept.is_empty() && values.get(&table::RECIPES_ROOT)?.is_none() {
-        let problem = "is empty, and [[config]] needs it";
-        let remedy = "name a path, such as \"/\", or leave [[config]] out";
-        return Err(ConfigError::new(table::RECIPES_ROOT.key(), problem).remedy(remedy));
-    }
-    Ok(kept)
 }
 
 /// Returns the servers, and the full path of the election. Used by a fuzzer.

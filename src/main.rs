@@ -1,6 +1,6 @@
 //! Parses the command line, and runs the command.
 
-use bellwether::cli::{self, CliCommand, Effective};
+use bellwether::cli::{self, CliCommand, Effective, GuardCommand};
 use bellwether::clock::Clock;
 use bellwether::config::security::CREDENTIALS_VARIABLE;
 use bellwether::daemon::{self, MISCONFIGURED, Task, secrets};
@@ -36,11 +36,15 @@ fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
             process::keep_writing_in_background();
             daemon::run(effective, Some(Task { command, once }))
         }
-        CliCommand::ExecOuterGuard { command } => guarded(exec::run_outer_guard(&command)),
-        CliCommand::ExecInnerGuard { command } => guarded(exec::run_inner_guard(&command)),
-        CliCommand::ExecCommand { parent, files, foreground, command } => {
-            Err(process::become_command(parent, files, foreground, &command))
-        }
+        CliCommand::Guard(guard) => match guard {
+            GuardCommand::ExecOuterGuard { command } => guarded(exec::run_outer_guard(&command)),
+            GuardCommand::ExecInnerGuard { command } => guarded(exec::run_inner_guard(&command)),
+            GuardCommand::ExecCommand { parent, files, foreground, command } => {
+                let files = files.parse().ok();
+                let foreground = foreground.parse().ok();
+                Err(process::become_command(parent, files, foreground, &command))
+            }
+        },
         CliCommand::CheckConfig { effective, json, connect } => {
             check_config(&effective, json, connect)
         }

@@ -20,7 +20,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("health", &["recipes", "clock", "config", "status", "http_client", "process"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["recipes", "files", "holdings", "znode_names"]),
-    // It turns a command line into one of the terminal's errands, or into what `dev` starts.
+    // It turns a command line into one of the terminal's commands, or into what `dev` starts.
     ("cli", &["recipes", "config", "dev", "terminal"]),
     // Members are processes to it, which it starts and asks as a person would. Nothing that a member runs knows of it.
     ("dev", &["api", "clock", "config", "process", "recipes", "runtime", "terminal"]),

@@ -1,10 +1,10 @@
 //! Double barriers: the events for a participant, and the list of participants.
 
-use super::{Get, LockEnded, LockHeld};
+use super::{Endpoint, LockEnded, LockHeld};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub const BARRIERS: Get<BarrierNames> = Get::at("/barriers");
+pub const BARRIERS: Endpoint<BarrierNames> = Endpoint::get("/barriers");
 /// `GET` returns the participants of a barrier; `POST` enters it, and returns a stream of events.
 pub const BARRIER_PATH: &str = "/barriers/{name}";
 /// `POST` makes a participant that is inside leave the barrier.

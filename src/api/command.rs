@@ -1,16 +1,16 @@
 //! Commands for a member, and its answers.
 
-use super::{Leader, Post, Role};
+use super::{Endpoint, Leader, Role};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
 
-pub const RESIGN: Post<Done> = Post::at("/resign");
-pub const TRANSFER: Post<Transferred> = Post::at("/transfer");
-pub const PAUSE: Post<Done> = Post::at("/pause");
-pub const RESUME: Post<Done> = Post::at("/resume");
-pub const DRAIN: Post<Done> = Post::at("/drain");
-pub const SHUTDOWN: Post<Done> = Post::at("/shutdown");
+pub const RESIGN: Endpoint<Done> = Endpoint::post("/resign");
+pub const TRANSFER: Endpoint<Transferred> = Endpoint::post("/transfer");
+pub const PAUSE: Endpoint<Done> = Endpoint::post("/pause");
+pub const RESUME: Endpoint<Done> = Endpoint::post("/resume");
+pub const DRAIN: Endpoint<Done> = Endpoint::post("/drain");
+pub const SHUTDOWN: Endpoint<Done> = Endpoint::post("/shutdown");
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Done {

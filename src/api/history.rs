@@ -1,10 +1,10 @@
 //! The history of leaders.
 
-use super::Get;
+use super::Endpoint;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub const HISTORY: Get<History> = Get::at("/history");
+pub const HISTORY: Endpoint<History> = Endpoint::get("/history");
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct History {

@@ -1,16 +1,16 @@
 //! The leader, as in `/leader`, the events and the yes-or-no answers.
 
-use super::Get;
+use super::Endpoint;
 use crate::znode_names::ZnodeNames;
 use recipes::election::{self, Announcement};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-pub const LEADER: Get<LeaderState> = Get::at("/leader");
-pub const IS_LEADER: Get<Leadership> = Get::at("/is-leader");
+pub const LEADER: Endpoint<LeaderState> = Endpoint::get("/leader");
+pub const IS_LEADER: Endpoint<Leadership> = Endpoint::get("/is-leader");
 /// A stream of events. The data of each event is such a body.
-pub const EVENTS: Get<LeaderEvent> = Get::at("/events");
+pub const EVENTS: Endpoint<LeaderEvent> = Endpoint::get("/events");
 
 /// The body of `/leader` and of the events.
 #[derive(Serialize, Deserialize, ToSchema)]

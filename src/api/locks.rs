@@ -1,15 +1,15 @@
 //! Locks: the events of a lock's stream, and the entries of its queue.
 
-use super::Get;
+use super::Endpoint;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub const LOCKS: Get<LockNames> = Get::at("/locks");
+pub const LOCKS: Endpoint<LockNames> = Endpoint::get("/locks");
 /// `GET` returns the queue of a lock; `POST` requests the lock, and returns a stream; `PUT` requests it for a TTL, for
 /// clients that cannot stream.
 pub const LOCK_PATH: &str = "/locks/{name}";
 /// `PUT` renews a lock that is held for a TTL; `DELETE` releases it.
-pub const KEPT_LOCK_PATH: &str = "/locks/{name}/{lock}";
+pub const TTL_LOCK_PATH: &str = "/locks/{name}/{lock}";
 /// `POST` breaks a place in the queue of a lock.
 pub const BREAK_LOCK_PATH: &str = "/locks/{name}/break/{token}";
 

@@ -32,31 +32,25 @@ use std::marker::PhantomData;
 use std::time::SystemTime;
 
 /// Reports whether the process is sound, as text.
-pub const LIVEZ: Get<String> = Get::at("/livez");
+pub const LIVEZ: Endpoint<String> = Endpoint::get("/livez");
 /// Reports whether this member is in the queue and knows a leader, as text.
-pub const READYZ: Get<String> = Get::at("/readyz");
+pub const READYZ: Endpoint<String> = Endpoint::get("/readyz");
 
-/// A query: the path for `GET`, and the body of the answer.
-pub struct Get<T> {
+/// A query or a command: its path, and the body of the answer.
+pub struct Endpoint<T> {
     pub path: &'static str,
+    /// True for a command, which is sent with `POST`; false for a query, which is sent with `GET`.
+    pub is_command: bool,
     body: PhantomData<fn() -> T>,
 }
 
-/// A command: the path for `POST`, and the body of the answer.
-pub struct Post<T> {
-    pub path: &'static str,
-    body: PhantomData<fn() -> T>,
-}
-
-impl<T> Get<T> {
-    const fn at(path: &'static str) -> Self {
-        Self { path, body: PhantomData }
+impl<T> Endpoint<T> {
+    const fn get(path: &'static str) -> Self {
+        Self { path, is_command: false, body: PhantomData }
     }
-}
 
-impl<T> Post<T> {
-    const fn at(path: &'static str) -> Self {
-        Self { path, body: PhantomData }
+    const fn post(path: &'static str) -> Self {
+        Self { path, is_command: true, body: PhantomData }
     }
 }
 

@@ -1,11 +1,11 @@
 //! The queue, in order.
 
-use super::{Get, Standby};
+use super::{Endpoint, Standby};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-pub const MEMBERS: Get<Members> = Get::at("/members");
+pub const MEMBERS: Endpoint<Members> = Endpoint::get("/members");
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Members {

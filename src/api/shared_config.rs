@@ -1,10 +1,10 @@
 //! The shared configuration: values, and the outcome of writes.
 
-use super::Get;
+use super::Endpoint;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub const CONFIG_NAMES: Get<ConfigNames> = Get::at("/config");
+pub const CONFIG_NAMES: Endpoint<ConfigNames> = Endpoint::get("/config");
 /// `GET` returns the bytes of a value; `PUT` and `DELETE` write it.
 pub const CONFIG_PATH: &str = "/config/{name}";
 

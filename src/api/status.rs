@@ -1,10 +1,10 @@
 //! The state of a member.
 
-use super::{Get, Leader, OwnBarrier, OwnLock, Role, SyncedFile};
+use super::{Endpoint, Leader, OwnBarrier, OwnLock, Role, SyncedFile};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub const STATUS: Get<Status> = Get::at("/status");
+pub const STATUS: Endpoint<Status> = Endpoint::get("/status");
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Status {

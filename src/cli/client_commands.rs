@@ -6,7 +6,7 @@ use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
     self, BARRIER, BARRIER_NAMES, Call, ClientCommand, HoldingName, LOCK_NAMES, LOCK_QUEUE,
-    LONGEST_TRANSFER, OutputFormat, Probe, Query, Sidecar, Token, Width,
+    LONGEST_TRANSFER, OutputFormat, Probe, Query, Sidecar, Token,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -44,9 +44,9 @@ pub(super) enum ClientSubcommand {
     /// Prints nothing if it is a yes, else why on stderr.
     Probe(ProbeArguments),
     /// Print the names of the locks; with a name, who holds that lock and who waits for it.
-    Locks(LockQuestion),
+    Locks(LocksArguments),
     /// Print the names of the barriers; with a name, who is in front of that barrier and who is inside.
-    Barriers(BarrierQuestion),
+    Barriers(BarriersArguments),
     /// Run a program while a lock is held.
     ///
     /// A sidecar holds the lock for this process, or with the flag --zookeeper or --config the process itself, without any
@@ -145,13 +145,13 @@ enum FormatName {
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub(super) struct LockQuestion {
+pub(super) struct LocksArguments {
     #[command(subcommand)]
     action: Option<LockAction>,
     /// The name of one lock
     name: Option<String>,
     #[command(flatten)]
-    question: FormatArguments,
+    query: FormatArguments,
 }
 
 #[derive(Subcommand)]
@@ -182,11 +182,11 @@ struct BreakArguments {
 }
 
 #[derive(Args)]
-pub(super) struct BarrierQuestion {
+pub(super) struct BarriersArguments {
     /// The name of one barrier
     name: Option<String>,
     #[command(flatten)]
-    question: FormatArguments,
+    query: FormatArguments,
 }
 
 #[derive(Args)]
@@ -278,15 +278,15 @@ pub(super) struct InspectArguments {
 ///
 /// # Errors
 /// A sentence about the problem with the arguments, or with a file that they name.
-pub(super) fn errand(
+pub(super) fn into_command(
     client_commands: ClientSubcommand,
     given: &ArgMatches,
 ) -> Result<ClientCommand, String> {
     match client_commands {
-        ClientSubcommand::Leader(question) => question.asking(&terminal::LEADER, None),
-        ClientSubcommand::Status(question) => question.asking(&terminal::STATUS, None),
-        ClientSubcommand::Members(question) => question.asking(&terminal::MEMBERS, None),
-        ClientSubcommand::History(question) => question.asking(&terminal::HISTORY, None),
+        ClientSubcommand::Leader(query) => query.command(&terminal::LEADER, None),
+        ClientSubcommand::Status(query) => query.command(&terminal::STATUS, None),
+        ClientSubcommand::Members(query) => query.command(&terminal::MEMBERS, None),
+        ClientSubcommand::History(query) => query.command(&terminal::HISTORY, None),
         ClientSubcommand::Resign(command) => command.call(&terminal::RESIGN),
         ClientSubcommand::Pause(command) => command.call(&terminal::PAUSE),
         ClientSubcommand::Resume(command) => command.call(&terminal::RESUME),
@@ -294,7 +294,7 @@ pub(super) fn errand(
         ClientSubcommand::Shutdown(command) => command.call(&terminal::SHUTDOWN),
         ClientSubcommand::Watch(stream) => {
             let (sidecar, form) = stream.parts()?;
-            Ok(ClientCommand::Ask { sidecar, question: Query::Watch, form })
+            Ok(ClientCommand::Ask { sidecar, query: Query::Watch { form } })
         }
         ClientSubcommand::Wait(WaitArguments {
             address,
@@ -305,8 +305,8 @@ pub(super) fn errand(
             command,
         }) => {
             let at_most = timeout.map(|span| config::span("--timeout", &span)).transpose()?;
-            let question = Query::Wait { itself, at_most, command };
-            Ok(ClientCommand::Ask { sidecar: address.sidecar()?, question, form: form.form() })
+            let query = Query::Wait { itself, at_most, command, form: form.form() };
+            Ok(ClientCommand::Ask { sidecar: address.sidecar()?, query })
         }
         ClientSubcommand::Probe(probing) => {
             let probe = match probing.probe {
@@ -314,12 +314,8 @@ pub(super) fn errand(
                 ProbeName::Ready => Probe::Ready,
                 ProbeName::Live => Probe::Live,
             };
-            let question = Query::Probe { probe, verbose: probing.verbose };
-            Ok(ClientCommand::Ask {
-                sidecar: probing.address.sidecar()?,
-                question,
-                form: OutputFormat::Table(Width::Narrow),
-            })
+            let query = Query::Probe { probe, verbose: probing.verbose };
+            Ok(ClientCommand::Ask { sidecar: probing.address.sidecar()?, query })
         }
         ClientSubcommand::Transfer(TransferArguments { to, within, command }) => {
             if to.as_deref() == Some("") {
@@ -330,77 +326,75 @@ pub(super) fn errand(
             let within = parsed.filter(|within| *within <= LONGEST_TRANSFER).ok_or_else(|| {
                 format!("--within = {within:?} must be a duration from 1ms to {LONGEST_TRANSFER:?}, such as 30s")
             })?;
-            command.ask(Query::Transfer { to, within })
+            command.ask(|form| Query::Transfer { to, within, form })
         }
-        ClientSubcommand::Locks(LockQuestion {
+        ClientSubcommand::Locks(LocksArguments {
             action: Some(LockAction::Break(place)), ..
         }) => {
             let BreakArguments { name, token, now: is_at_once, target } = place;
             let name = super::locking::lock_name(&name)?;
             let sidecar = target.sidecar()?;
-            let question = Query::BreakLock { name, token, is_at_once };
-            Ok(ClientCommand::Ask { sidecar, question, form: OutputFormat::Table(Width::Narrow) })
+            let query = Query::BreakLock { name, token, is_at_once };
+            Ok(ClientCommand::Ask { sidecar, query })
         }
-        ClientSubcommand::Locks(LockQuestion { name, question, action: None }) => {
+        ClientSubcommand::Locks(LocksArguments { name, query, action: None }) => {
             let name = name.map(|name| super::locking::lock_name(&name)).transpose()?;
             let call = if name.is_some() { &LOCK_QUEUE } else { &LOCK_NAMES };
-            question.asking(call, name)
+            query.command(call, name)
         }
-        ClientSubcommand::Barriers(BarrierQuestion { name, question }) => {
+        ClientSubcommand::Barriers(BarriersArguments { name, query }) => {
             let name = name.map(|name| super::locking::barrier_name(&name)).transpose()?;
             let call = if name.is_some() { &BARRIER } else { &BARRIER_NAMES };
-            question.asking(call, name)
+            query.command(call, name)
         }
-        ClientSubcommand::Lock(locking) => locking.errand(given),
-        ClientSubcommand::Barrier(entering) => entering.errand(given),
-        ClientSubcommand::Config(config) => config.errand(),
-        ClientSubcommand::Inspect(inspecting) => inspecting.errand(given),
+        ClientSubcommand::Lock(locking) => locking.into_command(given),
+        ClientSubcommand::Barrier(entering) => entering.into_command(given),
+        ClientSubcommand::Config(config) => config.into_command(),
+        ClientSubcommand::Inspect(inspecting) => inspecting.into_command(given),
     }
 }
 
 impl FormatArguments {
-    pub(super) fn asking(
+    pub(super) fn command(
         self,
         call: &'static Call,
         of: Option<HoldingName>,
     ) -> Result<ClientCommand, String> {
-        let question = Query::Call { call, of, again: self.watch };
-        Ok(ClientCommand::Ask {
-            sidecar: self.address.sidecar()?,
-            question,
-            form: self.form.form(),
-        })
+        let query = Query::Call { call, of, again: self.watch, form: self.form.form() };
+        Ok(ClientCommand::Ask { sidecar: self.address.sidecar()?, query })
     }
 }
 
 impl SidecarCommand {
     fn call(self, call: &'static Call) -> Result<ClientCommand, String> {
-        self.ask(Query::Call { call, of: None, again: false })
+        self.ask(|form| Query::Call { call, of: None, again: false, form })
     }
 
-    fn ask(self, question: Query) -> Result<ClientCommand, String> {
+    fn ask(self, query: impl FnOnce(OutputFormat) -> Query) -> Result<ClientCommand, String> {
         let sidecar = self.target.sidecar()?;
-        Ok(ClientCommand::Ask { sidecar, question, form: self.form.form() })
+        Ok(ClientCommand::Ask { sidecar, query: query(self.form.form()) })
     }
 }
 
 impl CommandTarget {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
-        let sidecar = self.address.sidecar()?;
-        let file = self.token_file.filter(|file| !file.as_os_str().is_empty());
-        let Some(file) = file else { return Ok(sidecar) };
-        let token = config::token("--token-file", &file)?;
-        Ok(sidecar.shown(Token::new(&token).expect("it was found to be one")))
+        let mut sidecar = self.address.sidecar()?;
+        if let Some(file) = self.token_file.filter(|file| !file.as_os_str().is_empty()) {
+            let token = config::token("--token-file", &file)?;
+            sidecar.token = Some(Token::new(&token).expect("it was found to be one"));
+        }
+        Ok(sidecar)
     }
 }
 
 impl SidecarUrl {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
-            let sidecar = Sidecar::at(&url)?;
+            let mut sidecar = Sidecar::at(&url)?;
             // If the URL comes from the variable, the next command finds it there, so do not repeat it in hints.
             let is_variable = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
-            return Ok(if is_variable { sidecar } else { sidecar.hinted(url) });
+            sidecar.url = Some(url).filter(|_| !is_variable);
+            return Ok(sidecar);
         }
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::that_listens(&listen));
@@ -424,14 +418,14 @@ impl OutputArguments {
         match self.output {
             _ if self.json => OutputFormat::Json,
             FormatName::Json => OutputFormat::Json,
-            FormatName::Table => OutputFormat::Table(Width::Narrow),
-            FormatName::Wide => OutputFormat::Table(Width::Wide),
+            FormatName::Table => OutputFormat::Table,
+            FormatName::Wide => OutputFormat::Wide,
         }
     }
 }
 
 impl InspectArguments {
-    fn errand(self, given: &ArgMatches) -> Result<ClientCommand, String> {
+    fn into_command(self, given: &ArgMatches) -> Result<ClientCommand, String> {
         let values = sources::values(self.file.config, given)?;
         let patience = config::span("--timeout", &self.timeout)?;
         let settings = Settings::new(&values, patience)?;

@@ -16,13 +16,9 @@ pub struct Effective {
 
 impl Effective {
     pub(super) fn new(values: Values) -> Result<Self, ConfigErrors> {
-        let errors = values.errors();
-        if !errors.is_empty() {
-            return Err(ConfigErrors(errors));
-        }
+        let config = Config::new(&values)?;
         let log_level = values.get(&table::LOG_LEVEL)?;
         let log_format = values.get(&table::LOG_FORMAT)?;
-        let config = Config::new(&values)?;
         Ok(Self { config, log_format, log_level, values })
     }
 
@@ -86,21 +82,12 @@ impl fmt::Display for Effective {
                 )?;
             }
         }
-        for (n, hook) in self.config.hooks.iter().enumerate() {
-            writeln!(
-                f,
-                "{:<KEY_WIDTH$} {}",
-                format!("hook[{n}]"),
-                hook.to_string().escape_debug()
-            )?;
-        }
-        for (n, kept) in self.config.kept.iter().enumerate() {
-            writeln!(
-                f,
-                "{:<KEY_WIDTH$} {}",
-                format!("config[{n}]"),
-                kept.to_string().escape_debug()
-            )?;
+        let hooks = self.config.hooks.iter().map(ToString::to_string).enumerate();
+        let hooks = hooks.map(|(n, hook)| (format!("hook[{n}]"), hook));
+        let kept = self.config.kept.iter().map(ToString::to_string).enumerate();
+        let kept = kept.map(|(n, kept)| (format!("config[{n}]"), kept));
+        for (key, shown) in hooks.chain(kept) {
+            writeln!(f, "{key:<KEY_WIDTH$} {}", shown.escape_debug())?;
         }
         writeln!(f, "not checked: {}", self.unchecked())
     }

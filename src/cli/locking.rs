@@ -37,7 +37,7 @@ impl LockArguments {
     ///
     /// # Errors
     /// A sentence about the problem with the arguments, or with a file that they name.
-    pub(super) fn errand(self, given: &ArgMatches) -> Result<ClientCommand, String> {
+    pub(super) fn into_command(self, given: &ArgMatches) -> Result<ClientCommand, String> {
         let name = lock_name(&self.name)?;
         let mode = match self.slots {
             Some(slots) => Mode::Slots(slots),
@@ -50,7 +50,7 @@ impl LockArguments {
             Some(wait) if humantime::parse_duration(&wait) == Ok(Duration::ZERO) => Patience::Try,
             wait => patience(wait)?,
         };
-        self.guarded.errand(given, name, HoldingSpec::Lock(mode), patience)
+        self.guarded.into_command(given, name, HoldingSpec::Lock(mode), patience)
     }
 }
 
@@ -73,10 +73,10 @@ impl BarrierArguments {
     ///
     /// # Errors
     /// A sentence about the problem with the arguments, or with a file that they name.
-    pub(super) fn errand(self, given: &ArgMatches) -> Result<ClientCommand, String> {
+    pub(super) fn into_command(self, given: &ArgMatches) -> Result<ClientCommand, String> {
         let name = barrier_name(&self.name)?;
         let wanted = HoldingSpec::Barrier(self.size);
-        self.guarded.errand(given, name, wanted, patience(self.wait)?)
+        self.guarded.into_command(given, name, wanted, patience(self.wait)?)
     }
 }
 
@@ -99,7 +99,7 @@ struct GuardedArguments {
 }
 
 impl GuardedArguments {
-    fn errand(
+    fn into_command(
         self,
         given: &ArgMatches,
         name: HoldingName,

@@ -3,8 +3,7 @@
 use super::client_commands::{CommandTarget, FormatArguments, StreamArguments};
 use crate::config;
 use crate::terminal::{
-    CONFIG_NAMES, ClientCommand, Condition, ConfigAction, ConfigCommand, HoldingName, OutputFormat,
-    Query, Width,
+    CONFIG_NAMES, ClientCommand, Condition, ConfigAction, ConfigCommand, HoldingName, Query,
 };
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
@@ -83,29 +82,31 @@ impl ConfigArguments {
     ///
     /// # Errors
     /// A sentence about the problem with the arguments, or with a file that they name.
-    pub(super) fn errand(self) -> Result<ClientCommand, String> {
-        let ((sidecar, form), name, action) = match self.action {
-            ConfigSubcommands::Ls(question) => return question.asking(&CONFIG_NAMES, None),
+    pub(super) fn into_command(self) -> Result<ClientCommand, String> {
+        let (sidecar, name, action) = match self.action {
+            ConfigSubcommands::Ls(query) => return query.command(&CONFIG_NAMES, None),
             ConfigSubcommands::Get { name, wait, proved, asked } => {
                 let wait = wait.map(|wait| config::span("--wait", &wait)).transpose()?;
-                (asked.parts()?, name, ConfigAction::Get { wait, is_proved: proved })
+                let (sidecar, form) = asked.parts()?;
+                (sidecar, name, ConfigAction::Get { wait, is_proved: proved, form })
             }
             ConfigSubcommands::Watch { name, asked, command } => {
-                (asked.parts()?, name, ConfigAction::Watch { command })
+                let (sidecar, form) = asked.parts()?;
+                (sidecar, name, ConfigAction::Watch { command, form })
             }
             ConfigSubcommands::Put { name, value, if_version, if_absent, ephemeral, target } => {
                 let condition = if if_absent { Condition::Absent } else { over(if_version) };
                 let action = ConfigAction::Put { value, condition, is_ephemeral: ephemeral };
-                ((target.sidecar()?, OutputFormat::Table(Width::Narrow)), name, action)
+                (target.sidecar()?, name, action)
             }
             ConfigSubcommands::Rm { name, if_version, target } => {
                 let action = ConfigAction::Remove { condition: over(if_version) };
-                ((target.sidecar()?, OutputFormat::Table(Width::Narrow)), name, action)
+                (target.sidecar()?, name, action)
             }
         };
         let name = HoldingName::parse(&name, "name of a value", "limits.json")?;
-        let question = Query::Config(ConfigCommand { name, action });
-        Ok(ClientCommand::Ask { sidecar, question, form })
+        let query = Query::Config(ConfigCommand { name, action });
+        Ok(ClientCommand::Ask { sidecar, query })
     }
 }
 

@@ -104,14 +104,22 @@ impl ConfigError {
     }
 }
 
-/// Converts each table of a list. An error names the table by its number.
+/// Converts each table of a list, and adds to the errors those of the tables that are not valid. An error names the table
+/// by its number.
 pub(super) fn numbered<T, U>(
     list: &str,
     written: &[T],
+    errors: &mut Vec<ConfigError>,
     make: impl Fn(&T) -> Result<U, ConfigError>,
-) -> Vec<Result<U, ConfigError>> {
-    let made = written.iter().map(make).enumerate();
-    made.map(|(n, made)| made.map_err(|error| error.within(&format!("{list}[{n}]")))).collect()
+) -> Vec<U> {
+    let mut made = vec![];
+    for (n, table) in written.iter().enumerate() {
+        match make(table) {
+            Ok(table) => made.push(table),
+            Err(error) => errors.push(error.within(&format!("{list}[{n}]"))),
+        }
+    }
+    made
 }
 
 impl fmt::Display for ValueError {

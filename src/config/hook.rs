@@ -12,6 +12,7 @@ pub(super) use self::keys::{absolute, place};
 use super::parse::word_for;
 use super::pod::{KubernetesHook, KubernetesTarget};
 use recipes::election::ChangeKind;
+use rustix::process::Signal;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,20 +54,6 @@ pub struct Webhook {
     pub secret_file: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    Hup,
-    Int,
-    Quit,
-    Kill,
-    Usr1,
-    Usr2,
-    Term,
-    Cont,
-    Stop,
-    Winch,
-}
-
 /// The treatment of a file while no leader is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenUnknown {
@@ -92,40 +79,19 @@ impl HookConfig {
     }
 }
 
-impl Signal {
-    const NAMES: [(&'static str, Self); 10] = [
-        ("SIGHUP", Self::Hup),
-        ("SIGINT", Self::Int),
-        ("SIGQUIT", Self::Quit),
-        ("SIGKILL", Self::Kill),
-        ("SIGUSR1", Self::Usr1),
-        ("SIGUSR2", Self::Usr2),
-        ("SIGTERM", Self::Term),
-        ("SIGCONT", Self::Cont),
-        ("SIGSTOP", Self::Stop),
-        ("SIGWINCH", Self::Winch),
-    ];
-
-    pub fn name(self) -> &'static str {
-        word_for(&self, &Self::NAMES)
-    }
-}
-
-impl HookAction {
-    /// Returns the key that selects this kind of action.
-    fn key(&self) -> &'static str {
-        match self {
-            Self::Run { .. } => "command",
-            Self::Post(_) => "url",
-            Self::Signal { .. } => "signal",
-            Self::Keep { .. } => "file",
-            Self::Kubernetes(hook) => match hook.target {
-                KubernetesTarget::PodLabel { .. } => "pod_label",
-                KubernetesTarget::EndpointSlice { .. } => "endpoint_slice",
-            },
-        }
-    }
-}
+/// The signals that a hook may send, by their names.
+const SIGNALS: [(&str, Signal); 10] = [
+    ("SIGHUP", Signal::HUP),
+    ("SIGINT", Signal::INT),
+    ("SIGQUIT", Signal::QUIT),
+    ("SIGKILL", Signal::KILL),
+    ("SIGUSR1", Signal::USR1),
+    ("SIGUSR2", Signal::USR2),
+    ("SIGTERM", Signal::TERM),
+    ("SIGCONT", Signal::CONT),
+    ("SIGSTOP", Signal::STOP),
+    ("SIGWINCH", Signal::WINCH),
+];
 
 /// Names the action in the log and in answers. Arguments and a URL's query are omitted, because they may be secret.
 impl fmt::Display for HookAction {
@@ -137,7 +103,7 @@ impl fmt::Display for HookAction {
                 write!(f, "url http://{host}:{port}{path}")
             }
             Self::Signal { signal, pid_file } => {
-                write!(f, "{} to {}", signal.name(), pid_file.display())
+                write!(f, "{} to {}", word_for(signal, &SIGNALS), pid_file.display())
             }
             Self::Keep { file, .. } => write!(f, "file {}", file.display()),
             Self::Kubernetes(hook) => match &hook.target {

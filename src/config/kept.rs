@@ -36,8 +36,9 @@ impl SyncedFileConfig {
     pub(super) fn all(
         written: &[SyncedFileKeys],
         pod: &PodEnvironment,
-    ) -> Vec<Result<Self, ConfigError>> {
-        numbered("config", written, |keys| Self::new(keys, pod))
+        errors: &mut Vec<ConfigError>,
+    ) -> Vec<Self> {
+        numbered("config", written, errors, |keys| Self::new(keys, pod))
     }
 
     fn new(keys: &SyncedFileKeys, pod: &PodEnvironment) -> Result<Self, ConfigError> {
@@ -78,9 +79,12 @@ mod tests {
     fn parsed(text: &str) -> Result<Vec<String>, String> {
         let file = File::parse(text, "f")?;
         let pod = PodEnvironment::default();
-        let kept = SyncedFileConfig::all(&file.config, &pod).into_iter();
-        let kept = kept.collect::<Result<Vec<_>, _>>()?;
-        Ok(kept.iter().map(ToString::to_string).collect())
+        let mut errors = vec![];
+        let kept = SyncedFileConfig::all(&file.config, &pod, &mut errors);
+        match errors.into_iter().next() {
+            None => Ok(kept.iter().map(ToString::to_string).collect()),
+            Some(error) => Err(error.into()),
+        }
     }
 
     #[test]

@@ -109,16 +109,14 @@ pub(super) fn service(text: &str) -> Result<String, ValueError> {
 
 /// Parses the client whose election a member should be compatible with.
 pub(super) fn family(text: &str) -> Result<Option<ForeignClient>, ValueError> {
-    one_of(
-        text,
-        &[
-            ("none", None),
-            ("curator-latch", Some(ForeignClient::CuratorLatch)),
-            ("curator-selector", Some(ForeignClient::CuratorSelector)),
-            ("kazoo", Some(ForeignClient::Kazoo)),
-            ("zookeeper-recipe", Some(ForeignClient::ZookeeperRecipe)),
-        ],
-    )
+    let clients = [
+        ForeignClient::CuratorLatch,
+        ForeignClient::CuratorSelector,
+        ForeignClient::Kazoo,
+        ForeignClient::ZookeeperRecipe,
+    ];
+    let clients = clients.map(|client| (client.name(), Some(client)));
+    one_of(text, &[&[("none", None)], &clients[..]].concat())
 }
 
 pub(super) fn member_id(text: &str) -> Result<MemberId, ValueError> {

@@ -17,22 +17,10 @@ const ADDRESS: &str = "write host:port, such as 10.0.0.7:8080";
 /// A sentence with the problem and the remedy.
 pub fn fits(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
     let [id, address, labels] = [table::ID.key(), table::ADDRESS.key(), table::LABELS.key()];
-    if let Some(written) = profile
-        .address
-        .as_ref()
-        .filter(|address| address.contains(|c: char| c.is_control() || c.is_whitespace()))
+    if let Some(written) = &profile.address
+        && let Some(problem) = address_problem(written)
     {
-        return Err(ConfigError::new(address, "must not have spaces or control characters")
-            .found(written)
-            .remedy(ADDRESS));
-    }
-    if let Some(written) = profile.address.as_ref().filter(|address| {
-        let port = address.rsplit_once(':').map(|(_, port)| port);
-        port.is_some_and(|port| is_digits(port) && !is_port(port))
-    }) {
-        return Err(ConfigError::new(address, "must have a port of 1 to 65535 behind its colon")
-            .found(written)
-            .remedy(ADDRESS));
+        return Err(ConfigError::new(address, problem).found(written).remedy(ADDRESS));
     }
     if profile.labels.contains_key("") {
         return Err(
@@ -48,6 +36,15 @@ pub fn fits(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
          and at most {LARGEST_DATA_BYTES} are allowed"
     );
     Err(ConfigError::new(format!("{id}, {address} and {labels}"), problem).remedy("shorten them"))
+}
+
+fn address_problem(written: &str) -> Option<&'static str> {
+    if written.contains(|c: char| c.is_control() || c.is_whitespace()) {
+        return Some("must not have spaces or control characters");
+    }
+    let (_, port) = written.rsplit_once(':')?;
+    let is_wrong = is_digits(port) && !is_port(port);
+    is_wrong.then_some("must have a port of 1 to 65535 behind its colon")
 }
 
 fn own_bytes(profile: &Profile) -> usize {

@@ -37,7 +37,7 @@ impl LeaseMargins {
         }
         let margins = Margins { heartbeat, half_tick: tick_time / 2 };
         let margins = Self { margins, heartbeat_is_a_tenth: written.is_none() };
-        if margins.lease(session_timeout).is_none() {
+        if margins.margins.lease_duration(session_timeout).is_none() {
             let problem = format!(
                 "leaves no useful lease with {tick} = {tick_time:?} and {beat} = {heartbeat:?}"
             );
@@ -47,10 +47,6 @@ impl LeaseMargins {
             )));
         }
         Ok(margins)
-    }
-
-    fn lease(&self, session_timeout: Duration) -> Option<LeaseDuration> {
-        self.margins.lease_duration(session_timeout)
     }
 
     /// Returns the smallest session timeout, in whole milliseconds, whose lease is longer than a heartbeat and `reserve`.

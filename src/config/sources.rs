@@ -118,12 +118,9 @@ impl Values {
         self.values.iter()
     }
 
-    /// Parses each value, each hook and each value that is written to a file, and returns all errors.
-    pub fn errors(&self) -> Vec<ConfigError> {
-        let settings = SETTINGS.iter().filter_map(|setting| setting.error(self));
-        let hooks = self.hooks().into_iter().filter_map(Result::err);
-        let kept = self.kept().into_iter().filter_map(Result::err);
-        settings.chain(hooks).chain(kept).collect()
+    /// Parses each value, and returns all errors.
+    pub(super) fn errors(&self) -> Vec<ConfigError> {
+        SETTINGS.iter().filter_map(|setting| setting.error(self)).collect()
     }
 
     /// Parses the value of a setting, or its default.
@@ -161,12 +158,13 @@ impl Values {
         self.credentials.as_ref()
     }
 
-    pub(super) fn kept(&self) -> Vec<Result<SyncedFileConfig, ConfigError>> {
-        SyncedFileConfig::all(&self.kept, &self.pod)
+    /// Parses the values that are written to files.
+    pub(super) fn kept(&self, errors: &mut Vec<ConfigError>) -> Vec<SyncedFileConfig> {
+        SyncedFileConfig::all(&self.kept, &self.pod, errors)
     }
 
-    pub(super) fn hooks(&self) -> Vec<Result<HookConfig, ConfigError>> {
-        HookConfig::all(&self.hooks, &self.pod)
+    pub(super) fn hooks(&self, errors: &mut Vec<ConfigError>) -> Vec<HookConfig> {
+        HookConfig::all(&self.hooks, &self.pod, errors)
     }
 
     fn value(&self, row: &Row) -> &SettingValue {

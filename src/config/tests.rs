@@ -5,7 +5,10 @@ use super::*;
 use recipes::ForeignClient;
 
 fn config(flags: &[(&'static str, &str)]) -> Result<Config, ConfigError> {
-    Config::new(&Values::given(flags))
+    Config::new(&Values::given(flags)).map_err(|ConfigErrors(mut errors)| {
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        errors.remove(0)
+    })
 }
 
 fn error(flags: &[(&'static str, &str)]) -> String {

@@ -5,9 +5,10 @@ use super::keys::{HELP, Key, Keys};
 use super::member::{MemberEnvironment, MemberProcess, Ports, SESSION, path_of};
 use super::signals::DevSignals;
 use super::timeline::Timeline;
-use super::{MOST_MEMBERS, Options, reachable, say, start_server, warning};
+use super::{MOST_MEMBERS, Options, say, start_server, warning};
 use crate::api::{Done, LeaderState, RESIGN};
 use crate::clock::Clock;
+use crate::config::on_this_machine;
 use anyhow::{Context, bail};
 use dev_server::DevServer;
 use recipes::Moment;
@@ -130,7 +131,7 @@ impl LocalElection {
         say(
             "For trying, developing and testing; never for production: it is all in memory, and ends with this.\n",
         )?;
-        say(&format!("zookeeper  {}", reachable(address)))?;
+        say(&format!("zookeeper  {}", on_this_machine(address)))?;
         if let Some(warning) = warning(address) {
             say(&format!("           {warning}"))?;
         }
@@ -169,7 +170,7 @@ impl LocalElection {
         let id = char::from(b'a' + self.letters_used).to_string();
         let surroundings = MemberEnvironment {
             election,
-            server: reachable(self.server.address()),
+            server: on_this_machine(self.server.address()),
             knobs: self.server.knobs(),
             logs: self.logs.path(),
             clock: self.clock,

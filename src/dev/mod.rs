@@ -16,11 +16,12 @@ mod timeline;
 
 use self::election::LocalElection;
 use self::signals::DevSignals;
+use crate::config::on_this_machine;
 use crate::{process, runtime};
 use anyhow::anyhow;
 use dev_server::{DevServer, ServerSettings};
 use std::io::{self, ErrorKind, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 use tracing::{Level, warn};
 
@@ -83,7 +84,7 @@ async fn serve(listen: SocketAddr, signals: &mut DevSignals) -> anyhow::Result<(
     if let Some(warning) = warning(server.address()) {
         warn!("{warning}");
     }
-    say(&reachable(server.address()).to_string())?;
+    say(&on_this_machine(server.address()).to_string())?;
     signals.next().await;
     server.stop().await;
     Ok(())
@@ -109,16 +110,6 @@ async fn start_server(listen: SocketAddr) -> anyhow::Result<DevServer> {
 fn warning(address: SocketAddr) -> Option<String> {
     let is_open = !address.ip().is_loopback();
     is_open.then(|| format!("open to all who reach {address}, and it asks no one who they are"))
-}
-
-/// Returns the address at which a client on this machine reaches the server.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
 }
 
 fn say(line: &str) -> io::Result<()> {

@@ -6,18 +6,16 @@
 
 use super::AppState;
 use super::problem::ProblemResponse;
-use crate::api;
 use crate::config;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 use tracing::warn;
-use utoipa::{IntoParams, IntoResponses};
 
 /// Limits the time for reading the token's file.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,34 +29,6 @@ pub enum Authorization {
     Header,
     /// The token in this file. Each command reads the file, so that the token may be replaced at any time.
     TokenIn(Arc<Path>),
-}
-
-/// The header that a command needs if no token is configured.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "it is a schema")]
-pub(super) struct CommandHeaders {
-    /// Any value. Needed if no token is configured.
-    #[param(rename = "X-Bellwether")]
-    header: Option<String>,
-}
-
-/// The refusals that all commands have in common.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "they are schemas")]
-pub(super) enum CommandRefusal {
-    /// The request is not valid.
-    #[response(status = 400, content_type = "application/problem+json")]
-    BadRequest(api::Problem),
-    /// A token is configured, and the command does not have it.
-    #[response(status = 401, content_type = "application/problem+json")]
-    Unauthorized(api::Problem),
-    /// The header is missing, or the command comes from a web page.
-    #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(api::Problem),
-    /// Not available now: `Retry-After` says when to try again.
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(api::Problem),
 }
 
 /// Proof that a request may give commands. It is extracted before the body of the request is read.
@@ -85,13 +55,17 @@ impl FromRequestParts<AppState> for Authorized {
 /// adds `Origin` to every request other than GET and HEAD.
 fn has_header(headers: &HeaderMap) -> Result<(), ProblemResponse> {
     if headers.contains_key(header::ORIGIN) {
-        return Err(ProblemResponse::from_a_page());
+        let detail = "the header Origin says that a web page gives this command, and none may";
+        let title = "a command from a web page";
+        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "web-page", title, detail));
     }
-    if headers.contains_key("x-bellwether") {
-        Ok(())
-    } else {
-        Err(ProblemResponse::header_missing())
+    if !headers.contains_key("x-bellwether") {
+        let detail = "a command needs the header X-Bellwether, so that no web page can give one: \
+                      add -H 'X-Bellwether: 1' to curl";
+        let title = "a command without the header";
+        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "header-missing", title, detail));
     }
+    Ok(())
 }
 
 async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), ProblemResponse> {

@@ -55,7 +55,7 @@ impl AppState {
         wait: Option<String>,
     ) -> Result<Option<BlockingQuery>, ProblemResponse> {
         let seen = index.map(|index| query::number("index", &index, WRITE)).transpose()?;
-        let length = wait.map(|wait| query::span("wait", &wait, &query::WAIT)).transpose()?;
+        let length = query::span("wait", wait, &query::WAIT)?;
         let Some(seen) = seen else {
             if length.is_some() {
                 let without = "wait is of no use without an index: write ?index=NUMBER&wait=30s, with \

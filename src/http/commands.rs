@@ -1,6 +1,6 @@
 //! Commands of an operator or a `preStop` hook.
 
-use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
+use super::authorize::Authorized;
 use super::problem::ProblemResponse;
 use super::query::NoQuery;
 use super::verdict::millis;
@@ -22,10 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 type CommandResult = Result<(StatusCode, Json<Done>), ProblemResponse>;
 
 /// Gives up leadership, and joins the queue again at the tail.
-#[utoipa::path(post, path = api::RESIGN.path, params(CommandHeaders), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::RESIGN.path, responses(
     (status = 202, description = "It no longer leads; its new place, if it has one already", body = Done),
-    (status = 409, description = "It does not lead", body = api::Problem, content_type = "application/problem+json"),
-    CommandRefusal,
+    (status = 409, description = "It does not lead"),
 ))]
 pub(super) async fn resign(
     State(app): State<AppState>,
@@ -55,17 +54,15 @@ pub(super) async fn resign(
 /// Moves leadership to another member. This member keeps leading until the target is ready to lead at once.
 ///
 /// Without `to`, any member may become the leader, and members that are not ready are skipped.
-#[utoipa::path(post, path = api::TRANSFER.path, params(CommandHeaders), security((), ("token" = [])),
+#[utoipa::path(post, path = api::TRANSFER.path,
     request_body(content = Option<Transfer>, content_type = "application/json"),
     responses(
         (status = 200, description = "That member leads", body = Transferred),
-        (status = 400, description = "No JSON", body = api::Problem, content_type = "application/problem+json"),
-        (status = 408, description = "Not sent in time", body = api::Problem, content_type = "application/problem+json"),
-        (status = 409, description = "This member does not lead, or why it leads on", body = api::Problem, content_type = "application/problem+json"),
-        (status = 413, description = "Too long", body = api::Problem, content_type = "application/problem+json"),
-        (status = 415, description = "Not said to be JSON", body = api::Problem, content_type = "application/problem+json"),
-        (status = 422, description = "Something else is in the body", body = api::Problem, content_type = "application/problem+json"),
-        CommandRefusal,
+        (status = 408, description = "Not sent in time"),
+        (status = 409, description = "This member does not lead, or why it leads on"),
+        (status = 413, description = "Too long"),
+        (status = 415, description = "Not said to be JSON"),
+        (status = 422, description = "Something else is in the body"),
     ),
 )]
 pub(super) async fn transfer(
@@ -122,9 +119,8 @@ pub(super) async fn transfer(
 }
 
 /// Leaves the queue, and stays out until `/resume`.
-#[utoipa::path(post, path = api::PAUSE.path, params(CommandHeaders), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::PAUSE.path, responses(
     (status = 200, description = "It is out of the queue", body = Done),
-    CommandRefusal,
 ))]
 pub(super) async fn pause(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
     app.command(Command::Pause).await?;
@@ -132,9 +128,8 @@ pub(super) async fn pause(State(app): State<AppState>, _: Authorized, _: NoQuery
 }
 
 /// Joins the queue again.
-#[utoipa::path(post, path = api::RESUME.path, params(CommandHeaders), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::RESUME.path, responses(
     (status = 202, description = "It will join the queue", body = Done),
-    CommandRefusal,
 ))]
 pub(super) async fn resume(
     State(app): State<AppState>,
@@ -146,9 +141,8 @@ pub(super) async fn resume(
 }
 
 /// For a `preStop` hook: the answer comes when the member has left the queue and the hooks for that have run.
-#[utoipa::path(post, path = api::DRAIN.path, params(CommandHeaders), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::DRAIN.path, responses(
     (status = 200, description = "It is out of the queue", body = Done),
-    CommandRefusal,
 ))]
 pub(super) async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
     app.command(Command::Pause).await?;
@@ -160,9 +154,8 @@ pub(super) async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery
 }
 
 /// Makes the process leave the queue and exit, like SIGTERM. For Jobs, whose pod ends with its last container.
-#[utoipa::path(post, path = api::SHUTDOWN.path, params(CommandHeaders), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::SHUTDOWN.path, responses(
     (status = 202, description = "It leaves", body = Done),
-    CommandRefusal,
 ))]
 pub(super) async fn shutdown(
     State(app): State<AppState>,

@@ -7,7 +7,7 @@ use super::claims::ConnectionClaims;
 use super::members::GroupStream;
 use super::page::Elector;
 use super::problem::{ProblemResponse, QueryRefusal};
-use super::query::values;
+use super::query::{flag, values};
 use super::sse::{self, EventSource, framed};
 use super::{AppState, Verdict};
 use crate::api::{self, LeaderState, Role};
@@ -37,7 +37,7 @@ const WRITE: &str = "?members=1";
 /// as in `GET /members`. These events have no `id`: after a reconnect, `members` is sent again.
 #[utoipa::path(get, path = api::EVENTS.path, params(
     ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read"),
-    ("members" = inline(Option<String>), Query, description = "1: tell also who joins and leaves, read once a second", pattern = "^1$"),
+    ("members" = inline(Option<String>), Query, description = "1: tell also who joins and leaves, read once a second", pattern = "^[01]$"),
 ), responses(
     (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::LeaderEvent, content_type = "text/event-stream"),
     QueryRefusal,
@@ -48,16 +48,9 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let [members] = values(&uri, ["members"], WRITE)?;
-    let tells_members = match members.as_deref() {
-        None => false,
-        Some("1") => true,
-        Some(other) => {
-            let why = format!("members={other:?} is not known: write {WRITE}, or nothing");
-            return Err(ProblemResponse::bad_request(why));
-        }
-    };
+    let has_members = flag("members", members.as_deref(), WRITE)?;
     let permit = app.place()?;
-    let group = match tells_members {
+    let group = match has_members {
         true => Some(GroupStream::open(&app).await),
         false => None,
     };
@@ -73,7 +66,7 @@ pub(super) async fn events(
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
 #[utoipa::path(get, path = "/sse", responses(
     (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = Elector, content_type = "text/event-stream"),
-    (status = 503, description = "Not now: `Retry-After` says when to ask again.", body = api::Problem, content_type = "application/problem+json"),
+    (status = 503, description = "Not now: `Retry-After` says when to ask again."),
 ))]
 pub(super) async fn sse(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
     let permit = app.place()?;

@@ -5,7 +5,7 @@
 
 use super::problem::ProblemResponse;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, Uri, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,11 +15,25 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Returns the refusal of a request that is not allowed on the loopback interface.
 pub(crate) fn refusal(request: &Request) -> Option<Response> {
-    if let Some(name) = foreign(request.uri(), request.headers()) {
-        return Some(ProblemResponse::foreign_host(&name).into_response());
-    }
-    is_from_another_site(request.headers())
-        .then(|| ProblemResponse::from_another_site().into_response())
+    let problem = if let Some(name) = foreign(request.uri(), request.headers()) {
+        let detail = format!(
+            "the request is for {name:?}, and here on the loopback only localhost, names that end in \
+             .localhost, 127.0.0.0/8 and [::1] are answered, so that no web page can read this by \
+             having its own name mean this machine: ask by 127.0.0.1 instead, or, if the name must \
+             stay, have the client or the proxy send the header Host: localhost"
+        );
+        let title = "asked by a name that is none of the loopback";
+        ProblemResponse::new(StatusCode::MISDIRECTED_REQUEST, "foreign-host", title, detail)
+    } else if is_from_another_site(request.headers()) {
+        let detail = "the header Sec-Fetch-Site says that a page of another site had a browser ask \
+                      this, and here on the loopback none of them is answered: ask from a program, \
+                      or open this address itself";
+        let title = "asked by a page of another site";
+        ProblemResponse::new(StatusCode::FORBIDDEN, "cross-site", title, detail)
+    } else {
+        return None;
+    };
+    Some(problem.into_response())
 }
 
 /// Returns true if a page of another site made a browser send the request. Browsers set these headers themselves, and no

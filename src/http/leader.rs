@@ -32,9 +32,11 @@ fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bo
     app.claim(verdict);
     let index = verdict.index();
     if verdict.leader().is_none() {
-        let problem = verdict.no_leader().with_index(index);
-        // The client need not pause: its next blocking query waits again, whichever index it has.
-        let problem = if has_waited { problem.at_once() } else { problem };
+        let mut problem = ProblemResponse { index, ..verdict.no_leader() };
+        if has_waited {
+            // The client need not pause: its next blocking query waits again, whichever index it has.
+            problem.retry_after = 0;
+        }
         let mut response = problem.into_response();
         response.headers_mut().extend(super::common_headers(index));
         return response;

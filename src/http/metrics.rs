@@ -167,13 +167,13 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
             "bellwether_locks",
             "Locks that applications hold or wait for through this member, by state.",
             ["state"],
-            app.asked.locks_counted(*now),
+            app.registry.locks_counted(*now),
         );
         scrape.gauges(
             "bellwether_barriers",
             "Applications in front of barriers or inside, through this member, by state.",
             ["state"],
-            app.asked.barriers_counted(*now),
+            app.registry.barriers_counted(*now),
         );
         scrape.add(holdings.meter.locks.collectors());
         scrape.add(holdings.meter.barriers.collectors());

@@ -101,9 +101,9 @@ struct AppStateInner {
     /// Held by the request that changes this member's profile.
     amending: Mutex<()>,
     /// The locks that are held for a TTL.
-    kept: holdings::TtlLocks,
+    ttl_locks: holdings::TtlLocks,
     /// All locks and barriers that were requested through this member.
-    asked: holdings::HoldingRegistry,
+    registry: holdings::HoldingRegistry,
     member_watch: member_watch::MemberWatch,
     value_events: shared_config::ValueEvents,
 }
@@ -173,8 +173,8 @@ pub fn services(
         authorization,
         requests: RequestCounters::none(),
         amending: Mutex::default(),
-        kept: holdings::TtlLocks::default(),
-        asked: holdings::HoldingRegistry::default(),
+        ttl_locks: holdings::TtlLocks::default(),
+        registry: holdings::HoldingRegistry::default(),
         member_watch: member_watch::MemberWatch::default(),
         value_events: shared_config::ValueEvents::default(),
     });
@@ -187,7 +187,10 @@ pub fn services(
         };
         let app = AppState { inner: inner.clone(), serves_probes };
         let router = router
-            .fallback(async move |uri: Uri| ProblemResponse::not_found(uri.path(), &hint))
+            .fallback(async move |uri: Uri| {
+                let detail = format!("there is nothing at {}: {hint}", uri.path());
+                ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-path", "no such path", detail)
+            })
             .method_not_allowed_fallback(async |uri: Uri| {
                 (StatusCode::METHOD_NOT_ALLOWED, Extension(uri))
             })
@@ -298,7 +301,9 @@ fn with_methods(mut response: Response) -> Response {
     let Some(uri) = uri else { return response };
     let allow = response.headers_mut().remove(header::ALLOW);
     let methods = allow.as_ref().and_then(|allow| allow.to_str().ok()).unwrap_or_default();
-    let problem = ProblemResponse::wrong_method(uri.path(), &methods.replace(',', ", "));
+    let detail = format!("{} answers {}", uri.path(), methods.replace(',', ", "));
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let problem = ProblemResponse::new(status, "wrong-method", "wrong method", detail);
     (allow.map(|allow| [(header::ALLOW, allow)]), problem).into_response()
 }
 

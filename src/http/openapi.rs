@@ -20,10 +20,12 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
     use std::time::Duration;
-    use utoipa::OpenApi as _;
+    use utoipa::openapi::content::Content;
     use utoipa::openapi::header::Header;
-    use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
-    use utoipa::openapi::{Object, OpenApi, RefOr, SchemaFormat, Type};
+    use utoipa::openapi::path::{Operation, Parameter};
+    use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+    use utoipa::openapi::{Object, OpenApi, Ref, RefOr, Schema, SchemaFormat, Type};
+    use utoipa::{IntoParams, IntoResponses, OpenApi as _};
     use utoipa_axum::router::OpenApiRouter;
 
     const INDEX_NAME: &str = "Index";
@@ -71,7 +73,8 @@ mod tests {
         components(schemas(
             crate::api::ConfigAbsent,
             crate::api::ConfigValue,
-            crate::api::Leadership
+            crate::api::Leadership,
+            crate::api::Problem
         )),
         info(
             title = "Bellwether",
@@ -96,6 +99,57 @@ mod tests {
     )]
     struct ApiDescription;
 
+    /// The header that a command needs if no token is configured.
+    #[derive(IntoParams)]
+    #[into_params(parameter_in = Header)]
+    #[expect(dead_code, reason = "it is a schema")]
+    struct CommandHeaders {
+        /// Any value. Needed if no token is configured.
+        #[param(rename = "X-Bellwether")]
+        header: Option<String>,
+    }
+
+    /// The refusals that all commands have in common.
+    #[derive(IntoResponses)]
+    #[expect(dead_code, reason = "they are schemas")]
+    enum CommandRefusal {
+        /// The request is not valid.
+        #[response(status = 400)]
+        BadRequest,
+        /// A token is configured, and the command does not have it.
+        #[response(status = 401)]
+        Unauthorized,
+        /// The header is missing, or the command comes from a web page.
+        #[response(status = 403)]
+        Forbidden,
+        /// Not available now: `Retry-After` says when to try again.
+        #[response(status = 503)]
+        Unavailable,
+    }
+
+    /// The name of a lock, a barrier or a value.
+    #[derive(IntoParams)]
+    #[into_params(parameter_in = Path)]
+    #[expect(dead_code, reason = "it is a schema")]
+    struct RecipeName {
+        /// 1 to 64 of `A-Z a-z 0-9 . _ -`
+        name: String,
+    }
+
+    /// Adds parameters before those that the handler declares.
+    fn add_parameters(operation: &mut Operation, parameters: Vec<Parameter>) {
+        let declared = operation.parameters.get_or_insert_default();
+        declared.splice(0..0, parameters.into_iter().map(RefOr::T));
+    }
+
+    /// Adds what all commands have in common. Every request that may change something is a command.
+    fn describe_command(operation: &mut Operation) {
+        add_parameters(operation, CommandHeaders::into_params(|| None));
+        operation.responses.responses.extend(CommandRefusal::responses());
+        let token = SecurityRequirement::new("token", [""; 0]);
+        operation.security = Some(vec![SecurityRequirement::default(), token]);
+    }
+
     fn of_handlers() -> OpenApi {
         let mut head = ApiDescription::openapi();
         let components = head.components.get_or_insert_default();
@@ -104,14 +158,28 @@ mod tests {
         let mut description =
             OpenApiRouter::with_openapi(head).merge(described().described).into_openapi();
         // A handler of several methods has one name, and each operation needs its own.
-        for path in description.paths.paths.values_mut() {
+        for (route, path) in &mut description.paths.paths {
+            if route.contains("{name}") {
+                let operations = [&mut path.get, &mut path.post, &mut path.put, &mut path.delete];
+                for operation in operations.into_iter().flatten() {
+                    add_parameters(operation, RecipeName::into_params(|| None));
+                }
+            }
+            let commands = [&mut path.post, &mut path.put, &mut path.patch, &mut path.delete];
+            commands.into_iter().flatten().for_each(describe_command);
             let operations =
                 [&mut path.get, &mut path.head, &mut path.options, &mut path.post, &mut path.put];
             let operations = operations.into_iter().chain([&mut path.patch, &mut path.delete]);
             for operation in operations.flatten() {
-                for response in operation.responses.responses.values_mut() {
+                for (status, response) in &mut operation.responses.responses {
                     if let RefOr::T(response) = response {
                         response.headers.insert("X-Bellwether-Index".into(), index());
+                        // An error is a problem document, unless it is declared to be something else.
+                        if status.starts_with(['4', '5']) && response.content.is_empty() {
+                            let problem = RefOr::<Schema>::Ref(Ref::from_schema_name("Problem"));
+                            let content = Content::new(Some(problem)).into();
+                            response.content.insert("application/problem+json".into(), content);
+                        }
                     }
                 }
             }

@@ -1,5 +1,6 @@
 //! `GET /` is a page for browsers, and the leader-elector's body for all other clients.
 
+use super::query::accepted_weight;
 use super::{AppState, Authorization, Verdict};
 use crate::api;
 use axum::Json;
@@ -81,22 +82,12 @@ fn page(authorization: &Authorization) -> impl IntoResponse + use<> {
 
 /// Distinguishes browsers from programs: a program that accepts anything, or prefers JSON, gets JSON.
 fn asks_for_html(headers: &HeaderMap) -> bool {
-    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let accepted = accepted.collect::<Vec<_>>().join(",");
     // Java's HttpURLConnection sends this by default.
-    if accepted.starts_with("text/html, image/gif, image/jpeg, *") {
-        return false;
-    }
-    let weight = |wanted: &str| {
-        let mut ranges = accepted.split(',').map(|range| range.split(';').map(str::trim));
-        let mut range = ranges.find(|range| {
-            range.clone().next().is_some_and(|kind| kind.eq_ignore_ascii_case(wanted))
-        })?;
-        let weight = range.find_map(|word| word.strip_prefix(['q', 'Q'])?.strip_prefix('='));
-        Some(weight.map_or(1.0, |weight| weight.parse::<f32>().unwrap_or(0.0)))
-    };
-    let html = weight("text/html").unwrap_or(0.0);
-    html > 0.0 && html > weight("application/json").unwrap_or(0.0)
+    let is_from_java = headers.get(header::ACCEPT).is_some_and(|accepted| {
+        accepted.as_bytes().starts_with(b"text/html, image/gif, image/jpeg, *")
+    });
+    let html = accepted_weight(headers, "text/html");
+    !is_from_java && html > accepted_weight(headers, "application/json")
 }
 
 #[cfg(test)]

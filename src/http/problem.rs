@@ -11,33 +11,34 @@ use std::fmt::Display;
 use utoipa::IntoResponses;
 
 pub(super) struct ProblemResponse {
-    status: StatusCode,
+    pub(super) status: StatusCode,
     /// The last part of the `type`, by which programs distinguish problems.
-    kind: &'static str,
-    title: &'static str,
-    detail: String,
-    index: Option<u64>,
+    pub(super) kind: &'static str,
+    pub(super) title: &'static str,
+    pub(super) detail: String,
+    /// The index, if the problem is about something that has one.
+    pub(super) index: Option<u64>,
     /// The version of the current value, for the header `ETag`.
-    version: Option<i32>,
+    pub(super) version: Option<i32>,
     /// The header `Retry-After` in seconds, sent with status 503.
-    retry_after: u64,
+    pub(super) retry_after: u64,
 }
 
 /// The request is not valid.
 #[derive(IntoResponses)]
-#[response(status = 400, content_type = "application/problem+json")]
-pub(super) struct BadRequest(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[response(status = 400)]
+pub(super) struct BadRequest;
 
 /// The refusals that all queries have in common.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "they are schemas")]
 pub(super) enum QueryRefusal {
     /// The request is not valid.
-    #[response(status = 400, content_type = "application/problem+json")]
-    BadRequest(api::Problem),
+    #[response(status = 400)]
+    BadRequest,
     /// Not available now: `Retry-After` says when to try again.
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(api::Problem),
+    #[response(status = 503)]
+    Unavailable,
 }
 
 const CROWDED: &str = "too-many-waiting";
@@ -45,7 +46,7 @@ const CROWDED: &str = "too-many-waiting";
 const RETRY_AFTER: u64 = 1;
 
 impl ProblemResponse {
-    fn new(
+    pub(super) fn new(
         status: StatusCode,
         kind: &'static str,
         title: &'static str,
@@ -53,19 +54,6 @@ impl ProblemResponse {
     ) -> Self {
         let detail = detail.into();
         Self { status, kind, title, detail, index: None, version: None, retry_after: RETRY_AFTER }
-    }
-
-    pub(super) fn with_index(self, index: Option<u64>) -> Self {
-        Self { index, ..self }
-    }
-
-    pub(super) fn with_version(self, version: Option<i32>) -> Self {
-        Self { version, ..self }
-    }
-
-    /// Sets `Retry-After` to 0. The client need not pause, because this member waits before it answers.
-    pub(super) fn at_once(self) -> Self {
-        Self { retry_after: 0, ..self }
     }
 
     pub(super) fn unavailable(
@@ -118,27 +106,6 @@ impl ProblemResponse {
         Self::new(StatusCode::CONFLICT, kind, title, detail)
     }
 
-    /// The client's condition is not met.
-    pub(super) fn precondition(
-        kind: &'static str,
-        title: &'static str,
-        detail: impl Into<String>,
-    ) -> Self {
-        Self::new(StatusCode::PRECONDITION_FAILED, kind, title, detail)
-    }
-
-    pub(super) fn gone(kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::GONE, kind, title, detail)
-    }
-
-    pub(super) fn missing(
-        kind: &'static str,
-        title: &'static str,
-        detail: impl Into<String>,
-    ) -> Self {
-        Self::new(StatusCode::NOT_FOUND, kind, title, detail)
-    }
-
     /// The memory budget for clients is used up.
     pub(super) fn buffers_full(budget: &ByteBudget) -> Self {
         let why = format!(
@@ -155,15 +122,11 @@ impl ProblemResponse {
         let detail = format!(
             "{key} is empty in this member's configuration: set it to the path below which they are to stand"
         );
-        Self::missing("recipes-off", title, detail)
+        Self::new(StatusCode::NOT_FOUND, "recipes-off", title, detail)
     }
 
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", "this makes no sense", detail)
-    }
-
-    pub(super) fn too_long(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "bad-body", "the value is too long", detail)
     }
 
     /// The body cannot be read or parsed.
@@ -176,49 +139,9 @@ impl ProblemResponse {
         Self::bad_body(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
-    pub(super) fn header_missing() -> Self {
-        let detail = "a command needs the header X-Bellwether, so that no web page can give one: \
-                      add -H 'X-Bellwether: 1' to curl";
-        let title = "a command without the header";
-        Self::new(StatusCode::FORBIDDEN, "header-missing", title, detail)
-    }
-
-    pub(super) fn from_a_page() -> Self {
-        let detail = "the header Origin says that a web page gives this command, and none may";
-        Self::new(StatusCode::FORBIDDEN, "web-page", "a command from a web page", detail)
-    }
-
-    pub(super) fn from_another_site() -> Self {
-        let detail = "the header Sec-Fetch-Site says that a page of another site had a browser ask \
-                      this, and here on the loopback none of them is answered: ask from a program, \
-                      or open this address itself";
-        Self::new(StatusCode::FORBIDDEN, "cross-site", "asked by a page of another site", detail)
-    }
-
-    pub(super) fn foreign_host(name: &str) -> Self {
-        let detail = format!(
-            "the request is for {name:?}, and here on the loopback only localhost, names that end in \
-             .localhost, 127.0.0.0/8 and [::1] are answered, so that no web page can read this by \
-             having its own name mean this machine: ask by 127.0.0.1 instead, or, if the name must \
-             stay, have the client or the proxy send the header Host: localhost"
-        );
-        let title = "asked by a name that is none of the loopback";
-        Self::new(StatusCode::MISDIRECTED_REQUEST, "foreign-host", title, detail)
-    }
-
     pub(super) fn unauthorized(detail: impl Into<String>) -> Self {
         let title = "a command without the right command token";
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", title, detail)
-    }
-
-    pub(super) fn not_found(path: &str, instead: &str) -> Self {
-        let detail = format!("there is nothing at {path}: {instead}");
-        Self::new(StatusCode::NOT_FOUND, "no-such-path", "no such path", detail)
-    }
-
-    pub(super) fn wrong_method(path: &str, methods: &str) -> Self {
-        let detail = format!("{path} answers {methods}");
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", "wrong method", detail)
     }
 }
 

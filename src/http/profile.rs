@@ -1,10 +1,10 @@
 //! The profile of this member, and changes to it by its application.
 
-use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
+use super::authorize::Authorized;
 use super::problem::{BadRequest, ProblemResponse};
 use super::query::NoQuery;
 use super::{AppState, body, query};
-use crate::api::{self, OwnProfile, Patch};
+use crate::api::{OwnProfile, Patch};
 use crate::config;
 use axum::Json;
 use axum::extract::{Request, State};
@@ -26,19 +26,17 @@ pub(super) async fn own(State(app): State<AppState>, _: NoQuery) -> Json<OwnProf
 /// Changes address, labels and priority, without losing the place in the queue.
 ///
 /// If this member leads, the change is relayed down the queue like a new leader's announcement. A restart discards it.
-#[utoipa::path(patch, path = "/member", params(CommandHeaders), security((), ("token" = [])),
+#[utoipa::path(patch, path = "/member",
     request_body(content(
         (Patch = "application/json"),
         (Patch = "application/merge-patch+json"),
     )),
     responses(
         (status = 200, description = "What this member says from now on", body = OwnProfile),
-        (status = 400, description = "No JSON", body = api::Problem, content_type = "application/problem+json"),
-        (status = 408, description = "Not sent in time", body = api::Problem, content_type = "application/problem+json"),
-        (status = 413, description = "Too long", body = api::Problem, content_type = "application/problem+json"),
-        (status = 415, description = "Not said to be JSON", body = api::Problem, content_type = "application/problem+json"),
-        (status = 422, description = "No such patch, or too much to say", body = api::Problem, content_type = "application/problem+json"),
-        CommandRefusal,
+        (status = 408, description = "Not sent in time"),
+        (status = 413, description = "Too long"),
+        (status = 415, description = "Not said to be JSON"),
+        (status = 422, description = "No such patch, or too much to say"),
     ),
 )]
 pub(super) async fn amend(

@@ -1,9 +1,9 @@
 //! Parses the query of a request, which may have known keys only, and the names in its path.
 
+use super::AppState;
 use super::problem::ProblemResponse;
 use crate::holdings::HoldingName;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Uri, header};
 use std::ops::RangeInclusive;
@@ -80,17 +80,18 @@ pub(super) fn flag(key: &str, value: Option<&str>, write: &str) -> Result<bool, 
 /// The allowed waiting times.
 pub(super) const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 
-/// Parses a duration, the value of a key, which must be within `known`.
+/// Parses a duration, the value of a key, which must be within `allowed`. Returns `None` if the key is missing.
 pub(super) fn span(
     key: &str,
-    written: &str,
-    known: &RangeInclusive<Duration>,
-) -> Result<Duration, ProblemResponse> {
-    let why = match humantime::parse_duration(written) {
-        Ok(length) if known.contains(&length) => return Ok(length),
+    written: Option<String>,
+    allowed: &RangeInclusive<Duration>,
+) -> Result<Option<Duration>, ProblemResponse> {
+    let Some(written) = written else { return Ok(None) };
+    let why = match humantime::parse_duration(&written) {
+        Ok(length) if allowed.contains(&length) => return Ok(Some(length)),
         Ok(_) => {
             let [least, most] =
-                [known.start(), known.end()].map(|end| humantime::format_duration(*end));
+                [allowed.start(), allowed.end()].map(|end| humantime::format_duration(*end));
             format!("out of bounds: write {least} to {most}")
         }
         Err(error) => format!("not a valid duration ({error}): write 30s"),
@@ -109,20 +110,46 @@ pub(super) fn is_known(headers: &HeaderMap, tag: &str) -> bool {
     })
 }
 
-/// Returns the parameters in the path.
-pub(super) fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, ProblemResponse> {
-    path.map(|Path(path)| path).map_err(|_| {
-        ProblemResponse::bad_request("the path is not UTF-8: write it in percent-encoded UTF-8")
-    })
+/// Returns the weight of a media type in the header `Accept`; zero if it is not named there.
+pub(super) fn accepted_weight(headers: &HeaderMap, wanted: &str) -> f32 {
+    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut ranges = values
+        .flat_map(|value| value.split(','))
+        .map(|range| range.split(';').map(str::trim))
+        .filter_map(|mut range| range.next()?.eq_ignore_ascii_case(wanted).then_some(range));
+    let Some(mut parameters) = ranges.next() else { return 0.0 };
+    let weight = parameters.find_map(|word| word.strip_prefix(['q', 'Q'])?.strip_prefix('='));
+    weight.map_or(1.0, |weight| weight.parse().unwrap_or(0.0))
 }
 
-/// Parses a name. The error says that it must be a `what`, such as `example`.
-pub(super) fn named(
-    written: &str,
-    what: &str,
-    example: &str,
-) -> Result<HoldingName, ProblemResponse> {
-    HoldingName::parse(written, what, example).map_err(ProblemResponse::bad_request)
+/// The parameters in the path of a request for a lock, a barrier or a value. The request is refused if these are switched
+/// off.
+pub(super) struct RecipePath {
+    pub(super) name: HoldingName,
+    /// The second parameter; empty if the path has none.
+    pub(super) id: String,
+}
+
+impl FromRequestParts<AppState> for RecipePath {
+    type Rejection = ProblemResponse;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        app: &AppState,
+    ) -> Result<Self, ProblemResponse> {
+        let (what, example) = match parts.uri.path().split('/').nth(1) {
+            Some("locks") => app.holdings().map(|_| ("lock's name", "migrate"))?,
+            Some("barriers") => app.holdings().map(|_| ("barrier's name", "deploy"))?,
+            _ => app.shared_config().map(|_| ("name of a value", "limits.json"))?,
+        };
+        let parameters = RawPathParams::from_request_parts(parts, app).await.map_err(|_| {
+            ProblemResponse::bad_request("the path is not UTF-8: write it in percent-encoded UTF-8")
+        })?;
+        let mut values = parameters.iter().map(|(_, value)| value);
+        let name = values.next().unwrap_or_default();
+        let name = HoldingName::parse(name, what, example).map_err(ProblemResponse::bad_request)?;
+        Ok(Self { name, id: values.next().unwrap_or_default().to_owned() })
+    }
 }
 
 #[cfg(test)]

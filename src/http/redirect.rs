@@ -2,7 +2,7 @@
 
 use super::AppState;
 use super::problem::ProblemResponse;
-use crate::{api, config};
+use crate::config;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -11,16 +11,19 @@ use recipes::election::Profile;
 /// Redirects to the leader's application.
 #[utoipa::path(get, path = "/leader/redirect", responses(
     (status = 307, description = "There: `Location` is its address", headers(("Location" = String))),
-    (status = 503, description = "Not now: `Retry-After` says when to ask again.", body = api::Problem, content_type = "application/problem+json"),
+    (status = 503, description = "Not now: `Retry-After` says when to ask again."),
 ))]
 pub(super) async fn redirect(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
     let verdict = app.judge_and_claim();
     let index = verdict.index();
-    let leader = &verdict.leader().ok_or_else(|| verdict.no_leader().with_index(index))?.leader;
-    let location = location(leader).map_err(|why| {
-        let title = "the leader's address is not known";
-        ProblemResponse::unavailable("no-address", title, why).with_index(index)
-    })?;
+    let location = match verdict.leader() {
+        Some(announcement) => location(&announcement.leader).map_err(|why| {
+            let title = "the leader's address is not known";
+            ProblemResponse::unavailable("no-address", title, why)
+        }),
+        None => Err(verdict.no_leader()),
+    };
+    let location = location.map_err(|problem| ProblemResponse { index, ..problem })?;
     Ok((StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, location)]).into_response())
 }
 

@@ -1,7 +1,8 @@
 //! The paths that each listener serves.
 //!
-//! A route is declared once, above its handler: methods, path, parameters, answers, and whether it is a command, which takes
-//! an [`Authorized`](super::authorize::Authorized). Everything else about routes is generated from this declaration, or
+//! A route is declared once, above its handler: methods, path, parameters and answers. A handler for any method other than
+//! GET, HEAD and OPTIONS is a command: it takes an [`Authorized`](super::authorize::Authorized), and `openapi` adds the header
+//! and the refusals that all commands have in common. Everything else about routes is generated from this declaration, or
 //! compared with it.
 
 use super::holdings::{barriers, locks};

@@ -56,8 +56,8 @@ pub(super) async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Stat
             .map(|ApplicationHealth { healthy, failure }| api::Application { healthy, failure }),
         hooks: app.status.hooks.borrow().records.iter().map(hook).collect(),
         config: app.status.synced_files.borrow().iter().map(kept).collect(),
-        locks: app.asked.locks(verdict.now),
-        barriers: app.asked.barriers(verdict.now),
+        locks: app.registry.locks(verdict.now),
+        barriers: app.registry.barriers(verdict.now),
         index: verdict.index(),
         clock: LeaseClock {
             boot_id: app.clock_identity.boot_id.clone(),

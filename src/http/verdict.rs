@@ -65,13 +65,13 @@ impl AppState {
 
     /// Returns the leader and the lease, as in `/leader`.
     pub(super) fn state(&self, verdict: &Verdict) -> LeaderState {
-        let index = verdict.index();
         let until = self.valid_until(verdict);
-        let valid_until_boottime_ns = until.map(|until| until.boottime_ns);
-        let valid_until_monotonic_ns = until.map(|until| until.monotonic_ns);
-        let valid_for_ms = verdict.valid_for_ms();
-        let past = self.past_state(verdict.leader(), verdict.leads(), index);
-        LeaderState { valid_for_ms, valid_until_boottime_ns, valid_until_monotonic_ns, ..past }
+        LeaderState {
+            valid_for_ms: verdict.valid_for_ms(),
+            valid_until_boottime_ns: until.map(|until| until.boottime_ns),
+            valid_until_monotonic_ns: until.map(|until| until.monotonic_ns),
+            ..self.past_state(verdict.leader(), verdict.leads(), verdict.index())
+        }
     }
 
     /// Returns the state of a past term, without the lease, which is over.

@@ -1,16 +1,15 @@
 //! Sends a signal to the process whose process id is in a file.
 
-use crate::config::Signal;
 use crate::files::{self, Size};
 use rustix::io::Errno;
-use rustix::process::{Pid, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use std::path::Path;
 
 pub(super) fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
     let name = pid_file.display();
     let text = files::read(pid_file, Size::Line).map_err(|why| format!("{name} {why}"))?;
     let process = number_in(&text, getpid()).map_err(|why| format!("{name} {why}"))?;
-    kill_process(process, of(signal)).map_err(|error| match error {
+    kill_process(process, signal).map_err(|error| match error {
         Errno::SRCH => {
             format!("process {}, which {name} names, does not exist", process.as_raw_pid())
         }
@@ -28,21 +27,6 @@ fn number_in(text: &[u8], us: Pid) -> Result<Pid, String> {
         Some(Pid::INIT) => Err("names process 1, which is not an application".into()),
         Some(process) if process == us => Err("names this very process".into()),
         Some(process) => Ok(process),
-    }
-}
-
-fn of(signal: Signal) -> rustix::process::Signal {
-    match signal {
-        Signal::Hup => rustix::process::Signal::HUP,
-        Signal::Int => rustix::process::Signal::INT,
-        Signal::Quit => rustix::process::Signal::QUIT,
-        Signal::Kill => rustix::process::Signal::KILL,
-        Signal::Usr1 => rustix::process::Signal::USR1,
-        Signal::Usr2 => rustix::process::Signal::USR2,
-        Signal::Term => rustix::process::Signal::TERM,
-        Signal::Cont => rustix::process::Signal::CONT,
-        Signal::Stop => rustix::process::Signal::STOP,
-        Signal::Winch => rustix::process::Signal::WINCH,
     }
 }
 

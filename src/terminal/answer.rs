@@ -25,9 +25,9 @@ const LONGEST_EVENT: usize = 1024 * 1024;
 pub struct SidecarAnswer {
     /// The URL that was requested, for errors.
     asked: String,
-    status: StatusCode,
+    pub(super) status: StatusCode,
     headers: HeaderMap,
-    body: Bytes,
+    pub(super) bytes: Bytes,
 }
 
 impl SidecarAnswer {
@@ -39,20 +39,12 @@ impl SidecarAnswer {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, LONGEST_ANSWER).collect().await;
         let body = body.map_err(|error| ClientError::unanswered(asked, &error.to_string()))?;
-        let body = body.to_bytes();
-        Ok(Self { asked: asked.to_owned(), status: head.status, headers: head.headers, body })
-    }
-
-    pub(super) fn bytes(&self) -> &Bytes {
-        &self.body
+        let bytes = body.to_bytes();
+        Ok(Self { asked: asked.to_owned(), status: head.status, headers: head.headers, bytes })
     }
 
     pub(super) fn text(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(&self.body)
-    }
-
-    pub(super) fn status(&self) -> StatusCode {
-        self.status
+        String::from_utf8_lossy(&self.bytes)
     }
 
     pub(super) fn header(&self, name: HeaderName) -> Option<&str> {
@@ -110,7 +102,7 @@ impl SidecarAnswer {
 
     /// Parses the body, also that of a refusal.
     pub(super) fn parsed<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
-        serde_json::from_slice(&self.body).map_err(|error| self.nonsense(&error.to_string()))
+        serde_json::from_slice(&self.bytes).map_err(|error| self.nonsense(&error.to_string()))
     }
 
     /// Returns an error for a status that a sidecar does not send for this request.
@@ -291,7 +283,7 @@ mod tests {
                 headers: [(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))]
                     .into_iter()
                     .collect(),
-                body: body.to_string().into(),
+                bytes: body.to_string().into(),
             };
             let refused = answer.body::<()>().expect_err("a problem");
             (refused.exit_code(), refused.message().unwrap_or_default())

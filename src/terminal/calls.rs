@@ -4,7 +4,7 @@ use super::screen::{self, Screen};
 use super::sidecar::COMMAND_TIMEOUT;
 use super::views::HumanView;
 use super::{ClientError, OutputFormat, Sidecar, SidecarAnswer, print, remark};
-use crate::api::{self, BarrierState, Get, LockQueue, Post, Transfer, Transferred};
+use crate::api::{self, BarrierState, Endpoint, LockQueue, Transfer, Transferred};
 use crate::holdings::HoldingName;
 use hyper::header::CONTENT_TYPE;
 use std::time::Duration;
@@ -18,33 +18,29 @@ const LEASE_END_TIMEOUT: Duration = Duration::from_secs(600);
 pub struct Call {
     path: &'static str,
     is_command: bool,
-    show: fn(&Sidecar, &SidecarAnswer, &OutputFormat) -> CallOutput,
+    show: fn(&Sidecar, &SidecarAnswer, OutputFormat) -> CallOutput,
 }
 
-pub static LEADER: Call = Call::get(&api::LEADER);
-pub static STATUS: Call = Call::get(&api::STATUS);
-pub static MEMBERS: Call = Call::get(&api::MEMBERS);
-pub static HISTORY: Call = Call::get(&api::HISTORY);
-pub static CONFIG_NAMES: Call = Call::get(&api::CONFIG_NAMES);
-pub static LOCK_NAMES: Call = Call::get(&api::LOCKS);
+pub static LEADER: Call = Call::of(&api::LEADER);
+pub static STATUS: Call = Call::of(&api::STATUS);
+pub static MEMBERS: Call = Call::of(&api::MEMBERS);
+pub static HISTORY: Call = Call::of(&api::HISTORY);
+pub static CONFIG_NAMES: Call = Call::of(&api::CONFIG_NAMES);
+pub static LOCK_NAMES: Call = Call::of(&api::LOCKS);
 /// The queue of a lock. The name of the lock is appended to the path.
-pub static LOCK_QUEUE: Call = Call { show: show::<LockQueue>, ..Call::get(&api::LOCKS) };
-pub static BARRIER_NAMES: Call = Call::get(&api::BARRIERS);
+pub static LOCK_QUEUE: Call = Call { show: show::<LockQueue>, ..Call::of(&api::LOCKS) };
+pub static BARRIER_NAMES: Call = Call::of(&api::BARRIERS);
 /// The state of a barrier. The name of the barrier is appended to the path.
-pub static BARRIER: Call = Call { show: show::<BarrierState>, ..Call::get(&api::BARRIERS) };
-pub static RESIGN: Call = Call::post(&api::RESIGN);
-pub static PAUSE: Call = Call::post(&api::PAUSE);
-pub static RESUME: Call = Call::post(&api::RESUME);
-pub static DRAIN: Call = Call::post(&api::DRAIN);
-pub static SHUTDOWN: Call = Call::post(&api::SHUTDOWN);
+pub static BARRIER: Call = Call { show: show::<BarrierState>, ..Call::of(&api::BARRIERS) };
+pub static RESIGN: Call = Call::of(&api::RESIGN);
+pub static PAUSE: Call = Call::of(&api::PAUSE);
+pub static RESUME: Call = Call::of(&api::RESUME);
+pub static DRAIN: Call = Call::of(&api::DRAIN);
+pub static SHUTDOWN: Call = Call::of(&api::SHUTDOWN);
 
 impl Call {
-    const fn get<T: HumanView>(question: &Get<T>) -> Self {
-        Self { path: question.path, is_command: false, show: show::<T> }
-    }
-
-    const fn post<T: HumanView>(command: &Post<T>) -> Self {
-        Self { path: command.path, is_command: true, show: show::<T> }
+    const fn of<T: HumanView>(endpoint: &Endpoint<T>) -> Self {
+        Self { path: endpoint.path, is_command: endpoint.is_command, show: show::<T> }
     }
 
     /// Sends the request and prints the answer. `of` is a name to append to the path. With `again`, repeats the request and
@@ -54,7 +50,7 @@ impl Call {
         sidecar: &Sidecar,
         of: Option<&HoldingName>,
         again: bool,
-        form: &OutputFormat,
+        form: OutputFormat,
     ) -> Result<(), ClientError> {
         let path = match of {
             Some(name) => format!("{}/{name}", self.path),
@@ -85,7 +81,7 @@ pub(super) async fn transfer(
     sidecar: &Sidecar,
     to: Option<String>,
     within: Duration,
-    form: &OutputFormat,
+    form: OutputFormat,
 ) -> Result<(), ClientError> {
     let wanted = Transfer { to, within_ms: within.as_millis().try_into().ok() };
     let request = sidecar.post(api::TRANSFER.path).header(CONTENT_TYPE, "application/json");
@@ -123,14 +119,10 @@ struct CallOutput {
 }
 
 /// Returns the output for an answer. With JSON output, a refusal is printed as well.
-fn show<T: HumanView>(
-    sidecar: &Sidecar,
-    answer: &SidecarAnswer,
-    form: &OutputFormat,
-) -> CallOutput {
+fn show<T: HumanView>(sidecar: &Sidecar, answer: &SidecarAnswer, form: OutputFormat) -> CallOutput {
     match answer.body::<T>() {
         Ok(body) => {
-            let view = |width| sidecar.with_url(&body.view(width)).into_owned();
+            let view = |is_wide| sidecar.with_url(&body.view(is_wide)).into_owned();
             CallOutput { text: form.render(view, &answer.text()), trouble: None }
         }
         Err(trouble @ ClientError::Unanswered(_)) => {

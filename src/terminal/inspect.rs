@@ -7,7 +7,7 @@ use super::foreign::ForeignElection;
 use super::screen::{PAUSE, Screen};
 use super::table::{Cell, pairs, table};
 use super::views::{BAD, GOOD, ODD, PLAIN, condition, labels, marks};
-use super::{ClientError, OutputFormat, Width, print};
+use super::{ClientError, OutputFormat, print};
 use crate::api::{self, Standby};
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -135,7 +135,7 @@ impl<'a> Inspection<'a> {
 
     /// Inspects the election periodically, and prints each changed result.
     pub(super) async fn again(mut self) -> Result<(), ClientError> {
-        let mut screen = Screen::of(&self.form);
+        let mut screen = Screen::of(self.form);
         loop {
             match self.look().await {
                 Ok((text, _)) => screen.show(text)?,
@@ -159,7 +159,7 @@ impl<'a> Inspection<'a> {
         let root = &settings.root;
         let family = settings.znodes.family();
         let inspection = InspectedElection::of(root, family, election.as_ref(), clock.date());
-        let text = form.render(|width| inspection.shown(width), &api::json(&inspection));
+        let text = form.render(|is_wide| inspection.shown(is_wide), &api::json(&inspection));
         Ok((text, inspection.healthy))
     }
 }
@@ -223,7 +223,7 @@ impl<'a> InspectedElection<'a> {
         }
     }
 
-    fn shown(&self, width: Width) -> String {
+    fn shown(&self, is_wide: bool) -> String {
         let verdict = Cell::new(&self.verdict).style(if self.healthy { GOOD } else { BAD });
         let claim = match &self.claim {
             Some(claim) => claim.shown(),
@@ -236,7 +236,7 @@ impl<'a> InspectedElection<'a> {
                 "ID", "IS", "NAMES", "WRONG", "PRIORITY", "ZNODE", "TOKEN", "AGE", "ADDRESS",
                 "VERSION", "SESSION", "LABELS",
             ];
-            let columns = if width == Width::Wide { heading.len() } else { 10 };
+            let columns = if is_wide { heading.len() } else { 10 };
             text.push('\n');
             text += &table(&heading[..columns], self.queue.iter().map(QueuedMember::row));
         }
@@ -387,8 +387,6 @@ impl<'a> QueuedMember<'a> {
             Some(id) => Cell::new(id).style(if leads { GOOD } else { PLAIN }),
             None => Cell::new("(an unknown client)").style(ODD),
         };
-        let labels: BTreeMap<String, String> =
-            self.labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         vec![
             id,
             Cell::new(&marks(leads, self.standby.as_ref(), false)),
@@ -401,7 +399,7 @@ impl<'a> QueuedMember<'a> {
             Cell::of(self.address),
             Cell::of(self.version.or(self.made_by)),
             Cell::new(&self.session),
-            Cell::new(&self::labels(&labels)),
+            Cell::new(&labels(&self.labels)),
         ]
     }
 }
@@ -418,11 +416,7 @@ fn made_by(name: &str) -> Option<&'static str> {
 impl<'a> ClaimZnode<'a> {
     fn of(claim: &'a Znode, queue: &[&Znode], now: SystemTime) -> Self {
         let place = queue.iter().position(|znode| znode.session == claim.session);
-        let is = match place.filter(|_| claim.session.is_some()) {
-            Some(0) => QueueLocation::Head,
-            Some(_) => QueueLocation::Behind,
-            None => QueueLocation::Gone,
-        };
+        let is = QueueLocation::at(place.filter(|_| claim.session.is_some()));
         let data = claim.data.as_ref();
         let announcement = data.and_then(|data| data.znode.announcement.as_ref());
         Self {
@@ -446,6 +440,14 @@ impl<'a> ClaimZnode<'a> {
 }
 
 impl QueueLocation {
+    fn at(position: Option<usize>) -> Self {
+        match position {
+            Some(0) => Self::Head,
+            Some(_) => Self::Behind,
+            None => Self::Gone,
+        }
+    }
+
     fn words(self) -> &'static str {
         match self {
             Self::Head => "the head",
@@ -468,11 +470,7 @@ impl<'a> NamedLeader<'a> {
     fn by(data: &'a MemberData, tokens: &[FencingToken]) -> Option<Self> {
         let named = data.znode.announcement.as_ref()?;
         let token = named.ticket.token;
-        let is = match tokens.iter().position(|queued| *queued == token) {
-            Some(0) => QueueLocation::Head,
-            Some(_) => QueueLocation::Behind,
-            None => QueueLocation::Gone,
-        };
+        let is = QueueLocation::at(tokens.iter().position(|queued| *queued == token));
         Some(Self { id: named.leader.id.as_str(), token: token.0, is })
     }
 }
@@ -500,7 +498,7 @@ mod tests {
         let held = election(&["a", "b"], Some(0));
         let held = judged_of(&held);
         assert!(held.healthy, "{}", held.verdict);
-        let text = strip_str(&held.shown(Width::Narrow)).to_string();
+        let text = strip_str(&held.shown(false)).to_string();
         assert!(text.contains("claim     a, token 1, the head, for 7s, session 0x1\n"), "{text}");
         assert!(text.contains("b   standby-not-ready  a"), "{text}");
         for (by, is) in [(1, "that of b, not the head"), (5, "that of f, not in the queue")] {
@@ -510,7 +508,7 @@ mod tests {
             assert_eq!((other.healthy, &*other.verdict), (false, &*said));
         }
         let none = election(&["a"], None);
-        let text = strip_str(&judged_of(&none).shown(Width::Wide)).to_string();
+        let text = strip_str(&judged_of(&none).shown(true)).to_string();
         assert!(text.contains("claim     none\n"), "{text}");
     }
 
@@ -533,7 +531,7 @@ mod tests {
                        ZooKeeper's LeaderElectionSupport fails on the name _c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-0000000007";
         assert_eq!(judged.verdict, verdict);
         assert!(judged.unknown_znodes.is_empty());
-        let text = strip_str(&judged.shown(Width::Narrow)).to_string();
+        let text = strip_str(&judged.shown(false)).to_string();
         let line = |id| text.lines().find(|line| line.starts_with(id)).unwrap_or(&text);
         assert!(line("10.0.0.7").contains("leader"), "{text}");
         assert!(line("10.0.0.8").contains("contender"), "{text}");

@@ -46,7 +46,7 @@ use std::time::Duration;
 /// A subcommand of the client, with its arguments.
 pub enum ClientCommand {
     /// Call a sidecar.
-    Ask { sidecar: Sidecar, question: Query, form: OutputFormat },
+    Ask { sidecar: Sidecar, query: Query },
     /// Inspect an election in ZooKeeper.
     Inspect { settings: Settings, patience: Duration, again: bool, form: OutputFormat },
     /// Run a command under a lock, or inside a barrier.
@@ -56,7 +56,7 @@ pub enum ClientCommand {
 impl ClientCommand {
     /// Returns whether this process holds secrets, so that other processes must not read its memory.
     pub fn has_secrets(&self) -> bool {
-        self.sidecar().is_some_and(Sidecar::is_shown_a_token)
+        self.sidecar().is_some_and(|sidecar| sidecar.token.is_some())
             || self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets())
     }
 
@@ -84,10 +84,10 @@ impl ClientCommand {
     /// Returns the program that this process becomes or runs, if any.
     pub fn program(&self) -> Option<&OsStr> {
         let command = match self {
-            Self::Ask { question: Query::Wait { command, .. }, .. }
+            Self::Ask { query: Query::Wait { command, .. }, .. }
             | Self::Guarded(GuardedCommand { command, .. }) => command,
-            Self::Ask { question: Query::Config(config), .. } => match &config.action {
-                ConfigAction::Watch { command } => command,
+            Self::Ask { query: Query::Config(config), .. } => match &config.action {
+                ConfigAction::Watch { command, .. } => command,
                 _ => return None,
             },
             _ => return None,
@@ -107,15 +107,19 @@ pub enum Query {
         /// A name to append to the path.
         of: Option<HoldingName>,
         again: bool,
+        form: OutputFormat,
     },
     /// Prints events.
-    Watch,
+    Watch {
+        form: OutputFormat,
+    },
     /// Waits for a leader. With a command, this process then becomes the command.
     Wait {
         /// Whether to wait until the sidecar's own member leads, and not just any member.
         itself: bool,
         at_most: Option<Duration>,
         command: Vec<OsString>,
+        form: OutputFormat,
     },
     Probe {
         probe: Probe,
@@ -125,6 +129,7 @@ pub enum Query {
     Transfer {
         to: Option<String>,
         within: Duration,
+        form: OutputFormat,
     },
     BreakLock {
         name: HoldingName,
@@ -137,21 +142,14 @@ pub enum Query {
 }
 
 /// The output format.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
-    /// For people.
-    Table(Width),
+    /// For people, with the most important columns.
+    Table,
+    /// For people, with all columns.
+    Wide,
     /// For scripts: the JSON of the answer.
     Json,
-}
-
-/// The columns of a table to print.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Width {
-    /// The most important columns.
-    Narrow,
-    /// All columns.
-    Wide,
 }
 
 /// The reason why a subcommand did not succeed.
@@ -207,9 +205,9 @@ impl ClientError {
 /// The exit code and the reason, unless the answer is yes.
 pub async fn run(command: ClientCommand, clock: Clock) -> Result<(), (u8, Option<String>)> {
     let done = match &command {
-        ClientCommand::Ask { sidecar, question, form } => ask(sidecar, question, form, clock).await,
+        ClientCommand::Ask { sidecar, query } => ask(sidecar, query, clock).await,
         ClientCommand::Inspect { settings, patience, again, form } => {
-            let inspection = inspect::Inspection::of(settings, *patience, clock, form.clone());
+            let inspection = inspect::Inspection::of(settings, *patience, clock, *form);
             if *again { inspection.again().await } else { inspection.once().await }
         }
         ClientCommand::Guarded(guarded) => guarded.run(clock).await,
@@ -224,24 +222,23 @@ pub async fn run(command: ClientCommand, clock: Clock) -> Result<(), (u8, Option
 }
 
 /// Runs a call of a sidecar.
-async fn ask(
-    sidecar: &Sidecar,
-    question: &Query,
-    form: &OutputFormat,
-    clock: Clock,
-) -> Result<(), ClientError> {
-    match question {
-        Query::Call { call, of, again } => call.ask(sidecar, of.as_ref(), *again, form).await,
-        Query::Watch => watch::watch(sidecar, clock, form).await,
-        Query::Wait { itself, at_most, command } => {
-            wait::wait(sidecar, *itself, *at_most, command, form).await
+async fn ask(sidecar: &Sidecar, query: &Query, clock: Clock) -> Result<(), ClientError> {
+    match query {
+        Query::Call { call, of, again, form } => {
+            call.ask(sidecar, of.as_ref(), *again, *form).await
+        }
+        Query::Watch { form } => watch::watch(sidecar, clock, *form).await,
+        Query::Wait { itself, at_most, command, form } => {
+            wait::wait(sidecar, *itself, *at_most, command, *form).await
         }
         Query::Probe { probe, verbose } => probe::probe(sidecar, *probe, *verbose).await,
-        Query::Transfer { to, within } => calls::transfer(sidecar, to.clone(), *within, form).await,
+        Query::Transfer { to, within, form } => {
+            calls::transfer(sidecar, to.clone(), *within, *form).await
+        }
         Query::BreakLock { name, token, is_at_once } => {
             calls::break_lock(sidecar, name, *token, *is_at_once).await
         }
-        Query::Config(config) => config.run(sidecar, form).await,
+        Query::Config(config) => config.run(sidecar).await,
     }
 }
 
@@ -271,10 +268,10 @@ fn check_reader() -> Result<(), ClientError> {
 }
 
 impl OutputFormat {
-    /// Returns the text to print for an answer.
-    fn render(&self, view: impl FnOnce(Width) -> String, json: &str) -> String {
+    /// Returns the text to print for an answer. The view is called with true if it is to show all columns.
+    fn render(self, view: impl FnOnce(bool) -> String, json: &str) -> String {
         match self {
-            Self::Table(width) => view(*width),
+            Self::Table | Self::Wide => view(self == Self::Wide),
             Self::Json => text::harmless_json(json.trim()) + "\n",
         }
     }

@@ -24,7 +24,7 @@ pub(super) async fn probe(
         Probe::Live => format!("{}?verbose", LIVEZ.path),
     };
     let answer = sidecar.get(path).answer().await?;
-    let passed = match answer.status() {
+    let passed = match answer.status {
         StatusCode::OK => true,
         StatusCode::SERVICE_UNAVAILABLE => false,
         other => return Err(answer.nonsense(&format!("it says {other}"))),

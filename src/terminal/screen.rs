@@ -25,11 +25,11 @@ enum Separator {
 }
 
 impl Screen {
-    pub(super) fn of(form: &OutputFormat) -> Self {
+    pub(super) fn of(form: OutputFormat) -> Self {
         let before = match form {
-            OutputFormat::Table(_) if io::stdout().is_terminal() => Separator::Clear,
-            OutputFormat::Table(_) => Separator::EmptyLine,
             OutputFormat::Json => Separator::Nothing,
+            _ if io::stdout().is_terminal() => Separator::Clear,
+            _ => Separator::EmptyLine,
         };
         Self { before, shown: None, remarked: None }
     }

@@ -29,6 +29,7 @@ pub enum ConfigAction {
     Get {
         wait: Option<Duration>,
         is_proved: bool,
+        form: OutputFormat,
     },
     /// Write this value, or the content of standard input.
     Put {
@@ -42,6 +43,7 @@ pub enum ConfigAction {
     /// Print the value, or run this command, at each change.
     Watch {
         command: Vec<OsString>,
+        form: OutputFormat,
     },
 }
 
@@ -52,25 +54,21 @@ struct StoredValue {
 }
 
 impl ConfigCommand {
-    pub(super) async fn run(
-        &self,
-        sidecar: &Sidecar,
-        form: &OutputFormat,
-    ) -> Result<(), ClientError> {
+    pub(super) async fn run(&self, sidecar: &Sidecar) -> Result<(), ClientError> {
         let path = format!("{}/{}", api::CONFIG_NAMES.path, self.name);
         match &self.action {
-            ConfigAction::Get { wait: None, is_proved } => {
+            ConfigAction::Get { wait: None, is_proved, form } => {
                 let query = if *is_proved { "?proved=1" } else { "" };
                 let answer = sidecar.get(format!("{path}{query}")).answer().await?;
-                print_value(form, answer.index(), &StoredValue::read(&answer)?)
+                print_value(*form, answer.index(), &StoredValue::read(&answer)?)
             }
-            ConfigAction::Get { wait: Some(wait), .. } => {
+            ConfigAction::Get { wait: Some(wait), form, .. } => {
                 let mut poll = Poll::new(sidecar, &path, StoredValue::read);
                 let (index, value) = match timeout(*wait, until_there(&mut poll)).await {
                     Ok(found) => found,
                     Err(_) => self.there_after(*wait, sidecar, &path).await?,
                 };
-                print_value(form, Some(index), &value)
+                print_value(*form, Some(index), &value)
             }
             ConfigAction::Put { value, condition, is_ephemeral } => {
                 let value = match value {
@@ -88,8 +86,8 @@ impl ConfigCommand {
                 with_condition(request, *condition).answer().await?.done()?;
                 print(format!("{} is deleted\n", self.name))
             }
-            ConfigAction::Watch { command } => {
-                self.watch(Poll::new(sidecar, path, StoredValue::read), command, form).await
+            ConfigAction::Watch { command, form } => {
+                self.watch(Poll::new(sidecar, path, StoredValue::read), command, *form).await
             }
         }
     }
@@ -118,7 +116,7 @@ impl ConfigCommand {
         &self,
         mut poll: Poll<'_, StoredValue>,
         command: &[OsString],
-        form: &OutputFormat,
+        form: OutputFormat,
     ) -> Result<(), ClientError> {
         // If the sidecar does not answer at all, fail at once instead of waiting.
         let mut polled = Ok(poll.ask().await?);
@@ -129,7 +127,7 @@ impl ConfigCommand {
                 }
                 Ok(Polled { state: Ok(value), index, .. }) if command.is_empty() => {
                     print_value(form, Some(*index), value)?;
-                    if matches!(form, OutputFormat::Table(_)) && !value.data.ends_with(b"\n") {
+                    if form != OutputFormat::Json && !value.data.ends_with(b"\n") {
                         print_bytes(b"\n")?;
                     }
                 }
@@ -165,7 +163,7 @@ impl StoredValue {
     fn read(answer: &SidecarAnswer) -> Result<Self, ClientError> {
         answer.check_success()?;
         let version = answer.header(ETAG).unwrap_or_default().trim_matches('"').to_owned();
-        Ok(Self { data: answer.bytes().clone(), version })
+        Ok(Self { data: answer.bytes.clone(), version })
     }
 }
 
@@ -210,11 +208,11 @@ fn print_bytes(data: &[u8]) -> Result<(), ClientError> {
 
 /// Prints the stored value, or as JSON with its version and index.
 fn print_value(
-    form: &OutputFormat,
+    form: OutputFormat,
     index: Option<u64>,
     value: &StoredValue,
 ) -> Result<(), ClientError> {
-    if let OutputFormat::Table(_) = form {
+    if form != OutputFormat::Json {
         return print_bytes(&value.data);
     }
     let text = str::from_utf8(&value.data).ok().map(str::to_owned);

@@ -35,9 +35,10 @@ const WITHOUT_URL: [&str; 5] = ["run", "exec", "dev", "inspect", "check-config"]
 /// The address of a sidecar, and the credentials for it.
 pub struct Sidecar {
     place: SidecarAddress,
-    token: Option<Token>,
+    /// The token that is sent with commands.
+    pub token: Option<Token>,
     /// The value of `--url`, which is added to the commands in hints.
-    url: Option<String>,
+    pub url: Option<String>,
 }
 
 enum SidecarAddress {
@@ -106,22 +107,6 @@ impl Sidecar {
             IpAddr::V6(ip) => format!("[{ip}]"),
         };
         Self::new(SidecarAddress::Tcp { host, port: address.port() })
-    }
-
-    pub(super) fn is_shown_a_token(&self) -> bool {
-        self.token.is_some()
-    }
-
-    /// Sends this token with commands.
-    #[must_use]
-    pub fn shown(self, token: Token) -> Self {
-        Self { token: Some(token), ..self }
-    }
-
-    /// Adds `--url` with this value to the commands in hints for people.
-    #[must_use]
-    pub fn hinted(self, url: String) -> Self {
-        Self { url: Some(url), ..self }
     }
 
     /// Returns the sidecar at this address.
@@ -364,7 +349,7 @@ mod tests {
             let (_, gone) = tokio::join!(hangs_up, sidecar.request(method, asked).answer());
             [silent, gone].map(|answer| match answer {
                 Err(ClientError::Unanswered(why)) => why,
-                other => panic!("{:?}", other.map(|answer| answer.status())),
+                other => panic!("{:?}", other.map(|answer| answer.status)),
             })
         };
         for (method, in_doubt) in [(Method::GET, false), (Method::POST, true)] {
@@ -376,11 +361,11 @@ mod tests {
 
     #[test]
     fn commands_in_a_text_repeat_the_url_that_was_given() {
+        fn hinted(url: &str) -> Sidecar {
+            Sidecar { url: Some(url.into()), ..Sidecar::at(url).unwrap() }
+        }
         let inspects = "`bellwether inspect` shows which";
-        assert_eq!(
-            Sidecar::at(":4041").unwrap().hinted(":4041".into()).with_url(inspects),
-            inspects
-        );
+        assert_eq!(hinted(":4041").with_url(inspects), inspects);
         let text = "paused, until `bellwether resume`: see `/status`, or `bellwether locks a`";
         let with_url = |sidecar: Sidecar| sidecar.with_url(text).into_owned();
         let local = Sidecar::that_listens(&Listen::Tcp("127.0.0.1:1".parse().unwrap()));
@@ -389,7 +374,7 @@ mod tests {
             let expected = format!(
                 "paused, until `bellwether resume --url {shown}`: see `/status`, or `bellwether locks a --url {shown}`"
             );
-            assert_eq!(with_url(Sidecar::at(url).unwrap().hinted(url.into())), expected);
+            assert_eq!(with_url(hinted(url)), expected);
         }
     }
 

@@ -1,6 +1,5 @@
 //! Shows a sidecar's answers to people.
 
-use super::Width;
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use crate::api::{
@@ -12,11 +11,13 @@ use crate::api::{
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
 /// An answer's body that can be shown to people.
 pub(super) trait HumanView: DeserializeOwned {
-    fn view(&self, width: Width) -> String;
+    /// Returns the text to print; with `is_wide`, all columns of a table.
+    fn view(&self, is_wide: bool) -> String;
 }
 
 pub(super) const GOOD: Style = colour(AnsiColor::Green);
@@ -29,7 +30,7 @@ const fn colour(colour: AnsiColor) -> Style {
 }
 
 impl HumanView for LeaderState {
-    fn view(&self, _: Width) -> String {
+    fn view(&self, _: bool) -> String {
         let Some(leader) = &self.leader else { return "no member leads\n".into() };
         let mut rows = vec![
             ("leader", Cell::new(&leader.id).style(GOOD)),
@@ -54,7 +55,7 @@ impl Status {
 }
 
 impl HumanView for Status {
-    fn view(&self, _: Width) -> String {
+    fn view(&self, _: bool) -> String {
         let Self { id, role, path, session, .. } = self;
         let leads = *role == Role::Leader;
         let stands = if leads || *role == Role::Follower { GOOD } else { ODD };
@@ -163,7 +164,7 @@ impl HumanView for Status {
 }
 
 impl HumanView for Members {
-    fn view(&self, width: Width) -> String {
+    fn view(&self, is_wide: bool) -> String {
         let leader = self.members.iter().find(|member| member.is_leader);
         let heading = [
             "ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "WRONG", "PRIORITY", "SINCE",
@@ -186,7 +187,7 @@ impl HumanView for Members {
                 Cell::new(&labels(&member.labels)),
             ]
         });
-        let columns = if width == Width::Wide { heading.len() } else { 6 };
+        let columns = if is_wide { heading.len() } else { 6 };
         let queue = table(&heading[..columns], rows);
         if self.problems.is_empty() {
             return queue;
@@ -210,7 +211,7 @@ pub(super) fn condition(unhealthy: bool, hooks_failing: u32) -> Cell {
 }
 
 impl HumanView for History {
-    fn view(&self, _: Width) -> String {
+    fn view(&self, _: bool) -> String {
         let rows = self.terms.iter().map(|term| {
             let lasts = term.to.is_none();
             vec![
@@ -227,19 +228,19 @@ impl HumanView for History {
 }
 
 impl HumanView for LockNames {
-    fn view(&self, _: Width) -> String {
+    fn view(&self, _: bool) -> String {
         names("LOCK", &self.locks)
     }
 }
 
 impl HumanView for ConfigNames {
-    fn view(&self, _: Width) -> String {
+    fn view(&self, _: bool) -> String {
         names("NAME", &self.names)
     }
 }
 
 impl HumanView for BarrierNames {
-    fn view(&self, _: Width) -> String {
+    fn view(&self, _: bool) -> String {
         names("BARRIER", &self.barriers)
     }
 }
@@ -249,7 +250,7 @@ fn names(heading: &str, names: &[String]) -> String {
 }
 
 impl HumanView for LockQueue {
-    fn view(&self, _: Width) -> String {
+    fn view(&self, _: bool) -> String {
         let holders = self.holders.iter().map(|place| (place, true));
         let places = holders.chain(self.waiting.iter().map(|place| (place, false)));
         let rows = places.map(|(place, holds)| {
@@ -269,7 +270,7 @@ impl HumanView for LockQueue {
 }
 
 impl HumanView for BarrierState {
-    fn view(&self, _: Width) -> String {
+    fn view(&self, _: bool) -> String {
         let rows = self.members.iter().map(|present| {
             let style = if present.inside { GOOD } else { PLAIN };
             vec![
@@ -327,7 +328,7 @@ pub(super) fn sentence(leader: &Leader, is_self: bool) -> String {
 }
 
 impl HumanView for Done {
-    fn view(&self, _: Width) -> String {
+    fn view(&self, _: bool) -> String {
         let place = match (&self.znode, &self.predecessor) {
             _ if self.done == "begun to leave" => "its process ends".to_owned(),
             _ if self.done == "resumed" && self.znode.is_none() => "it joins the queue".to_owned(),
@@ -345,7 +346,7 @@ impl HumanView for Done {
 }
 
 impl HumanView for Transferred {
-    fn view(&self, _: Width) -> String {
+    fn view(&self, _: bool) -> String {
         let leads = sentence(&self.leader, false);
         format!("{leads}; there was no leader for {} at most\n", span(self.leaderless_ms))
     }
@@ -382,7 +383,7 @@ fn token(leader: Option<&Leader>) -> String {
     leader.map(|leader| leader.token.to_string()).unwrap_or_default()
 }
 
-pub(super) fn labels(labels: &BTreeMap<String, String>) -> String {
+pub(super) fn labels(labels: &BTreeMap<impl Display, impl Display>) -> String {
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
@@ -531,7 +532,7 @@ mod tests {
         assert_eq!(shown::<Members>(&line(true)), text);
         assert!(shown::<Members>(&line(false)).contains("b   standby-not-ready,self"));
         let wide: Members = serde_json::from_value(line(true)).unwrap();
-        let wide = strip_str(&wide.view(Width::Wide)).to_string();
+        let wide = strip_str(&wide.view(true)).to_string();
         for shown in ["k=v", "WRONG", "1 hook fails", "70"] {
             assert!(wide.contains(shown), "{shown}: {wide}");
         }
@@ -587,6 +588,6 @@ a       -        waits   4      T      size-2-0000000001
 
     fn shown<T: HumanView>(body: &Value) -> String {
         let body: T = serde_json::from_value(body.clone()).unwrap();
-        strip_str(&body.view(Width::Narrow)).to_string()
+        strip_str(&body.view(false)).to_string()
     }
 }

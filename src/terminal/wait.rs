@@ -15,17 +15,20 @@ pub(super) async fn wait(
     itself: bool,
     at_most: Option<Duration>,
     command: &[OsString],
-    form: &OutputFormat,
+    form: OutputFormat,
 ) -> Result<(), ClientError> {
-    let mut last = LastAttempt { why: "it has not answered".to_owned(), is_answer: false };
+    let mut last = ClientError::Unanswered("it has not answered".to_owned());
     let until = until_leads(sidecar, itself, &mut last);
     let answered = match at_most {
         Some(limit) => timeout(limit, until).await.ok().ok_or(limit),
         None => Ok(until.await),
     };
     let (answer, state) = answered.map_err(|limit| {
-        let why = format!("not within {limit:?}: {}", last.why);
-        if last.is_answer { ClientError::No(why) } else { ClientError::Unanswered(why) }
+        let why = format!("not within {limit:?}: {}", last.message().unwrap_or_default());
+        match last {
+            ClientError::No(_) => ClientError::No(why),
+            _ => ClientError::Unanswered(why),
+        }
     })?;
     if let [program, arguments @ ..] = command {
         return Err(become_program(program, arguments, &state));
@@ -33,13 +36,6 @@ pub(super) async fn wait(
     let leader = state.leader.as_ref();
     let sentence = leader.map(|leader| views::sentence(leader, state.is_self) + "\n");
     print(form.render(|_| sentence.unwrap_or_default(), &answer.text()))
-}
-
-/// The reason why the wait has not ended.
-struct LastAttempt {
-    why: String,
-    /// Whether the sidecar gave this reason. Otherwise, it could not be reached.
-    is_answer: bool,
 }
 
 /// Replaces this process with the program. Returns only if that fails. The leader is in the same environment variables as
@@ -55,11 +51,11 @@ fn become_program(program: &OsStr, arguments: &[OsString], state: &LeaderState) 
     ClientError::unrunnable(program, &command.exec())
 }
 
-/// Waits for the leader. The caller drops this future at its time limit.
+/// Waits for the leader. The caller drops this future at its time limit, when `last` says why the wait has not ended.
 async fn until_leads(
     sidecar: &Sidecar,
     itself: bool,
-    last: &mut LastAttempt,
+    last: &mut ClientError,
 ) -> (SidecarAnswer, LeaderState) {
     let mut poll = Poll::new(sidecar, LEADER.path, SidecarAnswer::body::<LeaderState>);
     loop {
@@ -73,11 +69,10 @@ async fn until_leads(
             Err(trouble) => {
                 // The sidecar may have restarted, so that the next answer counts whatever its index is.
                 poll.seen = None;
-                let is_answer = matches!(trouble, ClientError::No(_));
-                *last = LastAttempt { why: trouble.message().unwrap_or_default(), is_answer };
+                *last = trouble;
                 continue;
             }
         };
-        *last = LastAttempt { why, is_answer: true };
+        *last = ClientError::No(why);
     }
 }

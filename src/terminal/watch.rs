@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) async fn watch(
     sidecar: &Sidecar,
     clock: Clock,
-    form: &OutputFormat,
+    form: OutputFormat,
 ) -> Result<(), ClientError> {
     let mut seen = None;
     let mut stream = sidecar.get(EVENTS.path).events().await?;
@@ -51,7 +51,7 @@ fn remark_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
 async fn follow(
     stream: &mut EventStream,
     seen: &mut Option<String>,
-    form: &OutputFormat,
+    form: OutputFormat,
 ) -> Result<String, ClientError> {
     loop {
         let events = match stream.next().await {

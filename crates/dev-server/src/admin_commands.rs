@@ -14,48 +14,18 @@ const VERSION: &str = "3.8.0-bellwether-dev-server, built on an unknown day";
 /// The version in answers that imitate ClickHouse Keeper.
 const KEEPER_VERSION: &str = "v25.3.1.1-bellwether-dev-server";
 
-/// A four-letter word.
+/// A four-letter word of the real server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AdminCommand {
-    Conf,
-    Cons,
-    Dump,
-    Envi,
-    Isro,
-    Mntr,
-    Ruok,
-    Srvr,
-    Stat,
-    Wchc,
-    Wchp,
-    Wchs,
-    /// A command of the real server that this server does not have.
-    Other(&'static str),
-}
+pub(crate) struct AdminCommand(&'static str);
 
 impl AdminCommand {
+    const WORDS: [&str; 18] = [
+        "conf", "cons", "crst", "dirs", "dump", "envi", "gtmk", "hash", "isro", "mntr", "ruok",
+        "srst", "srvr", "stat", "stmk", "wchc", "wchp", "wchs",
+    ];
+
     pub(crate) fn parse(head: [u8; 4]) -> Option<Self> {
-        Some(match &head {
-            b"conf" => Self::Conf,
-            b"cons" => Self::Cons,
-            b"dump" => Self::Dump,
-            b"envi" => Self::Envi,
-            b"isro" => Self::Isro,
-            b"mntr" => Self::Mntr,
-            b"ruok" => Self::Ruok,
-            b"srvr" => Self::Srvr,
-            b"stat" => Self::Stat,
-            b"wchc" => Self::Wchc,
-            b"wchp" => Self::Wchp,
-            b"wchs" => Self::Wchs,
-            b"crst" => Self::Other("crst"),
-            b"dirs" => Self::Other("dirs"),
-            b"gtmk" => Self::Other("gtmk"),
-            b"hash" => Self::Other("hash"),
-            b"srst" => Self::Other("srst"),
-            b"stmk" => Self::Other("stmk"),
-            _ => return None,
-        })
+        Self::WORDS.into_iter().find(|word| word.as_bytes() == head).map(Self)
     }
 }
 
@@ -71,24 +41,21 @@ pub(crate) fn answer(
     }
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _written = match word {
-        AdminCommand::Conf => conf(&mut text, state, server),
-        AdminCommand::Cons => cons(&mut text, state, now),
-        AdminCommand::Dump => dump(&mut text, state, now),
-        AdminCommand::Envi => {
-            writeln!(text, "Environment:\nzookeeper.version={VERSION}\nhost.name=localhost")
-        }
-        AdminCommand::Isro => write!(text, "rw"),
-        AdminCommand::Mntr => mntr(&mut text, state, now),
-        AdminCommand::Ruok => write!(text, "imok"),
-        AdminCommand::Srvr => srvr(&mut text, state, false),
-        AdminCommand::Stat => srvr(&mut text, state, true),
-        AdminCommand::Wchc => wchc(&mut text, state),
-        AdminCommand::Wchp => wchp(&mut text, state),
-        AdminCommand::Wchs => wchs(&mut text, state),
-        AdminCommand::Other(word) => {
-            writeln!(text, "{word} is not executed because it is not in the whitelist.")
-        }
+    let _written = match word.0 {
+        "conf" => conf(&mut text, state, server),
+        "cons" => cons(&mut text, state, now),
+        "dump" => dump(&mut text, state, now),
+        "envi" => writeln!(text, "Environment:\nzookeeper.version={VERSION}\nhost.name=localhost"),
+        "isro" => write!(text, "rw"),
+        "mntr" => mntr(&mut text, state, now),
+        "ruok" => write!(text, "imok"),
+        "srvr" => srvr(&mut text, state, false),
+        "stat" => srvr(&mut text, state, true),
+        "wchc" => wchc(&mut text, state),
+        "wchp" => wchp(&mut text, state),
+        "wchs" => wchs(&mut text, state),
+        // The real server has this word, and this one does not.
+        other => writeln!(text, "{other} is not executed because it is not in the whitelist."),
     };
     text
 }
@@ -296,8 +263,8 @@ mod tests {
 
     #[test]
     fn a_frame_length_is_not_taken_for_a_four_letter_word() {
-        assert_eq!(AdminCommand::parse(*b"ruok"), Some(AdminCommand::Ruok));
-        assert_eq!(AdminCommand::parse(*b"crst"), Some(AdminCommand::Other("crst")));
+        assert_eq!(AdminCommand::parse(*b"ruok"), Some(AdminCommand("ruok")));
+        assert_eq!(AdminCommand::parse(*b"crst"), Some(AdminCommand("crst")));
         assert_eq!(AdminCommand::parse([0, 0, 0, 45]), None);
     }
 

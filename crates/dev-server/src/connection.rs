@@ -71,13 +71,15 @@ async fn receive(
         match incoming {
             Ok(Incoming::Frame(frame)) if first => {
                 first = false;
-                if let Err(refused) = shared.connect(id, &frame) {
+                let connected = shared.with_state(|state, now| state.connect(now, id, &frame));
+                if let Err(refused) = connected {
                     info!(connection = id.0, "refusing a session: {refused}");
                     outbox.finish();
                 }
             }
             Ok(Incoming::Frame(frame)) => {
-                if let Err(malformed) = shared.request(id, &frame) {
+                let handled = shared.with_state(|state, now| state.request(now, id, &frame));
+                if let Err(malformed) = handled {
                     warn!(connection = id.0, "closing: {malformed}");
                     outbox.finish();
                 }

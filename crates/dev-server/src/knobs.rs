@@ -3,6 +3,7 @@
 use crate::shared::ServerHandle;
 use crate::watches::ConnectionId;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A handle with which a test injects faults. Each method takes effect at once.
@@ -18,12 +19,15 @@ impl Knobs {
 
     /// Delays everything that is sent from now on, including the answers to pings. The order stays the same.
     pub fn delay(&self, delay: Duration) {
-        self.shared.set_delay(delay);
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        // A longer delay could overflow an `Instant`.
+        let a_year_ms = 365 * 24 * 3600 * 1000;
+        self.shared.delay_ms.store(delay_ms.min(a_year_ms), Ordering::Relaxed);
     }
 
     /// Closes each new connection at once, or accepts them again. Existing connections stay open.
     pub fn refuse(&self, refuse: bool) {
-        self.shared.set_refusing(refuse);
+        self.shared.is_refusing.store(refuse, Ordering::Relaxed);
     }
 
     /// Closes the connection of a session, which lives on until it expires. Returns true if there was a connection.

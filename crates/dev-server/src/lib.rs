@@ -103,6 +103,7 @@ mod wire;
 #[doc(hidden)]
 pub use fuzz::feed;
 pub use knobs::Knobs;
-pub use replica::{Replica, ReplicaOutput, ReplicaTime, ReplicaZnode};
+pub use replica::{Replica, ReplicaZnode};
 pub use server::DevServer;
 pub use settings::{Keeper, ServerSettings};
+pub use state::{Now, Output};

@@ -9,6 +9,7 @@ use crate::mode::CreateMode;
 use crate::path;
 use crate::stat::{NodeMeta, Owner};
 use crate::tree::{NewNode, Tree};
+use crate::wire::opcode;
 use crate::wire::request::{Create, CreateKind, RawAcl, WriteRequest};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,6 +40,19 @@ pub(crate) enum TreeChange {
     },
     /// A check, which changes nothing.
     Nothing,
+}
+
+impl TreeChange {
+    /// Returns the number of the operation in the result of a multi.
+    pub(crate) fn result_kind(&self) -> i32 {
+        match self {
+            Self::Create(CreateKind::Create, _) => opcode::CREATE,
+            Self::Create(..) => opcode::CREATE2,
+            Self::Delete(_) => opcode::DELETE,
+            Self::SetData { .. } | Self::SetAcl { .. } => opcode::SET_DATA,
+            Self::Nothing => opcode::CHECK,
+        }
+    }
 }
 
 /// A transaction in preparation.

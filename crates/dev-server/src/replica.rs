@@ -19,26 +19,6 @@ pub struct Replica {
 #[derive(Clone, Debug)]
 pub struct ReplicaZnode(Node);
 
-/// An effect of a replica on a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReplicaOutput {
-    /// A frame, including its length.
-    Frame(Vec<u8>),
-    /// Close the connection once all earlier frames have been sent.
-    Close,
-    /// Close the connection at once.
-    Drop,
-}
-
-/// The moment at which a replica handles an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplicaTime {
-    /// Milliseconds since 1970.
-    pub wall_ms: i64,
-    /// Milliseconds since the replica was created.
-    pub elapsed_ms: u64,
-}
-
 impl Replica {
     /// Creates a server whose session passwords are derived from this secret.
     pub fn new(settings: &ServerSettings, secret: [u8; 16], wall_ms: i64) -> Self {
@@ -46,18 +26,18 @@ impl Replica {
     }
 
     /// Adds a new connection, whose number must not have been used before.
-    pub fn accept(&mut self, connection: u64, address: SocketAddr, now: ReplicaTime) {
-        self.state.accept(ConnectionId(connection), address, now.into());
+    pub fn accept(&mut self, connection: u64, address: SocketAddr, now: Now) {
+        self.state.accept(ConnectionId(connection), address, now);
     }
 
     /// Handles the first frame of a connection. Returns false if it was refused: the connection must then be closed.
-    pub fn connect(&mut self, connection: u64, frame: &[u8], now: ReplicaTime) -> bool {
-        self.state.connect(now.into(), ConnectionId(connection), frame).is_ok()
+    pub fn connect(&mut self, connection: u64, frame: &[u8], now: Now) -> bool {
+        self.state.connect(now, ConnectionId(connection), frame).is_ok()
     }
 
     /// Handles a later frame. Returns false if it was malformed: the connection must then be closed.
-    pub fn request(&mut self, connection: u64, frame: &[u8], now: ReplicaTime) -> bool {
-        self.state.request(now.into(), ConnectionId(connection), frame).is_ok()
+    pub fn request(&mut self, connection: u64, frame: &[u8], now: Now) -> bool {
+        self.state.request(now, ConnectionId(connection), frame).is_ok()
     }
 
     /// Forgets a connection and its watches.
@@ -71,9 +51,9 @@ impl Replica {
     }
 
     /// Takes the effects on connections, in order.
-    pub fn take_outputs(&mut self) -> Vec<(u64, ReplicaOutput)> {
+    pub fn take_outputs(&mut self) -> Vec<(u64, Output)> {
         let outputs = self.state.take_outputs().into_iter();
-        outputs.map(|(connection, output)| (connection.0, output.into())).collect()
+        outputs.map(|(connection, output)| (connection.0, output)).collect()
     }
 
     /// Returns the session of a connection and its timeout in milliseconds, if it has a session.
@@ -129,21 +109,5 @@ impl Replica {
         kind.is_some_and(|kind| {
             opcode::takes_zxid(kind) || kind == opcode::SYNC || kind == opcode::AUTH
         })
-    }
-}
-
-impl From<ReplicaTime> for Now {
-    fn from(time: ReplicaTime) -> Self {
-        Self { wall_ms: time.wall_ms, elapsed_ms: time.elapsed_ms }
-    }
-}
-
-impl From<Output> for ReplicaOutput {
-    fn from(output: Output) -> Self {
-        match output {
-            Output::Frame(frame) => Self::Frame(frame),
-            Output::Close => Self::Close,
-            Output::Drop => Self::Drop,
-        }
     }
 }

@@ -9,6 +9,7 @@ use crate::watches::ConnectionId;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -82,7 +83,7 @@ async fn accept(listener: TcpListener, shared: Arc<ServerHandle>) {
                 continue;
             }
         };
-        if shared.is_refusing() {
+        if shared.is_refusing.load(Ordering::Relaxed) {
             debug!(%address, "refusing a connection, as it was told to");
             continue;
         }

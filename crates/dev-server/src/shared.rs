@@ -3,9 +3,8 @@
 use crate::admin_commands::{self, AdminCommand};
 use crate::outbox::Outbox;
 use crate::settings::ServerSettings;
-use crate::state::{ConnectRefusal, Now, Output, ServerState};
+use crate::state::{Now, Output, ServerState};
 use crate::watches::ConnectionId;
-use crate::wire::Malformed;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -21,8 +20,10 @@ pub(crate) struct ServerHandle {
     pub(crate) settings: ServerSettings,
     pub(crate) address: SocketAddr,
     started: Instant,
-    delay_ms: AtomicU64,
-    refusing: AtomicBool,
+    /// The delay of everything that is sent.
+    pub(crate) delay_ms: AtomicU64,
+    /// Whether each new connection is closed at once.
+    pub(crate) is_refusing: AtomicBool,
     hosted: Mutex<Hosted>,
 }
 
@@ -50,7 +51,7 @@ impl ServerHandle {
             address,
             started: Instant::now(),
             delay_ms: AtomicU64::new(0),
-            refusing: AtomicBool::new(false),
+            is_refusing: AtomicBool::new(false),
             hosted: Mutex::new(Hosted { state, outboxes: HashMap::new(), admitted: 0 }),
         }
     }
@@ -79,14 +80,6 @@ impl ServerHandle {
         let mut hosted = self.hosted();
         hosted.outboxes.remove(&id);
         hosted.state.disconnect(id);
-    }
-
-    pub(crate) fn connect(&self, from: ConnectionId, frame: &[u8]) -> Result<(), ConnectRefusal> {
-        self.with_state(|state, now| state.connect(now, from, frame))
-    }
-
-    pub(crate) fn request(&self, from: ConnectionId, frame: &[u8]) -> Result<(), Malformed> {
-        self.with_state(|state, now| state.request(now, from, frame))
     }
 
     /// Answers a four-letter word. The connection is closed after the answer.
@@ -139,21 +132,6 @@ impl ServerHandle {
 
     pub(crate) fn delay(&self) -> Duration {
         Duration::from_millis(self.delay_ms.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn set_delay(&self, delay: Duration) {
-        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        // A longer delay could overflow an `Instant`.
-        let a_year_ms = 365 * 24 * 3600 * 1000;
-        self.delay_ms.store(delay_ms.min(a_year_ms), Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_refusing(&self) -> bool {
-        self.refusing.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_refusing(&self, refusing: bool) {
-        self.refusing.store(refusing, Ordering::Relaxed);
     }
 
     fn hosted(&self) -> MutexGuard<'_, Hosted> {

@@ -54,58 +54,42 @@ impl NodeMeta {
             ..Self::default()
         }
     }
-
-    pub(crate) fn shown(&self, data_length: usize, children: usize) -> Stat {
-        let children = i32::try_from(children).unwrap_or(i32::MAX);
-        Stat {
-            czxid: self.czxid,
-            mzxid: self.mzxid,
-            ctime_ms: self.ctime_ms,
-            mtime_ms: self.mtime_ms,
-            version: self.version,
-            // Clients see the number of creations plus deletions: each child that no longer exists was deleted once.
-            cversion: self.creations.wrapping_mul(2).wrapping_sub(children),
-            aversion: self.aversion,
-            ephemeral_owner: match self.owner {
-                Owner::Session(session) => session,
-                Owner::Tree | Owner::Container | Owner::Ttl(_) => 0,
-            },
-            data_length: i32::try_from(data_length).unwrap_or(i32::MAX),
-            children,
-            pzxid: self.pzxid,
-        }
-    }
 }
 
 /// Metadata of a znode, as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
-    pub(crate) czxid: i64,
-    pub(crate) mzxid: i64,
-    pub(crate) ctime_ms: i64,
-    pub(crate) mtime_ms: i64,
-    pub(crate) version: i32,
-    pub(crate) cversion: i32,
-    pub(crate) aversion: i32,
-    pub(crate) ephemeral_owner: i64,
+    pub(crate) meta: NodeMeta,
     pub(crate) data_length: i32,
     pub(crate) children: i32,
-    pub(crate) pzxid: i64,
 }
 
 impl Stat {
     pub(crate) fn encode(&self, into: &mut Writer) {
-        into.long(self.czxid);
-        into.long(self.mzxid);
-        into.long(self.ctime_ms);
-        into.long(self.mtime_ms);
-        into.int(self.version);
-        into.int(self.cversion);
-        into.int(self.aversion);
-        into.long(self.ephemeral_owner);
-        into.int(self.data_length);
-        into.int(self.children);
-        into.long(self.pzxid);
+        let Self { meta, data_length, children } = self;
+        into.long(meta.czxid);
+        into.long(meta.mzxid);
+        into.long(meta.ctime_ms);
+        into.long(meta.mtime_ms);
+        into.int(meta.version);
+        into.int(self.cversion());
+        into.int(meta.aversion);
+        into.long(self.ephemeral_owner());
+        into.int(*data_length);
+        into.int(*children);
+        into.long(meta.pzxid);
+    }
+
+    /// Returns the number of creations plus deletions: each child that no longer exists was deleted once.
+    pub(crate) fn cversion(&self) -> i32 {
+        self.meta.creations.wrapping_mul(2).wrapping_sub(self.children)
+    }
+
+    fn ephemeral_owner(&self) -> i64 {
+        match self.meta.owner {
+            Owner::Session(session) => session,
+            Owner::Tree | Owner::Container | Owner::Ttl(_) => 0,
+        }
     }
 }
 
@@ -115,19 +99,24 @@ mod tests {
 
     #[test]
     fn cversion_counts_creations_and_deletions() {
-        let meta = NodeMeta { creations: 5, ..NodeMeta::default() };
-        assert_eq!(meta.shown(0, 5).cversion, 5);
-        assert_eq!(meta.shown(0, 2).cversion, 8);
-        let end = NodeMeta { creations: i32::MAX, ..NodeMeta::default() };
-        assert_eq!(end.shown(0, 1).cversion, -3);
+        fn cversion(creations: i32, children: i32) -> i32 {
+            let meta = NodeMeta { creations, ..NodeMeta::default() };
+            Stat { meta, data_length: 0, children }.cversion()
+        }
+        assert_eq!(cversion(5, 5), 5);
+        assert_eq!(cversion(5, 2), 8);
+        assert_eq!(cversion(i32::MAX, 1), -3);
     }
 
     #[test]
     fn only_sessions_are_shown_as_owners() {
-        let owner = |owner| NodeMeta { owner, ..NodeMeta::default() }.shown(0, 0).ephemeral_owner;
-        assert_eq!(owner(Owner::Session(7)), 7);
-        assert_eq!(owner(Owner::Container), 0);
-        assert_eq!(owner(Owner::Ttl(7)), 0);
+        fn shown(owner: Owner) -> i64 {
+            let meta = NodeMeta { owner, ..NodeMeta::default() };
+            Stat { meta, data_length: 0, children: 0 }.ephemeral_owner()
+        }
+        assert_eq!(shown(Owner::Session(7)), 7);
+        assert_eq!(shown(Owner::Container), 0);
+        assert_eq!(shown(Owner::Ttl(7)), 0);
     }
 
     #[test]

@@ -38,7 +38,9 @@ impl Node {
     }
 
     pub(crate) fn stat(&self) -> Stat {
-        self.meta.shown(self.data.as_ref().map_or(0, Vec::len), self.children.len())
+        let data_length = self.data.as_ref().map_or(0, Vec::len);
+        let data_length = i32::try_from(data_length).unwrap_or(i32::MAX);
+        Stat { meta: self.meta, data_length, children: self.children_count() }
     }
 
     /// Returns the names of the children, in the order of the real server.
@@ -310,10 +312,10 @@ mod tests {
     fn a_new_tree_is_that_of_a_new_server() {
         let tree = Tree::new();
         let root = tree.node("/").unwrap();
-        assert_eq!(root.stat().cversion, -1);
+        assert_eq!(root.stat().cversion(), -1);
         assert_eq!(root.children(), ["zookeeper"]);
-        assert_eq!(tree.node("/zookeeper").unwrap().stat().cversion, -2);
-        assert_eq!(tree.node("/zookeeper/config").unwrap().stat().aversion, -1);
+        assert_eq!(tree.node("/zookeeper").unwrap().stat().cversion(), -2);
+        assert_eq!(tree.node("/zookeeper/config").unwrap().stat().meta.aversion, -1);
         assert_eq!(tree.count(), 5);
         assert_eq!(tree.count_below("/"), 3);
         assert_eq!(tree.count_below("/zookeeper"), 2);
@@ -323,13 +325,13 @@ mod tests {
     fn creating_and_deleting_is_seen_at_the_parent() {
         let mut tree = Tree::new();
         let stat = tree.create(new("/a", Owner::Tree, 1), 7, 100).unwrap();
-        assert_eq!((stat.czxid, stat.mzxid, stat.pzxid), (7, 7, 7));
-        assert_eq!((stat.ctime_ms, stat.data_length, stat.version), (100, 4, 0));
+        assert_eq!((stat.meta.czxid, stat.meta.mzxid, stat.meta.pzxid), (7, 7, 7));
+        assert_eq!((stat.meta.ctime_ms, stat.data_length, stat.meta.version), (100, 4, 0));
         let root = tree.node("/").unwrap().stat();
-        assert_eq!((root.pzxid, root.cversion, root.children), (7, 0, 2));
+        assert_eq!((root.meta.pzxid, root.cversion(), root.children), (7, 0, 2));
         assert!(tree.delete("/a", 8));
         let root = tree.node("/").unwrap().stat();
-        assert_eq!((root.pzxid, root.cversion, root.children), (8, 1, 1));
+        assert_eq!((root.meta.pzxid, root.cversion(), root.children), (8, 1, 1));
         assert!(!tree.delete("/a", 9));
     }
 

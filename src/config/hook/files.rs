@@ -20,13 +20,11 @@ pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Resul
     let mut kept = BTreeSet::new();
     let mut keep = |key: String, file: &Path| {
         check_replaceable(file).map_err(|flaw| flaw.in_file(&key, file))?;
-        fn flaw() -> ValueError {
-            ValueError::new("is the file of another hook or value already")
-        }
         if kept.insert(file.to_owned()) {
             return Ok(());
         }
-        Err(flaw().remedy("give each its own").in_file(&key, file))
+        let flaw = ValueError::new("is the file of another hook or value already");
+        Err(flaw.remedy("give each its own").in_file(&key, file))
     };
     for (n, hook) in hooks.iter().enumerate() {
         match &hook.action {

@@ -1,10 +1,11 @@
 //! A hook as written in the file, and how it is parsed.
 
-use super::{HookAction, HookConfig, Signal, Webhook, WhenUnknown};
+use super::{HookAction, HookConfig, SIGNALS, Webhook, WhenUnknown};
 use crate::config::error::{ConfigError, ValueError, numbered};
 use crate::config::parse::{duration, host_and_port, mode, one_of};
 use crate::config::pod::{self, KubernetesHook};
 use recipes::election::ChangeKind;
+use rustix::process::Signal;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,8 +41,9 @@ impl HookConfig {
     pub(in crate::config) fn all(
         written: &[HookKeys],
         pod: &pod::PodEnvironment,
-    ) -> Vec<Result<Self, ConfigError>> {
-        numbered("hook", written, |keys| Self::new(keys, pod))
+        errors: &mut Vec<ConfigError>,
+    ) -> Vec<Self> {
+        numbered("hook", written, errors, |keys| Self::new(keys, pod))
     }
 
     fn new(keys: &HookKeys, pod: &pod::PodEnvironment) -> Result<Self, ConfigError> {
@@ -55,7 +57,8 @@ impl HookConfig {
             }
             // An object that is written only at some changes would be wrong after the other changes.
             HookAction::Kubernetes(_) if on.is_some() => {
-                let problem = format!("is not for {}, which is kept up to date", action.key());
+                let kind = keys.kinds().join(", ");
+                let problem = format!("is not for {kind}, which is kept up to date");
                 return Err(ConfigError::new("on", problem).remedy("leave it out"));
             }
             _ => {}
@@ -73,34 +76,29 @@ impl HookKeys {
         if self.on.is_some() {
             return Err(ConfigError::new("on", "is only for a [[hook]]").remedy("leave it out"));
         }
-        if self.file.is_none()
-            && self.pod_label.is_none()
-            && self.endpoint_slice.is_none()
-            && [self.command.is_some(), self.url.is_some(), self.signal.is_some()]
-                .iter()
-                .filter(|is_written| **is_written)
-                .count()
-                == 1
-        {
+        if matches!(self.kinds()[..], ["command" | "url" | "signal"]) {
             return self.action(pod);
         }
         let problem = "must have exactly one of command, url and signal";
         Err(ConfigError::new("", problem).remedy("write one, or leave then out"))
     }
 
+    /// Returns the written keys that select a kind of action.
+    fn kinds(&self) -> Vec<&'static str> {
+        let kinds = [
+            self.command.as_ref().map(|_| "command"),
+            self.url.as_ref().map(|_| "url"),
+            self.signal.as_ref().map(|_| "signal"),
+            self.file.as_ref().map(|_| "file"),
+            self.pod_label.as_ref().map(|_| "pod_label"),
+            self.endpoint_slice.as_ref().map(|_| "endpoint_slice"),
+        ];
+        kinds.into_iter().flatten().collect()
+    }
+
     /// Returns the action. The keys must describe exactly one kind of action.
     fn action(&self, pod: &pod::PodEnvironment) -> Result<HookAction, ConfigError> {
-        let kinds = [
-            self.command.is_some(),
-            self.url.is_some(),
-            self.signal.is_some(),
-            self.file.is_some(),
-            self.pod_label.is_some(),
-            self.endpoint_slice.is_some(),
-        ];
-        if kinds.iter().filter(|is_written| **is_written).count() > 1 {
-            return Err(not_one_kind());
-        }
+        let [kind] = self.kinds()[..] else { return Err(not_one_kind()) };
         let action = match (&self.command, &self.url, &self.signal, &self.file) {
             (Some(command), ..) => {
                 check_command(command).map_err(|flaw| flaw.of("command"))?;
@@ -108,7 +106,7 @@ impl HookKeys {
             }
             (_, Some(url), ..) => HookAction::Post(self.post(url)?),
             (_, _, Some(signal), _) => {
-                let signal = Signal::named(signal).map_err(|flaw| flaw.at("signal", signal))?;
+                let signal = named_signal(signal).map_err(|flaw| flaw.at("signal", signal))?;
                 let Some(pid_file) = &self.pid_file else {
                     let remedy =
                         "name the file with the number of the process to send the signal to";
@@ -123,7 +121,7 @@ impl HookKeys {
             },
             _ => HookAction::Kubernetes(self.kubernetes(pod)?),
         };
-        self.check_kind(action.key())?;
+        self.check_kind(kind)?;
         Ok(action)
     }
 
@@ -267,13 +265,11 @@ fn absolute_path(text: &str) -> Result<PathBuf, ValueError> {
         .remedy("write one such as /run/app/name"))
 }
 
-impl Signal {
-    fn named(text: &str) -> Result<Self, ValueError> {
-        one_of(text, &Self::NAMES).map_err(|_| {
-            let remedy = format!("write one of {}", Self::NAMES.map(|(name, _)| name).join(", "));
-            ValueError::new("is not a signal that can be sent").remedy(remedy)
-        })
-    }
+fn named_signal(text: &str) -> Result<Signal, ValueError> {
+    one_of(text, &SIGNALS).map_err(|_| {
+        let remedy = format!("write one of {}", SIGNALS.map(|(name, _)| name).join(", "));
+        ValueError::new("is not a signal that can be sent").remedy(remedy)
+    })
 }
 
 fn not_one_kind() -> ConfigError {
@@ -295,7 +291,9 @@ mod tests {
             name: "app-0".into(),
             ip: "10.0.0.7".into(),
         };
-        Ok(HookConfig::all(&file.hook, &pod).into_iter().collect::<Result<_, _>>()?)
+        let mut errors = vec![];
+        let hooks = HookConfig::all(&file.hook, &pod, &mut errors);
+        errors.into_iter().next().map_or(Ok(hooks), |error| Err(error.into()))
     }
 
     #[test]

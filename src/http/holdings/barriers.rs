@@ -1,15 +1,14 @@
 //! Double barriers: the requests to enter and to leave, and the participants.
 
 use super::super::AppState;
-use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
+use super::super::authorize::Authorized;
 use super::super::problem::{ProblemResponse, QueryRefusal};
-use super::super::query::{NoQuery, named, path, values};
+use super::super::query::{NoQuery, RecipePath, values};
 use super::{Gone, NotAcquired, RecipesOff};
 use crate::api::{self, BarrierMember, BarrierNames, BarrierState};
-use crate::holdings::{BarrierOccupant, HoldingName, LookRequest};
+use crate::holdings::{BarrierOccupant, LookRequest};
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
@@ -48,25 +47,22 @@ pub(in crate::http) async fn names(
     State(app): State<AppState>,
     _: NoQuery,
 ) -> Result<Json<BarrierNames>, ProblemResponse> {
-    let names = app.look(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
+    let names = app.read_holdings(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
     Ok(Json(BarrierNames { barriers: names.to_vec() }))
 }
 
 /// The participants in front of a barrier and inside, in order of arrival; read from ZooKeeper at most once a second.
-#[utoipa::path(get, path = api::BARRIER_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
-), responses(
+#[utoipa::path(get, path = api::BARRIER_PATH, responses(
     (status = 200, description = "The participants; `members` is empty if the barrier does not exist", body = BarrierState),
     RecipesOff,
     QueryRefusal,
 ))]
 pub(in crate::http) async fn state(
     State(app): State<AppState>,
-    name: Result<Path<String>, PathRejection>,
     _: NoQuery,
+    RecipePath { name, .. }: RecipePath,
 ) -> Result<Json<BarrierState>, ProblemResponse> {
-    let name = barrier_name(&path(name)?)?;
-    let read = app.look(KIND, |answer| LookRequest::Barrier(name, answer)).await?;
+    let read = app.read_holdings(KIND, |answer| LookRequest::Barrier(name, answer)).await?;
     let size = read.size.map(NonZeroU32::get);
     let members = read.members.iter().map(member).collect();
     Ok(Json(BarrierState { size, open: read.is_open, members }))
@@ -79,23 +75,18 @@ pub(in crate::http) async fn state(
 /// `refused` are last events. Closing the connection leaves the barrier; a client that reads nothing for as long as the
 /// lease runs is no longer inside. A comment is sent every 15 s.
 #[utoipa::path(post, path = api::BARRIER_PATH, params(
-    CommandHeaders,
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     BarrierQuery,
-), security((), ("token" = [])), responses(
+), responses(
     (status = 200, description = "It goes on until all have left or one side ends it; the data of each event is such a body", body = api::BarrierEvent, content_type = "text/event-stream"),
-    CommandRefusal,
     RecipesOff,
     NotAcquired,
 ))]
 pub(in crate::http) async fn enter(
     State(app): State<AppState>,
     _: Authorized,
-    name: Result<Path<String>, PathRejection>,
+    RecipePath { name, .. }: RecipePath,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
-    app.holdings()?;
-    let name = barrier_name(&path(name)?)?;
     let [size, wait, process] = values(&uri, ["size", "wait", "process"], ENTER)?;
     let size = barrier_size(size.as_deref())?;
     app.hold(name, HoldingSpec::Barrier(size), wait, process).await
@@ -103,26 +94,20 @@ pub(in crate::http) async fn enter(
 
 /// Makes a participant that is inside leave the barrier. Its stream gets `left` when all participants have left.
 #[utoipa::path(post, path = api::LEAVE_BARRIER_PATH, operation_id = "leave_barrier", params(
-    CommandHeaders,
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("id" = String, Path, description = "As its stream told it"),
-), security((), ("token" = [])), responses(
+), responses(
     (status = 204, description = "It leaves"),
-    CommandRefusal,
     RecipesOff,
-    (status = 409, description = "The participant is still in front of the barrier.", body = api::Problem, content_type = "application/problem+json"),
+    (status = 409, description = "The participant is still in front of the barrier."),
     Gone,
 ))]
 pub(in crate::http) async fn leave(
     State(app): State<AppState>,
     _: Authorized,
-    names: Result<Path<(String, String)>, PathRejection>,
     _: NoQuery,
+    RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
-    app.holdings()?;
-    let (name, id) = path(names)?;
-    let name = barrier_name(&name)?;
-    match app.asked.leave(&name, &id, app.clock) {
+    match app.registry.leave(&name, &id, app.clock) {
         HoldingState::Held { .. } | HoldingState::Leaving => Ok(StatusCode::NO_CONTENT),
         HoldingState::Waiting { .. } | HoldingState::Gathering { .. } => {
             let detail = format!(
@@ -135,7 +120,8 @@ pub(in crate::http) async fn leave(
                 "no participant with that id is inside {name} through this member: its stream was closed, it was lost, or it never \
                  was"
             );
-            Err(ProblemResponse::gone("barrier-lost", "no longer inside", detail))
+            let title = "no longer inside";
+            Err(ProblemResponse::new(StatusCode::GONE, "barrier-lost", title, detail))
         }
     }
 }
@@ -149,10 +135,6 @@ fn member(present: &BarrierOccupant) -> BarrierMember {
         znode: present.znode.clone(),
         since: api::date(present.since),
     }
-}
-
-fn barrier_name(written: &str) -> Result<HoldingName, ProblemResponse> {
-    named(written, "barrier's name", "deploy")
 }
 
 fn barrier_size(size: Option<&str>) -> Result<NonZeroU32, ProblemResponse> {

@@ -3,13 +3,16 @@
 use super::super::AppState;
 use super::super::claims::Claim;
 use super::super::problem::ProblemResponse;
+use super::process_name;
 use super::registry::{HoldingRegistration, RegisteredHolding};
 use crate::clock::Clock;
-use crate::holdings::{Ask, HoldingName, ProcessName, Published};
+use crate::holdings::{Ask, HoldingName, Published};
+use crate::random;
 use crate::status::CommandError;
 use recipes::Moment;
 use recipes::holding::{End, HoldingSpec, HoldingState};
 use std::convert::Infallible;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
@@ -41,13 +44,14 @@ pub(super) struct WaitLimit {
 
 impl AppState {
     /// Requests a lock, or to enter a barrier.
-    pub(super) async fn ask_for(
+    pub(super) async fn request(
         &self,
         name: &HoldingName,
         wanted: HoldingSpec,
-        process: Option<ProcessName>,
+        process: Option<String>,
     ) -> Result<HoldingHandle, ProblemResponse> {
         let holdings = self.holdings()?;
+        let process = process_name(process)?;
         // Do not make the request if the client has closed the connection by now: see `AppState::command`.
         tokio::task::yield_now().await;
         let (publisher, published) = watch::channel(Published::default());
@@ -58,12 +62,14 @@ impl AppState {
             TrySendError::Closed(_) => refusal(name, wanted, End::Stopped),
         })?;
         let release = Release(Arc::new(Mutex::new(Some(release))));
-        let registration = self.asked.add(RegisteredHolding {
+        let registration = self.registry.add(RegisteredHolding {
+            id: format!("{:032x}", random::id()),
             name: name.clone(),
             spec: wanted,
             since: self.clock.date(),
             published: published.clone(),
             release: release.clone(),
+            leaves: AtomicBool::new(false),
         });
         Ok(HoldingHandle { published, clock: self.clock, release, registration })
     }
@@ -71,20 +77,20 @@ impl AppState {
 
 impl HoldingHandle {
     /// Returns the state at the moment of the call.
-    pub(super) fn judge(&mut self) -> HoldingState {
+    pub(super) fn state(&mut self) -> HoldingState {
         // Check this before reading the channel, so that the final state is not missed.
         let is_over = self.is_gone();
-        let judged = self.published.borrow_and_update().at(self.clock.now());
-        match judged {
-            HoldingState::Ended(_) => judged,
+        let state = self.published.borrow_and_update().at(self.clock.now());
+        match state {
+            HoldingState::Ended(_) => state,
             _ if is_over => HoldingState::Ended(End::Stopped),
-            _ => judged,
+            _ => state,
         }
     }
 
     /// Waits until the state may have changed: a new state, or the end of the lease.
-    pub(super) async fn changed(&mut self, judged: HoldingState) {
-        let lease_end = match judged {
+    pub(super) async fn changed(&mut self, state: HoldingState) {
+        let lease_end = match state {
             HoldingState::Held { until, .. } => Some(until),
             _ => None,
         };
@@ -94,35 +100,23 @@ impl HoldingHandle {
         }
     }
 
-    /// Waits until the lock is held or the barrier is entered, until either has ended, or until the wait limit is over.
-    pub(super) async fn settled(&mut self, patience: WaitLimit) -> HoldingState {
+    /// Waits while `is_pending` is true of the state, until the wait limit is over. Returns the state.
+    pub(super) async fn wait_while(
+        &mut self,
+        is_pending: fn(HoldingState) -> bool,
+        limit: WaitLimit,
+    ) -> HoldingState {
         let clock = self.clock;
         loop {
-            let judged = self.judge();
+            let state = self.state();
             let now = clock.now();
-            if !judged.is_waiting() || patience.is_over(judged, now) {
-                return judged;
+            if !is_pending(state) || limit.is_over(state, now) {
+                return state;
             }
             tokio::select! {
-                () = self.changed(judged) => {}
-                () = clock.sleep_until(patience.next(now)) => {}
+                () = self.changed(state) => {}
+                () = clock.sleep_until(limit.next(now)) => {}
             }
-        }
-    }
-
-    /// Waits until the state is known, for at most this time.
-    pub(super) async fn known(&mut self, at_most: Duration) -> HoldingState {
-        let known = async {
-            loop {
-                match self.judge() {
-                    judged if judged.is_unknown() => self.changed(judged).await,
-                    judged => return judged,
-                }
-            }
-        };
-        match tokio::time::timeout(at_most, known).await {
-            Ok(judged) => judged,
-            Err(_) => self.judge(),
         }
     }
 
@@ -148,8 +142,8 @@ impl HoldingHandle {
         let clock = *clock;
         Box::new(move || {
             let now = clock.now();
-            let judged = published.borrow().at(now);
-            match judged {
+            let state = published.borrow().at(now);
+            match state {
                 HoldingState::Held { .. } => {
                     published.has_changed().is_ok() && at_most.is_none_or(|end| now < end)
                 }
@@ -181,8 +175,8 @@ impl WaitLimit {
     }
 
     /// Returns true if a request in this state has waited for long enough.
-    pub(super) fn is_over(self, judged: HoldingState, now: Moment) -> bool {
-        let waits_for_others = match judged {
+    pub(super) fn is_over(self, state: HoldingState, now: Moment) -> bool {
+        let waits_for_others = match state {
             HoldingState::Waiting { ahead } => ahead > Some(0),
             HoldingState::Gathering { present } => present.is_some(),
             _ => return false,

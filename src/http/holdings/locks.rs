@@ -1,20 +1,16 @@
 //! Requests for locks, and their queues.
 
 use super::super::AppState;
-use super::super::authorize::{Authorized, CommandHeaders, CommandRefusal};
-use super::super::claims::ConnectionClaims;
+use super::super::authorize::Authorized;
 use super::super::problem::{ProblemResponse, QueryRefusal};
-use super::super::query::{NoQuery, WAIT, flag, named, number, path, span, values};
+use super::super::query::{NoQuery, RecipePath, WAIT, flag, number, span, values};
 use super::holding::{WaitLimit, refusal};
-use super::kept::{self, TtlLocks};
-use super::{
-    Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, held_body, mode_words, process_name,
-};
+use super::ttl::TtlLocks;
+use super::{Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, mode_words};
 use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
 use crate::holdings::{BreakStep, HoldingName, LockQueuePlace, LookRequest};
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use recipes::FencingToken;
@@ -78,25 +74,22 @@ pub(in crate::http) async fn names(
     State(app): State<AppState>,
     _: NoQuery,
 ) -> Result<Json<LockNames>, ProblemResponse> {
-    let names = app.look(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
+    let names = app.read_holdings(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
     Ok(Json(LockNames { locks: names.to_vec() }))
 }
 
 /// The holders of a lock and the places that wait for it, in order; read from ZooKeeper at most once a second.
-#[utoipa::path(get, path = api::LOCK_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
-), responses(
+#[utoipa::path(get, path = api::LOCK_PATH, responses(
     (status = 200, description = "The queue, empty if there is none", body = LockQueue),
     RecipesOff,
     QueryRefusal,
 ))]
 pub(in crate::http) async fn queue(
     State(app): State<AppState>,
-    name: Result<Path<String>, PathRejection>,
     _: NoQuery,
+    RecipePath { name, .. }: RecipePath,
 ) -> Result<Json<LockQueue>, ProblemResponse> {
-    let name = lock_name(&path(name)?)?;
-    let places = look_into(&app, &name).await?;
+    let places = queue_of(&app, &name).await?;
     let (holders, waiting): (Vec<_>, Vec<&LockQueuePlace>) =
         places.iter().partition(|place| place.holds);
     Ok(Json(LockQueue {
@@ -111,63 +104,51 @@ pub(in crate::http) async fn queue(
 /// `timeout` and `refused` are last events. Closing the connection releases the lock; a client that reads nothing for as
 /// long as the lease runs has lost it. A comment is sent every 15 s.
 #[utoipa::path(post, path = api::LOCK_PATH, params(
-    CommandHeaders,
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     LockQuery,
-), security((), ("token" = [])), responses(
+), responses(
     (status = 200, description = "It goes on until the lock is lost or one side ends it; the data of each event is such a body", body = api::LockEvent, content_type = "text/event-stream"),
-    CommandRefusal,
     RecipesOff,
     NotAcquired,
 ))]
 pub(in crate::http) async fn hold(
     State(app): State<AppState>,
     _: Authorized,
-    name: Result<Path<String>, PathRejection>,
+    RecipePath { name, .. }: RecipePath,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
-    app.holdings()?;
-    let name = lock_name(&path(name)?)?;
     let [mode, slots, wait, process] = values(&uri, ["mode", "slots", "wait", "process"], HOLD)?;
-    let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
-    app.hold(name, HoldingSpec::Lock(mode), wait, process).await
+    let spec = lock_spec(mode.as_deref(), slots.as_deref())?;
+    app.hold(name, spec, wait, process).await
 }
 
 /// Acquires a lock for a TTL, for clients that cannot stream. The client must renew it before the TTL is over.
 ///
 /// `valid_for_ms` says how long the lock is guaranteed to be held, which may be less than the TTL: renew it before that.
 #[utoipa::path(put, path = api::LOCK_PATH, params(
-    CommandHeaders,
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     LockQuery,
     TimeQuery,
-), security((), ("token" = [])), responses(
+), responses(
     (status = 201, description = "It is held", body = api::TtlLock),
-    CommandRefusal,
     RecipesOff,
     NotAcquired,
 ))]
 pub(in crate::http) async fn keep(
     State(app): State<AppState>,
     _: Authorized,
-    name: Result<Path<String>, PathRejection>,
+    RecipePath { name, .. }: RecipePath,
     uri: Uri,
 ) -> Result<(StatusCode, Json<api::TtlLock>), ProblemResponse> {
-    app.holdings()?;
-    let name = lock_name(&path(name)?)?;
     let [mode, slots, wait, process, ttl] =
         values(&uri, ["mode", "slots", "wait", "process", "ttl"], KEEP)?;
-    let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
-    let process = process_name(process)?;
-    let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
-    let wait = wait.unwrap_or(WAIT_DEFAULT);
-    let ttl = time(ttl)?;
+    let spec = lock_spec(mode.as_deref(), slots.as_deref())?;
+    let wait = span("wait", wait, &WAIT)?.unwrap_or(WAIT_DEFAULT);
+    let ttl = span("ttl", ttl, &TTL)?.unwrap_or(TTL_DEFAULT);
     let _permit = app.place()?;
-    let patience = WaitLimit::of(Some(wait), app.clock.now());
-    let mut holding = app.ask_for(&name, HoldingSpec::Lock(mode), process).await?;
-    match holding.settled(patience).await {
+    let limit = WaitLimit::of(Some(wait), app.clock.now());
+    let mut holding = app.request(&name, spec, process).await?;
+    match holding.wait_while(HoldingState::is_waiting, limit).await {
         HoldingState::Held { .. } => {}
-        HoldingState::Ended(ended) => return Err(refusal(&name, HoldingSpec::Lock(mode), ended)),
+        HoldingState::Ended(end) => return Err(refusal(&name, spec, end)),
         HoldingState::Waiting { ahead: Some(1..) } => {
             let detail = format!("others hold {name}, or asked before: GET /locks/{name} has them");
             return Err(ProblemResponse::conflict(
@@ -176,65 +157,52 @@ pub(in crate::http) async fn keep(
                 detail,
             ));
         }
-        HoldingState::Waiting { ahead: None | Some(0) }
-        | HoldingState::Gathering { .. }
-        | HoldingState::Leaving => {
+        _ => {
             return Err(ProblemResponse::unavailable("not-locked", "not locked", NO_ANSWER));
         }
     }
-    let id = TtlLocks::keep(&app, name.clone(), holding, ttl);
-    let body = kept(&app, &name, id, None);
+    let id = TtlLocks::add(&app, name.clone(), holding, ttl);
+    let body = TtlLocks::body(&app, &name, id, None);
     // The lease may have run out since.
     body.map(|body| (StatusCode::CREATED, Json(body)))
-        .map_err(|_| refusal(&name, HoldingSpec::Lock(mode), End::Lost(Loss::LeaseRanOut)))
+        .map_err(|_| refusal(&name, spec, End::Lost(Loss::LeaseRanOut)))
 }
 
 /// Renews a lock.
-#[utoipa::path(put, path = api::KEPT_LOCK_PATH, params(
-    CommandHeaders,
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+#[utoipa::path(put, path = api::TTL_LOCK_PATH, params(
     ("lock" = String, Path, description = "As it was answered"),
     TimeQuery,
-), security((), ("token" = [])), responses(
+), responses(
     (status = 200, description = "It is held on", body = api::TtlLock),
-    CommandRefusal,
     RecipesOff,
     Gone,
 ))]
 pub(in crate::http) async fn renew(
     State(app): State<AppState>,
     _: Authorized,
-    names: Result<Path<(String, String)>, PathRejection>,
+    RecipePath { name, id }: RecipePath,
     uri: Uri,
 ) -> Result<Json<api::TtlLock>, ProblemResponse> {
-    app.holdings()?;
-    let (name, id) = path(names)?;
-    let name = lock_name(&name)?;
     let [ttl] = values(&uri, ["ttl"], RENEW)?;
-    kept(&app, &name, id, Some(time(ttl)?)).map(Json)
+    let ttl = span("ttl", ttl, &TTL)?.unwrap_or(TTL_DEFAULT);
+    TtlLocks::body(&app, &name, id, Some(ttl)).map(Json)
 }
 
 /// Releases a lock. The answer comes when its znode is gone.
-#[utoipa::path(delete, path = api::KEPT_LOCK_PATH, params(
-    CommandHeaders,
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+#[utoipa::path(delete, path = api::TTL_LOCK_PATH, params(
     ("lock" = String, Path, description = "As it was answered"),
-), security((), ("token" = [])), responses(
+), responses(
     (status = 204, description = "It is given back"),
-    CommandRefusal,
     RecipesOff,
     Gone,
 ))]
 pub(in crate::http) async fn give_back(
     State(app): State<AppState>,
     _: Authorized,
-    names: Result<Path<(String, String)>, PathRejection>,
     _: NoQuery,
+    RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
-    app.holdings()?;
-    let (name, id) = path(names)?;
-    let name = lock_name(&name)?;
-    let mut holding = TtlLocks::take(&app, &name, &id).ok_or_else(|| kept::gone(&name))?;
+    let mut holding = TtlLocks::take(&app, &name, &id)?;
     holding.release.release();
     match tokio::time::timeout(RELEASE_TIMEOUT, holding.gone()).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
@@ -247,24 +215,11 @@ pub(in crate::http) async fn give_back(
 }
 
 /// Reads the queue of a lock.
-pub(super) async fn look_into(
+pub(super) async fn queue_of(
     app: &AppState,
     name: &HoldingName,
 ) -> Result<Arc<[LockQueuePlace]>, ProblemResponse> {
-    app.look(KIND, |answer| LookRequest::Queue(name.clone(), answer)).await
-}
-
-/// Returns the body for a lock that is held for a TTL, and makes the answer claim that it is held.
-fn kept(
-    app: &AppState,
-    name: &HoldingName,
-    id: String,
-    renewed: Option<Duration>,
-) -> Result<api::TtlLock, ProblemResponse> {
-    let standing = TtlLocks::standing(app, name, &id, renewed);
-    let kept::TtlLockState { token, until, claim } = standing.ok_or_else(|| kept::gone(name))?;
-    ConnectionClaims::current().claim(Some(claim));
-    Ok(api::TtlLock { lock: id, held: held_body(app, token, until) })
+    app.read_holdings(KIND, |answer| LookRequest::Queue(name.clone(), answer)).await
 }
 
 /// Breaks a place in a lock's queue, for operators: its holder must give it up, and its znode is deleted.
@@ -272,25 +227,19 @@ fn kept(
 /// The answer comes when that is done: after twice the session timeout, when the holder is guaranteed to have stopped. It is
 /// done even if the client closes the connection before.
 #[utoipa::path(post, path = api::BREAK_LOCK_PATH, params(
-    CommandHeaders,
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("token" = u64, Path, description = "As `GET /locks/{name}` has it"),
     ("now" = inline(Option<String>), Query, description = "`1`: do not wait until its lease is over. Its holder may act beside the next one until it hears of it", pattern = "^[01]$"),
-), security((), ("token" = [])), responses(
+), responses(
     (status = 204, description = "It is gone"),
-    CommandRefusal,
-    (status = 404, description = "No such lock, or no place with that token in its queue.", body = api::Problem, content_type = "application/problem+json"),
+    (status = 404, description = "No such lock, or no place with that token in its queue."),
 ))]
 pub(in crate::http) async fn break_lock(
     State(app): State<AppState>,
     _: Authorized,
-    names: Result<Path<(String, String)>, PathRejection>,
+    RecipePath { name, id }: RecipePath,
     uri: Uri,
 ) -> Result<StatusCode, ProblemResponse> {
-    app.holdings()?;
-    let (name, token) = path(names)?;
-    let name = lock_name(&name)?;
-    let token = FencingToken(number("token", &token, "12884901890")?);
+    let token = FencingToken(number("token", &id, "12884901890")?);
     let [now] = values(&uri, ["now"], BREAK)?;
     let is_at_once = flag("now", now.as_deref(), BREAK)?;
     let permit = app.place()?;
@@ -314,11 +263,12 @@ impl AppState {
         is_at_once: bool,
     ) -> Result<(), ProblemResponse> {
         let step = async |step| {
-            self.look(KIND, |answer| LookRequest::Break(name.clone(), token, step, answer)).await
+            self.read_holdings(KIND, |answer| LookRequest::Break(name.clone(), token, step, answer))
+                .await
         };
         let wait = step(BreakStep::Mark).await?.ok_or_else(|| {
             let detail = format!("nothing in the queue of lock {name} has token {token}");
-            ProblemResponse::missing("no-such-place", "no such place", detail)
+            ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-place", "no such place", detail)
         })?;
         if !is_at_once {
             tokio::time::sleep(wait).await;
@@ -343,30 +293,22 @@ pub(super) fn place(place: &LockQueuePlace) -> LockPlace {
     }
 }
 
-fn lock_name(written: &str) -> Result<HoldingName, ProblemResponse> {
-    named(written, "lock's name", "migrate")
-}
-
-fn lock_mode(mode: Option<&str>, slots: Option<&str>) -> Result<Mode, ProblemResponse> {
-    fn wrong(why: String) -> Result<Mode, ProblemResponse> {
+fn lock_spec(mode: Option<&str>, slots: Option<&str>) -> Result<HoldingSpec, ProblemResponse> {
+    fn wrong(why: String) -> Result<HoldingSpec, ProblemResponse> {
         Err(ProblemResponse::bad_request(why))
     }
     match (mode, slots) {
-        (None | Some("exclusive"), None) => Ok(Mode::Exclusive),
-        (Some("shared"), None) => Ok(Mode::Shared),
+        (None | Some("exclusive"), None) => Ok(HoldingSpec::Lock(Mode::Exclusive)),
+        (Some("shared"), None) => Ok(HoldingSpec::Lock(Mode::Shared)),
         (Some(other), None) => wrong(format!(
             "mode={other:?} is not known: write exclusive or shared, or ?slots=3 for a semaphore"
         )),
         (Some(_), Some(_)) => wrong("mode and slots exclude each other: leave one out".into()),
         (None, Some(slots)) => match slots.parse::<NonZeroU32>() {
-            Ok(number) if number <= SLOTS_MAX => Ok(Mode::Slots(number)),
+            Ok(number) if number <= SLOTS_MAX => Ok(HoldingSpec::Lock(Mode::Slots(number))),
             Ok(_) | Err(_) => wrong(format!(
                 "slots={slots:?} must be an integer from 1 to {SLOTS_MAX}, such as ?slots=3"
             )),
         },
     }
-}
-
-fn time(ttl: Option<String>) -> Result<Duration, ProblemResponse> {
-    Ok(ttl.map(|ttl| span("ttl", &ttl, &TTL)).transpose()?.unwrap_or(TTL_DEFAULT))
 }

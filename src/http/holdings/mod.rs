@@ -2,27 +2,27 @@
 //! is renewed.
 //!
 //! - `locks`, `barriers`: the requests.
-//! - `holding`: one requested lock or barrier. `stream`, `kept`: the two ways to hold it.
+//! - `holding`: one requested lock or barrier. `stream`, `ttl`: the two ways to hold it.
 //! - `registry`: all requested locks and barriers.
 
 pub(super) mod barriers;
 mod holding;
-mod kept;
 pub(super) mod locks;
 mod registry;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod ttl;
 
-pub(super) use kept::TtlLocks;
 pub(super) use registry::HoldingRegistry;
+pub(super) use ttl::TtlLocks;
 
 use self::holding::{WaitLimit, refusal};
 use super::problem::ProblemResponse;
 use super::query::{WAIT, span};
 use super::verdict::millis;
 use super::{AppState, ask};
-use crate::api::{self, LockHeld, LockMode};
+use crate::api::{LockHeld, LockMode};
 use crate::holdings::{Answer, HoldingName, HoldingsHandle, LookRequest, ProcessName};
 use axum::response::Response;
 use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
@@ -44,37 +44,37 @@ const NO_ANSWER: &str =
 
 /// Locks, barriers and the shared configuration are switched off.
 #[derive(IntoResponses)]
-#[response(status = 404, content_type = "application/problem+json")]
-struct RecipesOff(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[response(status = 404)]
+struct RecipesOff;
 
 /// The lock is in use with another mode, or was not acquired in time.
 #[derive(IntoResponses)]
-#[response(status = 409, content_type = "application/problem+json")]
-struct NotAcquired(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[response(status = 409)]
+struct NotAcquired;
 
 /// The lock is no longer held.
 #[derive(IntoResponses)]
-#[response(status = 410, content_type = "application/problem+json")]
-struct Gone(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[response(status = 410)]
+struct Gone;
 
 impl AppState {
     /// Returns the handle for locks and barriers. Fails if they are switched off.
-    fn holdings(&self) -> Result<&HoldingsHandle, ProblemResponse> {
+    pub(super) fn holdings(&self) -> Result<&HoldingsHandle, ProblemResponse> {
         self.status.holdings.as_ref().ok_or_else(ProblemResponse::recipes_off)
     }
 
-    /// Sends a request about locks or barriers to the reader, and waits for the answer.
-    async fn look<T>(
+    /// Reads locks or barriers from ZooKeeper, or breaks a place of a lock.
+    async fn read_holdings<T>(
         &self,
         kind: HoldingKind,
-        look: impl FnOnce(Answer<T>) -> LookRequest,
+        request: impl FnOnce(Answer<T>) -> LookRequest,
     ) -> Result<T, ProblemResponse> {
         let (problem, title) = match kind {
             HoldingKind::Lock => ("locks-unavailable", "the locks cannot be read"),
             HoldingKind::Barrier => ("barriers-unavailable", "the barriers cannot be read"),
         };
-        let read = ask(&self.holdings()?.looks, look, LOOKUP_TIMEOUT).await.and_then(|read| read);
-        read.map_err(|why| ProblemResponse::unread(problem, title, why))
+        let read = ask(&self.holdings()?.looks, request, LOOKUP_TIMEOUT).await;
+        read.and_then(|read| read).map_err(|why| ProblemResponse::unread(problem, title, why))
     }
 
     /// Asks for a lock, or to enter a barrier, and answers with its stream unless it is refused at once.
@@ -85,12 +85,13 @@ impl AppState {
         wait: Option<String>,
         process: Option<String>,
     ) -> Result<Response, ProblemResponse> {
-        let process = process_name(process)?;
-        let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
-        let limit = WaitLimit::of(wait, self.clock.now());
+        let now = self.clock.now();
+        let limit = WaitLimit::of(span("wait", wait, &WAIT)?, now);
         let permit = self.place()?;
-        let mut holding = self.ask_for(&name, spec, process).await?;
-        if let HoldingState::Ended(end) = holding.known(BEGIN_TIMEOUT).await {
+        let mut holding = self.request(&name, spec, process).await?;
+        let begin = WaitLimit::of(Some(BEGIN_TIMEOUT), now);
+        let begun = holding.wait_while(HoldingState::is_unknown, begin).await;
+        if let HoldingState::Ended(end) = begun {
             return Err(refusal(&name, spec, end));
         }
         Ok(stream::stream(self, permit, name, spec, holding, limit))

@@ -6,7 +6,6 @@ use super::mode_words;
 use crate::api::{BarrierRole, LockState, OwnBarrier, OwnLock, date};
 use crate::clock::Clock;
 use crate::holdings::{HoldingName, Published};
-use crate::random;
 use recipes::Moment;
 use recipes::holding::{End, HoldingSpec, HoldingState};
 use std::collections::BTreeMap;
@@ -17,62 +16,56 @@ use tokio::sync::watch;
 
 /// The entries, in the order of the requests. Clones share them.
 #[derive(Clone, Default)]
-pub(in super::super) struct HoldingRegistry(Arc<Mutex<BTreeMap<u64, Entry>>>);
+pub(in super::super) struct HoldingRegistry(Arc<Mutex<Entries>>);
+
+type Entries = BTreeMap<u64, Arc<RegisteredHolding>>;
 
 pub(super) struct RegisteredHolding {
+    /// The id by which the client refers to it.
+    pub(super) id: String,
     pub(super) name: HoldingName,
     pub(super) spec: HoldingSpec,
     pub(super) since: SystemTime,
     pub(super) published: watch::Receiver<Published>,
     pub(super) release: Release,
+    /// Set when the client asks to leave the barrier.
+    pub(super) leaves: AtomicBool,
 }
 
 /// An entry of the registry, which is removed when this is dropped.
 pub(super) struct HoldingRegistration {
     all: HoldingRegistry,
     number: u64,
-    /// The id by which the client refers to it.
-    pub(super) id: String,
-    /// Set when the client asks to leave the barrier.
-    leaves: Arc<AtomicBool>,
-}
-
-struct Entry {
-    holding: RegisteredHolding,
-    id: String,
-    leaves: Arc<AtomicBool>,
+    pub(super) entry: Arc<RegisteredHolding>,
 }
 
 impl HoldingRegistry {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().expect("no code panics while holding it")
     }
 
     pub(super) fn add(&self, holding: RegisteredHolding) -> HoldingRegistration {
-        let id = format!("{:032x}", random::id());
-        let leaves = Arc::<AtomicBool>::default();
+        let entry = Arc::new(holding);
         let mut all = self.lock();
         let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
-        all.insert(number, Entry { holding, id: id.clone(), leaves: leaves.clone() });
-        HoldingRegistration { all: self.clone(), number, id, leaves }
+        all.insert(number, entry.clone());
+        HoldingRegistration { all: self.clone(), number, entry }
     }
 
     /// Makes a participant that is inside a barrier leave the barrier. Returns its state before that.
     pub(super) fn leave(&self, name: &HoldingName, id: &str, clock: Clock) -> HoldingState {
         let all = self.lock();
-        let entry = all.values().find(|entry| {
-            let RegisteredHolding { name: its, spec, .. } = &entry.holding;
-            entry.id == id && its == name && matches!(spec, HoldingSpec::Barrier(_))
+        let holding = all.values().find(|holding| {
+            let is_barrier = matches!(holding.spec, HoldingSpec::Barrier(_));
+            is_barrier && holding.id == id && holding.name == *name
         });
-        let Some(Entry { holding, leaves, .. }) = entry else {
-            return HoldingState::Ended(End::Released);
-        };
-        let judged = holding.published.borrow().at(clock.now());
-        if matches!(judged, HoldingState::Held { .. } | HoldingState::Leaving) {
-            leaves.store(true, Ordering::Relaxed);
+        let Some(holding) = holding else { return HoldingState::Ended(End::Released) };
+        let state = holding.published.borrow().at(clock.now());
+        if matches!(state, HoldingState::Held { .. } | HoldingState::Leaving) {
+            holding.leaves.store(true, Ordering::Relaxed);
             holding.release.release();
         }
-        judged
+        state
     }
 
     /// Returns how many locks are in each state at this moment.
@@ -98,12 +91,12 @@ impl HoldingRegistry {
 
     /// Returns the state of each lock at this moment.
     pub(in super::super) fn locks(&self, now: Moment) -> Vec<OwnLock> {
-        self.lock().values().filter_map(|entry| entry.holding.lock(now)).collect()
+        self.lock().values().filter_map(|holding| holding.lock(now)).collect()
     }
 
     /// Returns the state of each participant of a barrier at this moment.
     pub(in super::super) fn barriers(&self, now: Moment) -> Vec<OwnBarrier> {
-        self.lock().values().filter_map(|entry| entry.holding.barrier(now)).collect()
+        self.lock().values().filter_map(|holding| holding.barrier(now)).collect()
     }
 }
 
@@ -135,9 +128,7 @@ impl RegisteredHolding {
         let since = date(self.since);
         Some(OwnBarrier { barrier, size: size.get(), state, token, since })
     }
-}
 
-impl HoldingRegistration {
     /// Returns true if the client has asked to leave the barrier.
     pub(super) fn leaves(&self) -> bool {
         self.leaves.load(Ordering::Relaxed)

@@ -5,7 +5,7 @@ use super::super::AppState;
 use super::super::claims::ConnectionClaims;
 use super::super::sse::{self, EventSource, framed};
 use super::holding::{HoldingHandle, WaitLimit, kinds};
-use super::locks::{look_into, place};
+use super::locks::{place, queue_of};
 use super::{NO_ANSWER, held_body};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockWaiting};
 use crate::byte_budget::ReservedBytes;
@@ -26,7 +26,7 @@ struct HoldingStream {
     name: HoldingName,
     spec: HoldingSpec,
     holding: HoldingHandle,
-    patience: WaitLimit,
+    limit: WaitLimit,
     /// The state that the client was sent last. While it leaves a barrier, as it requested, it is sent nothing.
     sent: Option<HoldingState>,
     /// True if this member shuts down while the lock is held: the stream then stays open until the lock is gone.
@@ -45,7 +45,7 @@ pub(super) fn stream(
     name: HoldingName,
     spec: HoldingSpec,
     holding: HoldingHandle,
-    patience: WaitLimit,
+    limit: WaitLimit,
 ) -> Response {
     let (told_until, mut last_told) = watch::channel(None);
     let clock = app.clock;
@@ -68,7 +68,7 @@ pub(super) fn stream(
         name,
         spec,
         holding,
-        patience,
+        limit,
         sent: None,
         is_held_to_the_end: false,
         claims: ConnectionClaims::current(),
@@ -87,14 +87,14 @@ impl EventSource for HoldingStream {
             return None;
         }
         loop {
-            let judged = self.holding.judge();
+            let state = self.holding.state();
             let now = self.app.clock.now();
-            if let Some(event) = self.event(judged, now).await {
+            if let Some(event) = self.event(state, now).await {
                 return Some(sse::small(event));
             }
-            let next = self.patience.next(now).filter(|_| judged.is_waiting());
+            let next = self.limit.next(now).filter(|_| state.is_waiting());
             tokio::select! {
-                () = self.holding.changed(judged) => {}
+                () = self.holding.changed(state) => {}
                 () = self.app.clock.sleep_until(next) => {}
             }
         }
@@ -103,15 +103,15 @@ impl EventSource for HoldingStream {
 
 impl HoldingStream {
     /// Returns the event for this state; `None` if the client does not need one.
-    async fn event(&mut self, judged: HoldingState, now: Moment) -> Option<String> {
-        match judged {
+    async fn event(&mut self, state: HoldingState, now: Moment) -> Option<String> {
+        match state {
             HoldingState::Ended(ended) => Some(self.end(ended)),
             HoldingState::Leaving if !self.leaves() => Some(self.end(End::Released)),
-            _ if self.patience.is_over(judged, now) => {
+            _ if self.limit.is_over(state, now) => {
                 self.holding.release.release();
-                Some(self.last("timeout", self.not_in_time(judged).into()))
+                Some(self.last("timeout", self.not_in_time(state).into()))
             }
-            _ if self.sent == Some(judged) => None,
+            _ if self.sent == Some(state) => None,
             HoldingState::Held { token, until } => Some(self.holds(token, until)),
             HoldingState::Waiting { ahead: Some(ahead) } => {
                 // Use another receiver, so that `next` sees the change as well.
@@ -121,16 +121,16 @@ impl HoldingStream {
                     _ = published.changed() => return None,
                     holders = holders(&self.app, &self.name) => holders,
                 };
-                self.note_sent(judged);
+                self.note_sent(state);
                 let body = LockWaiting { position: self.position(ahead), holders };
                 Some(framed("waiting", None, &api::json(&body)))
             }
             HoldingState::Gathering { present: Some(present) } => {
-                self.note_sent(judged);
+                self.note_sent(state);
                 Some(framed("waiting", None, &api::json(&self.gathering(present))))
             }
             HoldingState::Leaving => {
-                self.note_sent(judged);
+                self.note_sent(state);
                 None
             }
             HoldingState::Waiting { ahead: None } | HoldingState::Gathering { present: None } => {
@@ -149,7 +149,7 @@ impl HoldingStream {
             HoldingSpec::Lock(_) => framed("renewed", None, &api::json(&held)),
             HoldingSpec::Barrier(_) => {
                 let event = if is_new { "entered" } else { "renewed" };
-                let id = self.holding.registration.id.clone();
+                let id = self.holding.registration.entry.id.clone();
                 framed(event, None, &api::json(&BarrierEntered { id, held }))
             }
         }
@@ -188,13 +188,13 @@ impl HoldingStream {
 
     /// Returns true if the client has asked to leave the barrier.
     fn leaves(&self) -> bool {
-        self.holding.registration.leaves()
+        self.holding.registration.entry.leaves()
     }
 
     /// Explains why the wait limit has passed.
-    fn not_in_time(&self, judged: HoldingState) -> &'static str {
+    fn not_in_time(&self, state: HoldingState) -> &'static str {
         match self.spec {
-            _ if judged.is_unknown() => NO_ANSWER,
+            _ if state.is_unknown() => NO_ANSWER,
             HoldingSpec::Lock(_) => "the lock was not free in time",
             HoldingSpec::Barrier(_) => "too few were there in time",
         }
@@ -213,7 +213,7 @@ impl HoldingStream {
     fn gathering(&self, present: usize) -> Option<BarrierWaiting> {
         let HoldingSpec::Barrier(size) = self.spec else { return None };
         let present = present.try_into().unwrap_or(u64::MAX);
-        let id = self.holding.registration.id.clone();
+        let id = self.holding.registration.entry.id.clone();
         Some(BarrierWaiting { id, present, size: size.get() })
     }
 }
@@ -226,6 +226,6 @@ impl Drop for HoldingStream {
 
 /// Returns the holders of a lock; `None` if its queue cannot be read.
 async fn holders(app: &AppState, name: &HoldingName) -> Option<Vec<api::LockPlace>> {
-    let places = look_into(app, name).await.ok()?;
+    let places = queue_of(app, name).await.ok()?;
     Some(places.iter().filter(|place| place.holds).map(place).collect())
 }

@@ -11,10 +11,10 @@ mod tests;
 pub(super) use stream::ValueEvents;
 
 use self::conditions::condition;
-use super::authorize::{Authorized, CommandHeaders, CommandRefusal};
+use super::authorize::Authorized;
 use super::blocking::Wait;
 use super::problem::{ProblemResponse, QueryRefusal, version_tag};
-use super::query::{NoQuery, flag, is_known, named, path, values};
+use super::query::{NoQuery, RecipePath, accepted_weight, flag, is_known, values};
 use super::{AppState, common_headers};
 use crate::api::{self, ConfigNames, ConfigWritten};
 use crate::byte_budget::{ByteBudget, ReservedBytes};
@@ -25,8 +25,7 @@ use crate::shared_config::{
 use crate::status::CommandError;
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
@@ -52,13 +51,13 @@ const PUT: &str = "?ephemeral=1";
 
 /// The value does not exist, or the shared configuration is switched off.
 #[derive(IntoResponses)]
-#[response(status = 404, content_type = "application/problem+json")]
-struct NotThere(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[response(status = 404)]
+struct NotThere;
 
 /// The value has another version, which is in `ETag`, or does not exist.
 #[derive(IntoResponses)]
-#[response(status = 412, content_type = "application/problem+json")]
-struct VersionMismatch(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+#[response(status = 412)]
+struct VersionMismatch;
 
 /// The condition of a write.
 #[derive(IntoParams)]
@@ -89,7 +88,6 @@ pub(super) async fn config_names(
 /// The events are `value` and `absent`. The latest state is always sent, but changes in between may be skipped. A comment is
 /// sent every 15 s.
 #[utoipa::path(get, path = api::CONFIG_PATH, params(
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     Wait,
     ("proved" = inline(Option<String>), Query, description = "`1`: a quorum of the servers has to confirm that this is the version that is stored. Costs a transaction", pattern = "^[01]$"),
 ), responses(
@@ -100,16 +98,14 @@ pub(super) async fn config_names(
 ))]
 pub(super) async fn config(
     State(app): State<AppState>,
-    name: Result<Path<String>, PathRejection>,
+    RecipePath { name, .. }: RecipePath,
     request: Request,
 ) -> Result<Response, ProblemResponse> {
-    app.shared_config()?;
-    let name = config_name(name)?;
     let [index, wait, proved] = values(request.uri(), ["index", "wait", "proved"], READ)?;
     let query = app.blocking_query_of(index, wait)?;
     let is_proved = flag("proved", proved.as_deref(), READ)?;
     let headers = request.headers();
-    if stream::is_wanted(headers) {
+    if accepted_weight(headers, "text/event-stream") > 0.0 {
         if query.is_some() || is_proved {
             let why =
                 "a stream has each change, and none is proved: leave index, wait and proved out";
@@ -141,29 +137,24 @@ pub(super) async fn config(
 /// With 503 and `unconfirmed`, ZooKeeper did not answer: the value may or may not have been written. Read it before trying
 /// again.
 #[utoipa::path(put, path = api::CONFIG_PATH, params(
-    CommandHeaders,
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("ephemeral" = inline(Option<String>), Query, description = "`1`: it is deleted when this member leaves, or when its session for locks and values times out", pattern = "^[01]$"),
     IfMatch,
     ("If-None-Match" = inline(Option<String>), Header, description = "`*`: nothing may be there", example = "*", pattern = "^\\*$"),
-), request_body(content = String, content_type = "application/octet-stream", description = "The value, of at most 1044480 bytes"), security((), ("token" = [])), responses(
+), request_body(content = String, content_type = "application/octet-stream", description = "The value, of at most 1044480 bytes"), responses(
     (status = 200, description = "It is replaced", body = ConfigWritten),
     (status = 201, description = "It is created", body = ConfigWritten),
-    CommandRefusal,
     NotThere,
-    (status = 408, description = "The end of the body did not come in time", body = api::Problem, content_type = "application/problem+json"),
-    (status = 409, description = "The write is ephemeral, but the existing value is not, or belongs to another member.", body = api::Problem, content_type = "application/problem+json"),
+    (status = 408, description = "The end of the body did not come in time"),
+    (status = 409, description = "The write is ephemeral, but the existing value is not, or belongs to another member."),
     VersionMismatch,
-    (status = 413, description = "The value is too long.", body = api::Problem, content_type = "application/problem+json"),
+    (status = 413, description = "The value is too long."),
 ))]
 pub(super) async fn put_config(
     State(app): State<AppState>,
     _: Authorized,
-    name: Result<Path<String>, PathRejection>,
+    RecipePath { name, .. }: RecipePath,
     request: Request,
 ) -> Result<Response, ProblemResponse> {
-    app.shared_config()?;
-    let name = config_name(name)?;
     let [ephemeral] = values(request.uri(), ["ephemeral"], PUT)?;
     let is_ephemeral = flag("ephemeral", ephemeral.as_deref(), PUT)?;
     let condition = condition(request.headers())?;
@@ -174,24 +165,19 @@ pub(super) async fn put_config(
 
 /// Deletes a value.
 #[utoipa::path(delete, path = api::CONFIG_PATH, params(
-    CommandHeaders,
-    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     IfMatch,
-), security((), ("token" = [])), responses(
+), responses(
     (status = 204, description = "It is deleted"),
-    CommandRefusal,
     NotThere,
     VersionMismatch,
 ))]
 pub(super) async fn delete_config(
     State(app): State<AppState>,
     _: Authorized,
-    name: Result<Path<String>, PathRejection>,
     _: NoQuery,
+    RecipePath { name, .. }: RecipePath,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    app.shared_config()?;
-    let name = config_name(name)?;
     let condition = condition(&headers)?;
     if condition == Condition::Absent {
         let why = "If-None-Match is of no use with DELETE: write If-Match: \"3\"";
@@ -202,7 +188,7 @@ pub(super) async fn delete_config(
 
 impl AppState {
     /// Returns the handle for the shared configuration. Fails if it is switched off.
-    fn shared_config(&self) -> Result<&ConfigHandle, ProblemResponse> {
+    pub(super) fn shared_config(&self) -> Result<&ConfigHandle, ProblemResponse> {
         self.status.shared_config.as_ref().ok_or_else(ProblemResponse::recipes_off)
     }
 
@@ -278,7 +264,7 @@ impl AppState {
             "there is nothing at {} in ZooKeeper: PUT /config/{name} creates it, and ?index= waits for it",
             self.path_of(name)
         );
-        ProblemResponse::missing("no-such-value", "no such value", detail)
+        ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-value", "no such value", detail)
     }
 
     fn refusal(&self, name: &ConfigName, condition: Condition, why: WriteError) -> ProblemResponse {
@@ -350,8 +336,10 @@ fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> Probl
     let detail = format!(
         "{wanted} is to be at {name}, and {there} is: read it, decide again, and write with that version"
     );
-    ProblemResponse::precondition("other-version", "another version is there", detail)
-        .with_version(found)
+    let title = "another version is there";
+    let problem =
+        ProblemResponse::new(StatusCode::PRECONDITION_FAILED, "other-version", title, detail);
+    ProblemResponse { version: found, ..problem }
 }
 
 fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
@@ -369,7 +357,7 @@ fn answer(
 ) -> Response {
     let common = HeaderMap::from_iter(common_headers(Some(reading.index)));
     let Some(Value { data, version, .. }) = &reading.value else {
-        let problem = app.not_there(name).with_index(Some(reading.index));
+        let problem = ProblemResponse { index: Some(reading.index), ..app.not_there(name) };
         return (common, problem).into_response();
     };
     let tag = version_tag(*version);
@@ -399,10 +387,6 @@ fn kind(name: &str) -> &'static str {
     }
 }
 
-fn config_name(name: Result<Path<String>, PathRejection>) -> Result<ConfigName, ProblemResponse> {
-    named(&path(name)?, "name of a value", "limits.json")
-}
-
 /// Reads the body of this request, which is a value.
 async fn body(budget: &ByteBudget, request: Request) -> Result<Bytes, ProblemResponse> {
     match timeout(SEND_TIMEOUT, collected(budget, request.into_body())).await {
@@ -428,7 +412,16 @@ async fn collected(budget: &ByteBudget, mut body: Body) -> Result<Bytes, Problem
         let Ok(piece) = frame.into_data() else { continue };
         // Refuse the body only after these bytes have arrived: a client that gets an answer while it sends may not read it.
         if data.len() + piece.len() > VALUE_MAX {
-            return Err(too_long());
+            let detail = format!(
+                "it has more than {VALUE_MAX} bytes, which is as much as ZooKeeper takes: keep it elsewhere, and its address here"
+            );
+            let title = "the value is too long";
+            return Err(ProblemResponse::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "bad-body",
+                title,
+                detail,
+            ));
         }
         // Reserve twice the length, because the request to ZooKeeper contains a copy.
         let more = budget.take(2 * piece.len());
@@ -436,10 +429,4 @@ async fn collected(budget: &ByteBudget, mut body: Body) -> Result<Bytes, Problem
         data.extend_from_slice(&piece);
     }
     Ok(reserved.over(data.into()))
-}
-
-fn too_long() -> ProblemResponse {
-    ProblemResponse::too_long(format!(
-        "it has more than {VALUE_MAX} bytes, which is as much as ZooKeeper takes: keep it elsewhere, and its address here"
-    ))
 }

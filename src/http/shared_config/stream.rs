@@ -6,7 +6,6 @@ use crate::api::{self, ConfigAbsent, ConfigValue};
 use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::shared_config::{Value, ValueReading, WatchedValue};
 use axum::body::Bytes;
-use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -23,17 +22,6 @@ struct ValueStream {
     watched: WatchedValue,
     /// The reading of the last event.
     sent: Option<Arc<ValueReading>>,
-}
-
-/// Returns true if the client accepts a stream.
-pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
-    headers.get_all(header::ACCEPT).iter().any(|accepted| {
-        let accepted = accepted.to_str().unwrap_or_default();
-        accepted.split(',').any(|one| {
-            let kind = one.split(';').next().unwrap_or_default();
-            kind.trim().eq_ignore_ascii_case("text/event-stream")
-        })
-    })
 }
 
 /// Answers with the stream, which begins with the current value.

@@ -53,14 +53,15 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
     let process = Some(this_process());
     let ask = Ask { name, wanted: wanted.wanted, process, published: publisher, released };
     handle.asks.try_send(ask).expect("nothing else was asked for");
-    let (standing, known) = watch::channel(HoldingProgress::Asked);
+    let (progress_publisher, progress) = watch::channel(HoldingProgress::Asked);
     let done = async {
-        let judging = judge(published.clone(), credentials, wanted, clock, &standing);
+        let publishing =
+            publish(published.clone(), credentials, wanted, clock, &progress_publisher);
         let leave = Leave::ByItself(release.clone());
         let ended = tokio::select! {
             biased;
-            ended = done(known, leave) => ended,
-            never = judging => match never {},
+            ended = done(progress, leave) => ended,
+            never = publishing => match never {},
         };
         release.take();
         let gone = async { while published.changed().await.is_ok() {} };
@@ -90,25 +91,25 @@ pub(super) fn unanswered(credentials: &Credentials) -> String {
 }
 
 /// Publishes the progress of the lock or barrier, whenever it changes.
-async fn judge(
+async fn publish(
     mut published: watch::Receiver<Published>,
     credentials: &Credentials,
     wanted: &GuardedCommand,
     clock: Clock,
-    standing: &watch::Sender<HoldingProgress>,
+    publisher: &watch::Sender<HoldingProgress>,
 ) -> Infallible {
     let GuardedCommand { patience, wanted, .. } = wanted;
     let patience = *patience;
     let mut tried = pin!(sleep(ATTEMPT_TIMEOUT));
     loop {
-        let judged = published.borrow_and_update().at(clock.now());
-        let (now, lease_end) = match judged {
+        let state = published.borrow_and_update().at(clock.now());
+        let progress = match state {
             HoldingState::Waiting { ahead: Some(ahead @ 1..) } if patience != Patience::Try => {
-                (HoldingProgress::Waits(format!("behind {ahead} at most")), None)
+                HoldingProgress::Waits(format!("behind {ahead} at most"))
             }
-            HoldingState::Waiting { ahead: Some(1..) } => (HoldingProgress::NotInTime, None),
+            HoldingState::Waiting { ahead: Some(1..) } => HoldingProgress::NotInTime,
             HoldingState::Waiting { .. } if patience == Patience::Try && tried.is_elapsed() => {
-                (HoldingProgress::Over(unanswered(credentials)), None)
+                HoldingProgress::Over(unanswered(credentials))
             }
             HoldingState::Gathering { present: Some(present) } => {
                 let size = match wanted {
@@ -116,21 +117,22 @@ async fn judge(
                     HoldingSpec::Lock(_) => 0,
                 };
                 let present = present.try_into().unwrap_or(u64::MAX);
-                (HoldingProgress::Waits(in_front_of(size, present)), None)
+                HoldingProgress::Waits(in_front_of(size, present))
             }
             HoldingState::Waiting { .. } | HoldingState::Gathering { present: None } => {
-                (HoldingProgress::Asked, None)
+                HoldingProgress::Asked
             }
-            HoldingState::Leaving => (HoldingProgress::Leaving, None),
-            HoldingState::Ended(End::AllLeft) => (HoldingProgress::AllLeft, None),
+            HoldingState::Leaving => HoldingProgress::Leaving,
             HoldingState::Held { token, until } => {
-                (HoldingProgress::Held(CommandLease { token, until }), Some(until))
+                HoldingProgress::Held(CommandLease { token, until })
             }
-            HoldingState::Ended(ended) => (HoldingProgress::Over(ended.to_string()), None),
+            HoldingState::Ended(End::AllLeft) => HoldingProgress::AllLeft,
+            HoldingState::Ended(end) => HoldingProgress::Over(end.to_string()),
         };
-        standing.send_if_modified(|before| {
-            let is_new = *before != now;
-            *before = now;
+        let lease_end = progress.lease().map(|lease| lease.until);
+        publisher.send_if_modified(|before| {
+            let is_new = *before != progress;
+            *before = progress;
             is_new
         });
         tokio::select! {

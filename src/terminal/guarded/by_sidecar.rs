@@ -72,18 +72,18 @@ impl SidecarStream {
         loop {
             for event in self.events.next().await? {
                 // Ignore events of later versions.
-                let Some(standing) = standing(&event, &self.id)? else { continue };
-                if standing.is_last() {
-                    return Ok(standing);
+                let Some(progress) = progress(&event, &self.id)? else { continue };
+                if progress.is_last() {
+                    return Ok(progress);
                 }
-                publisher.send_replace(standing);
+                publisher.send_replace(progress);
             }
         }
     }
 }
 
 /// Returns the progress that an event reports, or `None` for an unknown event. Notes the id in an event of a barrier.
-fn standing(
+fn progress(
     event: &ReceivedEvent,
     id: &OnceLock<String>,
 ) -> Result<Option<HoldingProgress>, String> {
@@ -175,7 +175,7 @@ mod tests {
     fn events_say_how_the_lock_stands() {
         let id = OnceLock::new();
         let read = |name: &str, data: &str| {
-            standing(&ReceivedEvent { name: name.into(), id: None, data: data.into() }, &id)
+            progress(&ReceivedEvent { name: name.into(), id: None, data: data.into() }, &id)
         };
         let held = r#"{"token":4,"valid_for_ms":5,"valid_until_boottime_ns":7000,"valid_until_monotonic_ns":6}"#;
         let lease =

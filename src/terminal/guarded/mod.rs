@@ -19,12 +19,9 @@ use rustix::process::{Resource, getrlimit};
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::future::poll_fn;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
@@ -149,17 +146,17 @@ impl GuardedCommand {
                 let Ok(opened) = opened else { return Err(self.not_in_time(false, false).await) };
                 let stream = opened.map_err(failed)?;
                 let hold = stream.hold().clone();
-                let (publisher, standing) = watch::channel(HoldingProgress::Asked);
+                let (publisher, progress) = watch::channel(HoldingProgress::Asked);
                 let leave = Leave::BySidecar(sidecar, &self.name, stream.id.clone());
                 tokio::select! {
                     biased;
-                    ended = self.run_while_held(clock, standing, Some(hold), leave) => ended,
+                    ended = self.run_while_held(clock, progress, Some(hold), leave) => ended,
                     never = stream.follow(&publisher) => match never {},
                 }
             }
             HoldingProcess::Itself(config, credentials) => {
-                by_itself::hold(config, credentials, self, clock, |standing, leave| {
-                    self.run_while_held(clock, standing, None, leave)
+                by_itself::hold(config, credentials, self, clock, |progress, leave| {
+                    self.run_while_held(clock, progress, None, leave)
                 })
                 .await
             }
@@ -171,11 +168,11 @@ impl GuardedCommand {
     async fn run_while_held(
         &self,
         clock: Clock,
-        mut standing: watch::Receiver<HoldingProgress>,
+        mut progress: watch::Receiver<HoldingProgress>,
         hold: Option<Arc<OwnedFd>>,
         leave: Leave<'_>,
     ) -> Result<(), ClientError> {
-        let time_to_end = self.until_held(clock, &mut standing).await?;
+        let time_to_end = self.until_held(clock, &mut progress).await?;
         let (under, variable) = match self.wanted {
             HoldingSpec::Lock(_) => ("the lock", "BELLWETHER_LOCK"),
             HoldingSpec::Barrier(_) => ("the barrier", "BELLWETHER_BARRIER"),
@@ -204,16 +201,16 @@ impl GuardedCommand {
         // that arrives when the program's end is already due is not the reason, and is ignored.
         let mut why = "its lease was not renewed in time".to_owned();
         let mut ends_at = None;
-        let run = exec::run_under(plan, clock, standing.clone(), |progress| {
+        let run = exec::run_under(plan, clock, progress.clone(), |known| {
             let is_due = ends_at.is_some_and(|ends_at| ends_at <= clock.now().0);
-            match progress {
+            match known {
                 HoldingProgress::Held(lease) if !is_due => {
                     ends_at = Some(lease.until.0.saturating_sub(time_to_end));
                 }
                 HoldingProgress::Over(over) if !is_due => why.clone_from(over),
                 _ => {}
             }
-            progress.lease()
+            known.lease()
         });
         let code = match run.await {
             Ok(Some(code)) => code,
@@ -223,7 +220,7 @@ impl GuardedCommand {
         if let HoldingSpec::Barrier(_) = self.wanted {
             let left = async {
                 leave.now().await.map_err(failed)?;
-                self.until_all_have_left(&mut standing).await
+                self.until_all_have_left(&mut progress).await
             };
             tokio::select! {
                 biased;
@@ -236,16 +233,16 @@ impl GuardedCommand {
 
     async fn until_all_have_left(
         &self,
-        standing: &mut watch::Receiver<HoldingProgress>,
+        progress: &mut watch::Receiver<HoldingProgress>,
     ) -> Result<(), ClientError> {
         let why = loop {
-            let known = standing.borrow_and_update().clone();
+            let known = progress.borrow_and_update().clone();
             match known {
                 HoldingProgress::AllLeft => return Ok(()),
                 HoldingProgress::Over(why) => break why,
                 _ => {}
             }
-            if standing.changed().await.is_err() {
+            if progress.changed().await.is_err() {
                 break "its state can no longer be read".into();
             }
         };
@@ -261,7 +258,7 @@ impl GuardedCommand {
     async fn until_held(
         &self,
         clock: Clock,
-        standing: &mut watch::Receiver<HoldingProgress>,
+        progress: &mut watch::Receiver<HoldingProgress>,
     ) -> Result<Duration, ClientError> {
         let mut signals = WaitSignals::new()?;
         let until = match self.patience {
@@ -271,7 +268,7 @@ impl GuardedCommand {
         let mut is_told = false;
         let mut held_since = None;
         loop {
-            let known = standing.borrow_and_update().clone();
+            let known = progress.borrow_and_update().clone();
             let is_known = known != HoldingProgress::Asked;
             match known {
                 HoldingProgress::Asked => {}
@@ -307,7 +304,7 @@ impl GuardedCommand {
                 HoldingProgress::Over(why) => return Err(self.not_acquired(&why)),
             }
             tokio::select! {
-                changed = standing.changed() => {
+                changed = progress.changed() => {
                     changed.map_err(|_| self.not_acquired("its state can no longer be read"))?;
                 }
                 () = clock.sleep_until(until) => return Err(self.not_in_time(is_known, is_told).await),
@@ -444,30 +441,26 @@ fn failure(why: String) -> ClientError {
 }
 
 /// The signals that end a wait. Their default action would end the process at once and leave its session open.
-struct WaitSignals([(i32, Signal); 2]);
+struct WaitSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
 
 impl WaitSignals {
     fn new() -> Result<Self, ClientError> {
-        fn listen(kind: SignalKind) -> Result<(i32, Signal), io::Error> {
-            Ok((kind.as_raw_value(), signal(kind)?))
+        fn listen(kind: SignalKind) -> Result<Signal, ClientError> {
+            signal(kind).map_err(|error| failure(format!("cannot wait for signals: {error}")))
         }
-        fn both() -> Result<[(i32, Signal); 2], io::Error> {
-            Ok([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?])
-        }
-        both()
-            .map(Self)
-            .map_err(|error: io::Error| failure(format!("cannot wait for signals: {error}")))
+        let interrupt = listen(SignalKind::interrupt())?;
+        Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// Waits for the next signal, and returns the exit code of a process that it ends.
+    /// Waits for the next signal, and returns the exit code of a process that it ends: 128 and the signal's number.
     async fn next(&mut self) -> u8 {
-        let number = poll_fn(|context| {
-            let received = self.0.iter_mut().find_map(|(number, stream)| {
-                stream.poll_recv(context).is_ready().then_some(*number)
-            });
-            received.map_or(Poll::Pending, Poll::Ready)
-        });
-        u8::try_from(128 + number.await).unwrap_or(exec::FAILED)
+        tokio::select! {
+            _ = self.interrupt.recv() => 128 + 2,
+            _ = self.terminate.recv() => 128 + 15,
+        }
     }
 }
 

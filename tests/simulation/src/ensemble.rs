@@ -8,7 +8,7 @@ use crate::journal::note;
 use crate::kernel::EPOCH_NS;
 use crate::lost::LostTransaction;
 use crate::time::{MILLISECOND, SimTime};
-use dev_server::{Replica, ReplicaOutput, ReplicaTime, ServerSettings};
+use dev_server::{Now, Output, Replica, ServerSettings};
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -84,7 +84,7 @@ struct TrackedSession {
 #[derive(Clone)]
 struct Entry {
     input: Input,
-    time: ReplicaTime,
+    time: Now,
 }
 
 #[derive(Clone)]
@@ -508,9 +508,9 @@ impl Ensemble {
                 continue;
             }
             let output = match output {
-                ReplicaOutput::Frame(frame) => ServerOutput::Bytes(frame),
-                ReplicaOutput::Close => ServerOutput::Close,
-                ReplicaOutput::Drop => ServerOutput::Drop,
+                Output::Frame(frame) => ServerOutput::Bytes(frame),
+                Output::Close => ServerOutput::Close,
+                Output::Drop => ServerOutput::Drop,
             };
             self.outputs.push((connection, output));
         }
@@ -579,8 +579,8 @@ fn rounded_up(time_ms: u64, tick_ms: u64) -> u64 {
     (time_ms / tick_ms + 1) * tick_ms
 }
 
-fn moment(now: SimTime) -> ReplicaTime {
-    ReplicaTime { wall_ms: wall_ms(now), elapsed_ms: now / MILLISECOND }
+fn moment(now: SimTime) -> Now {
+    Now { wall_ms: wall_ms(now), elapsed_ms: now / MILLISECOND }
 }
 
 fn wall_ms(now: SimTime) -> i64 {

@@ -3,7 +3,7 @@
 //!
 //! Its state is that of the others, since what is written through it is judged by all of them. Only its reads are wrong.
 
-use dev_server::{Replica, ReplicaTime, ReplicaZnode};
+use dev_server::{Now, Replica, ReplicaZnode};
 use std::fmt;
 
 /// The path of members' znodes, without their numbers, and that of their claim.
@@ -46,13 +46,7 @@ impl LostTransaction {
     }
 
     /// Has its server answer a read.
-    pub fn read(
-        &self,
-        state: &mut Replica,
-        connection: u64,
-        frame: &[u8],
-        now: ReplicaTime,
-    ) -> bool {
+    pub fn read(&self, state: &mut Replica, connection: u64, frame: &[u8], now: Now) -> bool {
         match &self.kind {
             Kind::Create => {
                 let hidden = state.take_out(&self.path);

@@ -2,54 +2,28 @@
 
 use super::{Now, ServerState};
 use crate::watches::ConnectionId;
+use crate::wire::Reader;
 use crate::wire::reply;
 use crate::wire::request::Connect;
-use crate::wire::{Malformed, Reader};
 use sha1::{Digest, Sha1};
-use std::fmt;
-
-/// The reason for closing a connection without an answer to its first frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ConnectRefusal {
-    Malformed(Malformed),
-    /// The client has seen transactions that this server does not have.
-    Ahead {
-        seen: i64,
-        last: i64,
-    },
-}
-
-impl From<Malformed> for ConnectRefusal {
-    fn from(malformed: Malformed) -> Self {
-        Self::Malformed(malformed)
-    }
-}
-
-impl fmt::Display for ConnectRefusal {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(malformed) => malformed.fmt(formatter),
-            Self::Ahead { seen, last } => write!(
-                formatter,
-                "the client has seen zxid {seen:#x}, but the last one here is {last:#x}: an in-memory server \
-                 loses its data in a restart"
-            ),
-        }
-    }
-}
 
 impl ServerState {
-    /// Handles the first frame of a connection, which requests a new session or resumes one.
+    /// Handles the first frame of a connection, which requests a new session or resumes one. An error is the reason, for the
+    /// log, for closing the connection without an answer.
     pub(crate) fn connect(
         &mut self,
         now: Now,
         from: ConnectionId,
         frame: &[u8],
-    ) -> Result<(), ConnectRefusal> {
+    ) -> Result<(), String> {
         self.traffic.received += 1;
-        let request = Connect::decode(&mut Reader::new(frame))?;
+        let request = Connect::decode(&mut Reader::new(frame)).map_err(|why| why.to_string())?;
         if request.last_zxid_seen > self.zxid {
-            return Err(ConnectRefusal::Ahead { seen: request.last_zxid_seen, last: self.zxid });
+            return Err(format!(
+                "the client has seen zxid {:#x}, but the last one here is {:#x}: an in-memory server loses its data in a \
+                 restart",
+                request.last_zxid_seen, self.zxid
+            ));
         }
         let timeout_ms =
             request.timeout_ms.max(self.limits.min_timeout_ms).min(self.limits.max_timeout_ms);

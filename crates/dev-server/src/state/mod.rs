@@ -5,13 +5,10 @@
 //! before the answer to any later one.
 
 mod connect;
-mod containers;
 mod read;
 mod request;
 mod watch;
 mod write;
-
-pub(crate) use connect::ConnectRefusal;
 
 use crate::acl::{self, AclEntry, Id};
 use crate::error::ErrorCode;
@@ -24,12 +21,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// The moment at which an input is handled.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
     /// Milliseconds since 1970, for stats.
-    pub(crate) wall_ms: i64,
+    pub wall_ms: i64,
     /// Milliseconds since the server started, for session timeouts.
-    pub(crate) elapsed_ms: u64,
+    pub elapsed_ms: u64,
 }
 
 /// The limits of a server, and its options.
@@ -44,7 +41,8 @@ pub(crate) struct ServerLimits {
 
 /// An effect on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
+pub enum Output {
+    /// A frame, including its length.
     Frame(Vec<u8>),
     /// Close the connection once all earlier frames have been sent.
     Close,

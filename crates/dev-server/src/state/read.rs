@@ -5,6 +5,7 @@ use crate::acl;
 use crate::error::ErrorCode;
 use crate::tree::Node;
 use crate::watches::{ConnectionId, WatchMode};
+use crate::wire::opcode;
 use crate::wire::reply::{OperationResult, Reply};
 use crate::wire::request::{Part, ReadRequest};
 
@@ -41,18 +42,13 @@ impl ServerState {
                 }
                 Ok(reply)
             }
-            ReadRequest::Children { path, watch } => {
-                let path = path.ok_or(ErrorCode::Marshalling)?;
-                let reply = Reply::Names(self.readable(from, &path)?.children());
-                if watch {
-                    self.child_watches.add(&path, from, WatchMode::OneShot);
-                }
-                Ok(reply)
-            }
-            ReadRequest::ChildrenAndStat { path, watch } => {
+            ReadRequest::Children { path, watch, with_stat } => {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
                 let node = self.readable(from, &path)?;
-                let reply = Reply::NamesAndStat(node.children(), node.stat());
+                let reply = match with_stat {
+                    true => Reply::NamesAndStat(node.children(), node.stat()),
+                    false => Reply::Names(node.children()),
+                };
                 if watch {
                     self.child_watches.add(&path, from, WatchMode::OneShot);
                 }
@@ -101,17 +97,21 @@ impl ServerState {
             if size > MAX_MULTI_READ {
                 return Err(ErrorCode::Marshalling);
             }
+            // The decoder accepts no other read as a part.
+            let kind = match read {
+                ReadRequest::Data { .. } => opcode::GET_DATA,
+                _ => opcode::GET_CHILDREN,
+            };
             results.push(match self.read(from, read) {
-                Ok(Reply::Data(data, stat)) => {
-                    size += data.as_ref().map_or(0, Vec::len);
-                    OperationResult::Data(data, stat)
+                Ok(reply) => {
+                    size += match &reply {
+                        Reply::Data(data, _) => data.as_ref().map_or(0, Vec::len),
+                        Reply::Names(names) => names.iter().map(String::len).sum(),
+                        _ => 0,
+                    };
+                    OperationResult::Done(kind, reply)
                 }
-                Ok(Reply::Names(names)) => {
-                    size += names.iter().map(String::len).sum::<usize>();
-                    OperationResult::Children(names)
-                }
-                // The decoder accepts no other read as a part.
-                Ok(_) | Err(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(results)),
+                Err(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(results)),
                 Err(code) => OperationResult::Error(code.number()),
             });
         }

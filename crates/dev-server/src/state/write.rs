@@ -5,21 +5,12 @@ use crate::acl::{self, AclEntry};
 use crate::error::ErrorCode;
 use crate::mode::CreateMode;
 use crate::prepare::{Preparation, Requester, TreeChange};
-use crate::stat::Stat;
 use crate::tree::NewNode;
 use crate::watches::{ConnectionId, EventKind};
 use crate::wire::reply::{OperationResult, Reply};
 use crate::wire::request::{Create, CreateKind, Part, ReadRequest, WriteRequest};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// The outcome of one change.
-enum Applied {
-    Created(CreateKind, String, Stat),
-    Deleted,
-    Changed(Stat),
-    Nothing,
-}
 
 impl ServerState {
     /// Executes one write. Even a refused write takes a zxid, as in the real server.
@@ -32,14 +23,9 @@ impl ServerState {
         let zxid = self.next_zxid();
         let caller = self.caller(from);
         let change = Preparation::new(&self.tree, &caller, zxid, now.wall_ms).prepare(write);
-        let applied = change.and_then(|change| self.apply(change, zxid, now.wall_ms));
+        let reply = change.and_then(|change| self.apply(change, zxid, now.wall_ms));
         self.zxid = zxid;
-        Ok(match applied? {
-            Applied::Created(CreateKind::Create, path, _) => Reply::Path(Some(path)),
-            Applied::Created(_, path, stat) => Reply::Created(path, stat),
-            Applied::Changed(stat) => Reply::Stat(stat),
-            Applied::Deleted | Applied::Nothing => Reply::Nothing,
-        })
+        reply
     }
 
     /// Executes all of several writes, or none. If a write is refused, its result is its error code; the result of each
@@ -96,16 +82,9 @@ impl ServerState {
             None => {
                 let mut results = Vec::new();
                 for change in changes {
+                    let kind = change.result_kind();
                     results.push(match self.apply(change, zxid, now.wall_ms) {
-                        Ok(Applied::Created(CreateKind::Create, path, _)) => {
-                            OperationResult::Created(path)
-                        }
-                        Ok(Applied::Created(_, path, stat)) => {
-                            OperationResult::CreatedWithStat(path, stat)
-                        }
-                        Ok(Applied::Deleted) => OperationResult::Deleted,
-                        Ok(Applied::Changed(stat)) => OperationResult::DataSet(stat),
-                        Ok(Applied::Nothing) => OperationResult::Checked,
+                        Ok(reply) => OperationResult::Done(kind, reply),
                         Err(code) => OperationResult::Error(code.number()),
                     });
                 }
@@ -117,24 +96,24 @@ impl ServerState {
 
     /// Applies a change that passed all checks, and notifies watchers. An error here is a bug, since the checks were
     /// passed.
-    fn apply(&mut self, change: TreeChange, zxid: i64, time_ms: i64) -> Result<Applied, ErrorCode> {
+    fn apply(&mut self, change: TreeChange, zxid: i64, time_ms: i64) -> Result<Reply, ErrorCode> {
         match change {
             TreeChange::Create(kind, new) => self.create(kind, new, zxid, time_ms),
             TreeChange::Delete(path) => {
                 self.delete(&path, zxid);
-                Ok(Applied::Deleted)
+                Ok(Reply::Nothing)
             }
             TreeChange::SetData { path, data, version } => {
                 let stat = self.tree.set_data(&path, data, version, zxid, time_ms);
                 let acl = self.acl(&path);
                 self.notify_data(&path, EventKind::DataChanged, &acl);
-                stat.map(Applied::Changed).ok_or(ErrorCode::NoNode)
+                stat.map(Reply::Stat).ok_or(ErrorCode::NoNode)
             }
             TreeChange::SetAcl { path, acl, version } => {
                 let stat = self.tree.set_acl(&path, acl, version);
-                stat.map(Applied::Changed).ok_or(ErrorCode::NoNode)
+                stat.map(Reply::Stat).ok_or(ErrorCode::NoNode)
             }
-            TreeChange::Nothing => Ok(Applied::Nothing),
+            TreeChange::Nothing => Ok(Reply::Nothing),
         }
     }
 
@@ -144,13 +123,29 @@ impl ServerState {
         new: NewNode,
         zxid: i64,
         time_ms: i64,
-    ) -> Result<Applied, ErrorCode> {
+    ) -> Result<Reply, ErrorCode> {
         let path = new.path.clone();
         let acl = Arc::clone(&new.acl);
         let stat = self.tree.create(new, zxid, time_ms).ok_or(ErrorCode::NoNode)?;
         self.notify_data(&path, EventKind::Created, &acl);
         self.notify_parent(&path);
-        Ok(Applied::Created(kind, path, stat))
+        Ok(match kind {
+            CreateKind::Create => Reply::Path(Some(path)),
+            CreateKind::Create2 | CreateKind::Container | CreateKind::Ttl => {
+                Reply::Created(path, stat)
+            }
+        })
+    }
+
+    /// Deletes containers and znodes with a TTL that are due, each in its own transaction, and returns their paths.
+    pub(crate) fn delete_outlived(&mut self, now: Now) -> Vec<String> {
+        let outlived = self.tree.outlived(now.wall_ms);
+        for path in &outlived {
+            let zxid = self.next_zxid();
+            self.delete(path, zxid);
+            self.zxid = zxid;
+        }
+        outlived
     }
 
     /// Deletes a znode and notifies watchers. A connection that watches both its data and its children is notified only

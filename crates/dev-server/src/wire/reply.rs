@@ -35,13 +35,8 @@ pub(crate) enum Reply {
 /// The result of one operation of a multi or multiRead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OperationResult {
-    Created(String),
-    CreatedWithStat(String, Stat),
-    Deleted,
-    DataSet(Stat),
-    Checked,
-    Children(Vec<String>),
-    Data(Option<Vec<u8>>, Stat),
+    /// The number of the operation, and the body that answers it.
+    Done(i32, Reply),
     /// The number of an error code; 0 for an operation before the refused one.
     Error(i32),
 }
@@ -142,29 +137,9 @@ impl Reply {
 impl OperationResult {
     fn encode(&self, into: &mut Writer) {
         match self {
-            Self::Created(path) => {
-                multi_header(into, opcode::CREATE, false, 0);
-                into.string(path);
-            }
-            Self::CreatedWithStat(path, stat) => {
-                multi_header(into, opcode::CREATE2, false, 0);
-                into.string(path);
-                stat.encode(into);
-            }
-            Self::Deleted => multi_header(into, opcode::DELETE, false, 0),
-            Self::DataSet(stat) => {
-                multi_header(into, opcode::SET_DATA, false, 0);
-                stat.encode(into);
-            }
-            Self::Checked => multi_header(into, opcode::CHECK, false, 0),
-            Self::Children(names) => {
-                multi_header(into, opcode::GET_CHILDREN, false, 0);
-                into.vector(names, |into, name| into.string(name));
-            }
-            Self::Data(data, stat) => {
-                multi_header(into, opcode::GET_DATA, false, 0);
-                into.buffer(data.as_deref());
-                stat.encode(into);
+            Self::Done(kind, reply) => {
+                multi_header(into, *kind, false, 0);
+                reply.encode(into);
             }
             Self::Error(number) => {
                 multi_header(into, opcode::ERROR, false, *number);

@@ -135,8 +135,7 @@ pub(crate) enum Part {
 pub(crate) enum ReadRequest {
     Exists { path: Option<String>, watch: bool },
     Data { path: Option<String>, watch: bool },
-    Children { path: Option<String>, watch: bool },
-    ChildrenAndStat { path: Option<String>, watch: bool },
+    Children { path: Option<String>, watch: bool, with_stat: bool },
     Acl { path: Option<String> },
     Sync { path: Option<String> },
     Ephemerals { prefix: Option<String> },
@@ -196,12 +195,10 @@ impl Request {
             opcode::GET_DATA => {
                 Self::Read(ReadRequest::Data { path: from.string()?, watch: from.bool()? })
             }
-            opcode::GET_CHILDREN => {
-                Self::Read(ReadRequest::Children { path: from.string()?, watch: from.bool()? })
-            }
-            opcode::GET_CHILDREN2 => Self::Read(ReadRequest::ChildrenAndStat {
+            opcode::GET_CHILDREN | opcode::GET_CHILDREN2 => Self::Read(ReadRequest::Children {
                 path: from.string()?,
                 watch: from.bool()?,
+                with_stat: kind == opcode::GET_CHILDREN2,
             }),
             opcode::GET_ACL => Self::Read(ReadRequest::Acl { path: from.string()? }),
             opcode::SYNC => Self::Read(ReadRequest::Sync { path: from.string()? }),
@@ -276,7 +273,7 @@ fn part(kind: i32, from: &mut Reader<'_>) -> Result<Part, Malformed> {
         opcode::GET_CHILDREN => {
             let path = from.string()?;
             let _watch = from.bool()?;
-            Part::Read(ReadRequest::Children { path, watch: false })
+            Part::Read(ReadRequest::Children { path, watch: false, with_stat: false })
         }
         _ => return Err(Malformed("a multi has an operation that is none of its own")),
     })
