@@ -58,7 +58,7 @@ impl LockArguments {
 pub(super) struct BarrierArguments {
     /// The name of the barrier: 1 to 64 of A-Z a-z 0-9 . _ -
     name: String,
-    /// For how many it is, from 1 to 1000; all have to name the same number
+    /// The number of participants, from 1 to 1000; all of them have to give the same number
     #[arg(long, value_name = "NUMBER", value_parser = slots, allow_negative_numbers = true)]
     size: NonZeroU32,
     /// For how long to wait for the others at most: 500ms, 10s, 2m [default: forever]

@@ -14,8 +14,8 @@ pub struct CommandLease {
 /// Whether the command runs, and under which lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandStage {
-    /// The command does not run. It must not start before `not_before`, nor again in the term with the token `spent`.
-    Idle { not_before: Moment, spent: Option<FencingToken> },
+    /// The command does not run. It must not start before `not_before`, nor again in the term with the token `ended_under`.
+    Idle { not_before: Moment, ended_under: Option<FencingToken> },
     /// The command runs under the lease with this token.
     Runs(FencingToken),
     /// The command still runs under the lease with this token, but was asked to end.
@@ -44,8 +44,8 @@ pub(super) fn decide(
     time_to_end: Duration,
 ) -> (CommandStep, Option<Moment>) {
     match (stage, lease.filter(|lease| now < lease.until)) {
-        (CommandStage::Idle { not_before, spent }, Some(CommandLease { token, until }))
-            if until.since(now) > time_to_end && spent != Some(token) =>
+        (CommandStage::Idle { not_before, ended_under }, Some(CommandLease { token, until }))
+            if until.since(now) > time_to_end && ended_under != Some(token) =>
         {
             if now < not_before {
                 (CommandStep::Nothing, Some(not_before))
@@ -53,6 +53,7 @@ pub(super) fn decide(
                 (CommandStep::Start(token, until), None)
             }
         }
+        // A command that is being ended may use a renewed lease for that.
         (
             CommandStage::Runs(under) | CommandStage::Ends(under),
             Some(CommandLease { token, until }),
@@ -64,7 +65,7 @@ pub(super) fn decide(
 
 /// The behaviour of a member whose command has ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnCommandExit {
+pub(super) enum AfterExit {
     /// The member leaves with the command's exit code.
     Leave,
     /// The member continues to lead without the command.
@@ -75,14 +76,14 @@ pub(super) enum OnCommandExit {
 
 /// Returns what the member does after its command ended by itself with this exit code. With `once`, exit code 0 means
 /// leave.
-pub(super) fn after(code: u8, on_exit: OnExit, once: bool) -> OnCommandExit {
+pub(super) fn after_exit(code: u8, on_exit: OnExit, once: bool) -> AfterExit {
     match on_exit {
-        _ if once && code == 0 => OnCommandExit::Leave,
+        _ if once && code == 0 => AfterExit::Leave,
         // By the shell's convention, the program cannot be run or was not found. A restart would fail in the same way.
-        _ if matches!(code, 126 | 127) => OnCommandExit::Leave,
-        OnExit::Leave => OnCommandExit::Leave,
-        OnExit::Stay => OnCommandExit::Stay,
-        OnExit::Restart => OnCommandExit::Restart,
+        _ if matches!(code, 126 | 127) => AfterExit::Leave,
+        OnExit::Leave => AfterExit::Leave,
+        OnExit::Stay => AfterExit::Stay,
+        OnExit::Restart => AfterExit::Restart,
     }
 }
 
@@ -113,8 +114,11 @@ mod tests {
         Some(CommandLease { token: FencingToken(token), until: at(until_ms) })
     }
 
-    fn idle(not_before_ms: u64, spent: Option<u64>) -> CommandStage {
-        CommandStage::Idle { not_before: at(not_before_ms), spent: spent.map(FencingToken) }
+    fn idle(not_before_ms: u64, ended_under: Option<u64>) -> CommandStage {
+        CommandStage::Idle {
+            not_before: at(not_before_ms),
+            ended_under: ended_under.map(FencingToken),
+        }
     }
 
     fn step(stage: CommandStage, lease: Option<CommandLease>) -> CommandStep {
@@ -169,18 +173,18 @@ mod tests {
 
     #[test]
     fn once_counts_only_what_went_well() {
-        assert_eq!(after(0, OnExit::Restart, true), OnCommandExit::Leave);
-        assert_eq!(after(1, OnExit::Restart, true), OnCommandExit::Restart);
-        assert_eq!(after(0, OnExit::Restart, false), OnCommandExit::Restart);
-        assert_eq!(after(1, OnExit::Leave, false), OnCommandExit::Leave);
-        assert_eq!(after(0, OnExit::Stay, false), OnCommandExit::Stay);
+        assert_eq!(after_exit(0, OnExit::Restart, true), AfterExit::Leave);
+        assert_eq!(after_exit(1, OnExit::Restart, true), AfterExit::Restart);
+        assert_eq!(after_exit(0, OnExit::Restart, false), AfterExit::Restart);
+        assert_eq!(after_exit(1, OnExit::Leave, false), AfterExit::Leave);
+        assert_eq!(after_exit(0, OnExit::Stay, false), AfterExit::Stay);
     }
 
     #[test]
     fn what_cannot_be_run_is_not_tried_again() {
         for (code, on_exit) in [(126, OnExit::Restart), (127, OnExit::Restart), (127, OnExit::Stay)]
         {
-            assert_eq!(after(code, on_exit, false), OnCommandExit::Leave, "{code}");
+            assert_eq!(after_exit(code, on_exit, false), AfterExit::Leave, "{code}");
         }
     }
 

@@ -2,7 +2,7 @@
 //! given up, whether an operator, the application or a signal asks for that.
 
 use super::countdown::{AGAIN, Countdown, KillStep};
-use super::decide::{CommandLease, CommandStage, CommandStep, OnCommandExit, after, decide, rest};
+use super::decide::{AfterExit, CommandLease, CommandStage, CommandStep, after_exit, decide, rest};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
 use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
 use crate::clock::{Alarm, Clock};
@@ -253,7 +253,7 @@ impl Supervisor {
             deaths,
             signals,
             alarm: Alarm::new()?,
-            stage: CommandStage::Idle { not_before, spent: None },
+            stage: CommandStage::Idle { not_before, ended_under: None },
             run: None,
             last_rest: None,
             leaving: None,
@@ -330,7 +330,7 @@ impl Supervisor {
             is_ours_to_kill: false,
             outer_guard_kills: false,
             complain_at: None,
-            next_stage: CommandStage::Idle { not_before: self.clock.now(), spent: None },
+            next_stage: CommandStage::Idle { not_before: self.clock.now(), ended_under: None },
             countdown: Countdown::new(kill_after, SUPERVISOR_KILLS, until),
         });
         self.stage = CommandStage::Runs(token);
@@ -510,20 +510,21 @@ impl Supervisor {
         // A user who presses Ctrl-C wants the program to end, so do not restart it.
         let is_interrupted = run.terminal.is_some() && code == INTERRUPTED;
         let on_exit = if is_interrupted { OnExit::Leave } else { self.plan.on_exit };
-        match after(code, on_exit, self.plan.once) {
-            OnCommandExit::Leave => {
+        match after_exit(code, on_exit, self.plan.once) {
+            AfterExit::Leave => {
                 info!(code, "the program has ended: leaving");
                 self.leaving = Some(code);
             }
-            OnCommandExit::Stay => {
+            AfterExit::Stay => {
                 info!(code, "the program has ended: leading on without it");
-                run.next_stage = CommandStage::Idle { not_before: now, spent: Some(token) };
+                run.next_stage = CommandStage::Idle { not_before: now, ended_under: Some(token) };
             }
-            OnCommandExit::Restart => {
+            AfterExit::Restart => {
                 let rest = rest(self.last_rest, now.since(run.begun_at));
                 self.last_rest = Some(rest);
                 info!(code, "the program has ended: it is started again in {rest:?}");
-                run.next_stage = CommandStage::Idle { not_before: now.after(rest), spent: None };
+                run.next_stage =
+                    CommandStage::Idle { not_before: now.after(rest), ended_under: None };
             }
         }
     }
@@ -735,7 +736,7 @@ mod tests {
             is_ours_to_kill: false,
             outer_guard_kills: false,
             complain_at: None,
-            next_stage: CommandStage::Idle { not_before: now, spent: None },
+            next_stage: CommandStage::Idle { not_before: now, ended_under: None },
             countdown: Countdown::new(Duration::ZERO, SUPERVISOR_KILLS, until),
         };
         assert!(run.is_well());

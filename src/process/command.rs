@@ -43,17 +43,19 @@ pub fn become_command(
     foreground: Option<i32>,
     command: &[OsString],
 ) -> (u8, String) {
-    let dies_with_the_parent = set_parent_process_death_signal(Some(Signal::KILL));
-    if dies_with_the_parent.is_err() || getppid().map(Pid::as_raw_pid) != Some(parent) {
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        return (125, format!("cannot be made to end with its parent: {error}"));
+    }
+    if getppid().map(Pid::as_raw_pid) != Some(parent) {
         return (125, "the process that started this is gone".into());
     }
     if let Some(group) = foreground {
         take_foreground_from(group);
     }
     let limit = getrlimit(Resource::Nofile);
-    // Restores the limit that this process was started with, before it raised its own. If that fails, the command keeps the
-    // raised limit.
-    let _else_has_ours = setrlimit(Resource::Nofile, Rlimit { current: files, ..limit });
+    // The parent has raised its own limit, and this process has inherited that. If the former limit cannot be set again, the
+    // command keeps the raised one.
+    let _ignored = setrlimit(Resource::Nofile, Rlimit { current: files, ..limit });
     let [program, arguments @ ..] = command else { return (125, "no command given".into()) };
     let error = Command::new(program).args(arguments).exec();
     let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };

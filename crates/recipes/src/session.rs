@@ -100,8 +100,7 @@ impl fmt::Display for SessionEvent {
 }
 
 impl LeasedSession {
-    /// Begins with a session granted to a request sent at this moment. Returns `None` if its timeout allows no useful
-    /// lease.
+    /// Begins with a session whose request was sent at `sent_at`. Returns `None` if its timeout allows no useful lease.
     pub(crate) fn opened(
         policy: LeasePolicy,
         id: SessionId,
@@ -116,7 +115,7 @@ impl LeasedSession {
 
     /// Continues the session over a new connection, which was requested and granted at these moments. Returns `None` if
     /// the timeout granted now allows no useful lease. The smallest timeout that the session ever had counts, because a
-    /// new leader of the servers may use any of them.
+    /// newly elected leader of the servers may use any of them.
     pub(crate) fn resumed(
         mut self,
         timeout: Duration,

@@ -316,21 +316,22 @@ impl SessionFile {
         }
         let SessionFileJson { owner, inode, session, .. } =
             serde_json::from_value(written).map_err(|_| damaged())?;
-        let others = [
+        let compared = [
             ("is of another connect string", &owner.servers, &self.owner.servers),
             ("is of another path there", &owner.path, &self.owner.path),
             ("is of another member", &owner.member, &self.owner.member),
             ("is of another host", &owner.host, &self.owner.host),
         ];
-        if let Some((what, its, own)) = others.into_iter().find(|(_, its, own)| its != own) {
-            return Err(format!("{what}, {its:?}, and not {own:?}"));
+        if let Some((what, saved, ours)) =
+            compared.into_iter().find(|(_, saved, ours)| saved != ours)
+        {
+            return Err(format!("{what}, {saved:?}, and not {ours:?}"));
         }
-        let others = [
-            (owner.clock != self.owner.clock, "is of another boot"),
-            (inode != self.inode, "is a copy of another file"),
-        ];
-        if let Some((_, what)) = others.into_iter().find(|(differs, _)| *differs) {
-            return Err(what.into());
+        if owner.clock != self.owner.clock {
+            return Err("is of another boot".into());
+        }
+        if inode != self.inode {
+            return Err("is a copy of another file".into());
         }
         let Some(saved) = session else { return Ok(None) };
         let noted_at = Moment(Duration::from_nanos(saved.noted_at_ns));
@@ -338,7 +339,7 @@ impl SessionFile {
             return Err("is of another clock".into());
         }
         let password = BASE64_STANDARD.decode(&saved.password).map_err(|_| damaged())?;
-        // Later writes must fit as well.
+        // The record has a fixed length, and a longer password would not fit when it is written again.
         if password.len() > LONGEST_PASSWORD {
             return Err(damaged());
         }

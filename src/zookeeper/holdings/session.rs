@@ -44,7 +44,7 @@ pub(super) struct HoldingsSession {
     places: BTreeMap<HoldingId, HoldingPlace>,
     readings: BTreeMap<Arc<str>, Readings>,
     /// The readings to deliver, each with a holding that requested it.
-    read: VecDeque<(HoldingId, Arc<Listing>)>,
+    unreported_reads: VecDeque<(HoldingId, Arc<Listing>)>,
     /// The events to deliver next.
     due: VecDeque<Event>,
     /// Tasks that wait until `ready` is created or deleted, by the path of the barrier.
@@ -159,7 +159,7 @@ impl HoldingsSession {
             watches: JoinSet::new(),
             places: BTreeMap::new(),
             readings: BTreeMap::new(),
-            read: VecDeque::new(),
+            unreported_reads: VecDeque::new(),
             due: VecDeque::new(),
             ready_watches: BTreeMap::new(),
             acls_known: BTreeSet::new(),
@@ -370,7 +370,9 @@ impl HoldingsSession {
                         own_is_not_shown(&shared, &context, id, ticket).await
                     });
                 }
-                OwnPlace::Stands(_) | OwnPlace::Left => self.read.push_back((id, shown.clone())),
+                OwnPlace::Stands(_) | OwnPlace::Left => {
+                    self.unreported_reads.push_back((id, shown.clone()))
+                }
             }
         }
     }
@@ -398,11 +400,12 @@ impl HoldingsSession {
         self.due.extend(ids.map(|id| Event::Place(id, place::Event::BarrierChanged)));
     }
 
-    /// Returns the event for the next holding whose queue or barrier was read. Events are created one by one, because a
-    /// long queue has many holdings.
+    /// Returns the event for the next holding whose queue or barrier was read. Each event has a copy of the queue, so events
+    /// are created one by one: many holdings may wait in one long queue.
     fn next_read(&mut self) -> Option<Event> {
-        while let Some((id, shown)) = self.read.pop_front() {
+        while let Some((id, shown)) = self.unreported_reads.pop_front() {
             let Some(place) = self.places.get_mut(&id) else { continue };
+            // A read may be older than a deletion that is known. Hide such a znode, and forget it once no read shows it.
             place.gone.retain(|sequence| find(&shown.entries, *sequence).is_some());
             let entries = shown.entries.iter().map(|named| named.entry);
             let entries = entries.filter(|entry| !place.gone.contains(&entry.sequence()));
@@ -523,7 +526,7 @@ impl HoldingsSession {
     }
 
     fn forget_readings(&mut self, id: HoldingId) {
-        self.read.retain(|(other, _)| *other != id);
+        self.unreported_reads.retain(|(other, _)| *other != id);
         if let Some(place) = self.places.get(&id)
             && let Some(readings) = self.readings.get_mut(&place.path)
         {

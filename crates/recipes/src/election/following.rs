@@ -198,7 +198,8 @@ impl Member {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: Some(now) });
             }
-            // If the predecessor leads, the known head is gone, and this member is the standby: check that at once.
+            // If the predecessor leads, it is the head now. Then the head that was known is gone, and this member is the
+            // standby: read the former head to find out. That read is the heartbeat, not the relay.
             Some((Head::Stands(head), predecessor)) if leader == predecessor => {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: None });

@@ -27,12 +27,15 @@ pub struct Member {
     pub(super) paused: bool,
     /// Whether the application is unhealthy.
     pub(super) unhealthy: bool,
-    /// Whether this member relays announcements to the members behind. It does not in another client's election, where
-    /// no contender relays: there, the head's own znode alone shows the leader, and the own znode is never updated.
+    /// Whether this member relays announcements to the members behind. False in an election that is shared with another
+    /// client library, whose contenders do not relay: there, only the head's znode shows who leads, and this member never
+    /// updates its own.
     pub(super) relays: bool,
-    /// Whether this member must keep out because the path has contenders of another order.
+    /// Whether this member must stay out of the queue because the path has contenders that another client sorts by another
+    /// rule.
     pub(super) kept_out: bool,
-    /// The last offer for which this member made way: the leader's token and the target.
+    /// The last offer for which this member left its place between the leader and the target: the leader's token and the
+    /// target.
     pub(super) made_way: Option<(FencingToken, Sequence)>,
     pub(super) preemption: Preemption,
     pub(super) phase: Phase,
