@@ -163,16 +163,19 @@ fn missed(app: &AppState, verdict: &Verdict, seen: u64) -> Vec<String> {
     unseen.map(|recorded| missed_event(app, verdict, recorded)).collect()
 }
 
-/// Formats a past change as the event `missed`, with the leader at that time and the current role: a client that acts on
-/// events must not start to work for a term that is over.
+/// Formats a change as the event `missed`, which happened while the client's stream was lost. It names the leader at that
+/// time, but the current role: a client that acts on events must not start to work for a term that is over. Of a term of this
+/// member that still lasts, it gives the current deadline.
 fn missed_event(app: &AppState, verdict: &Verdict, recorded: &RecordedChange) -> String {
     let RecordedChange { change, index, at, cause, down_for: _ } = recorded;
     let view = change.view();
     let index = *index;
     let own_term = view.own_term();
-    let state = match own_term.is_some() && own_term == verdict.view.own_term() {
-        true => LeaderState { index, ..app.state(verdict) },
-        false => app.past_state(view.leader(), false, index),
+    let still_lasts = own_term.is_some() && own_term == verdict.view.own_term();
+    let state = if still_lasts {
+        LeaderState { index, ..app.state(verdict) }
+    } else {
+        app.past_state(view.leader(), false, index)
     };
     let missed = api::LeaderEvent {
         change: Some(change.kind.name().to_owned()),
@@ -186,7 +189,7 @@ fn body(state: LeaderState, role: Role, at: SystemTime, cause: Option<Cause>) ->
     api::LeaderEvent { state, role, at: api::date(at), cause, change: None }
 }
 
-/// Returns the cause of a change that the client has not been sent.
+/// Returns the cause of a change that has not been sent to the client yet.
 fn cause(verdict: &Verdict, last_sent: &LastSent, change: &Change) -> Option<Cause> {
     // A lease ends by the clock, before the election has recorded that change and its cause.
     if change.kind == ChangeKind::LostLeadership && verdict.has_lapsed() {

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use std::time::Duration;
 use tokio::time::sleep;
 
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Prints events. Ends only if the first stream cannot be opened, or if the output is closed.
 pub(super) async fn watch(
@@ -19,10 +19,10 @@ pub(super) async fn watch(
     let mut seen = None;
     let mut stream = sidecar.get(EVENTS.path).events().await?;
     loop {
-        let mut remarked = follow(&mut stream, &mut seen, form).await?;
-        remark_lost(sidecar, clock, &remarked);
+        let mut reported = follow(&mut stream, &mut seen, form).await?;
+        report_lost(sidecar, clock, &reported);
         stream = loop {
-            sleep(PAUSE).await;
+            sleep(RETRY_PAUSE).await;
             let mut request = sidecar.get(EVENTS.path);
             if let Some(id) = &seen {
                 request = request.header(LAST_EVENT_ID, id);
@@ -31,9 +31,9 @@ pub(super) async fn watch(
                 Ok(stream) => break stream,
                 Err(trouble) => {
                     let why = trouble.message().unwrap_or_default();
-                    if why != remarked {
-                        remark_lost(sidecar, clock, &why);
-                        remarked = why;
+                    if why != reported {
+                        report_lost(sidecar, clock, &why);
+                        reported = why;
                     }
                 }
             }
@@ -41,10 +41,10 @@ pub(super) async fn watch(
     }
 }
 
-/// Prints that the stream was lost.
-fn remark_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
+/// Prints that the stream was lost, or could not be opened again.
+fn report_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
     let at = api::date(clock.date());
-    remark(&format!("{at}: the events of {} are lost, trying again: {why}", sidecar.name()));
+    remark(&format!("{at}: the event stream of {} is lost, trying again: {why}", sidecar.name()));
 }
 
 /// Prints the events of a stream. Returns the reason why the stream ended.

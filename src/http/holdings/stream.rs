@@ -92,29 +92,30 @@ impl EventSource for HoldingStream {
             if let Some(event) = self.event(state, now).await {
                 return Some(sse::small(event));
             }
-            let next = self.limit.next(now).filter(|_| state.is_waiting());
+            let deadline = self.limit.next(now).filter(|_| state.is_waiting());
             tokio::select! {
                 () = self.holding.changed(state) => {}
-                () = self.app.clock.sleep_until(next) => {}
+                () = self.app.clock.sleep_until(deadline) => {}
             }
         }
     }
 }
 
 impl HoldingStream {
-    /// Returns the event for this state; `None` if the client does not need one.
+    /// Returns the event for this state; `None` if the client does not need one, or if the state has changed meanwhile.
     async fn event(&mut self, state: HoldingState, now: Moment) -> Option<String> {
         match state {
             HoldingState::Ended(ended) => Some(self.end(ended)),
-            HoldingState::Leaving if !self.leaves() => Some(self.end(End::Released)),
+            // For its client, a lock is over as soon as it is being released.
+            HoldingState::Leaving if !self.reports_leaving() => Some(self.end(End::Released)),
             _ if self.limit.is_over(state, now) => {
                 self.holding.release.release();
-                Some(self.last("timeout", self.not_in_time(state).into()))
+                Some(self.last("timeout", self.timeout_reason(state).into()))
             }
             _ if self.sent == Some(state) => None,
             HoldingState::Held { token, until } => Some(self.holds(token, until)),
             HoldingState::Waiting { ahead: Some(ahead) } => {
-                // Use another receiver, so that `next` sees the change as well.
+                // A separate receiver, so that `next` is still woken by the change.
                 let mut published = self.holding.published();
                 let holders = tokio::select! {
                     biased;
@@ -162,7 +163,7 @@ impl HoldingStream {
         match ended {
             End::Refused { found } => self.last("refused", kinds(&self.name, self.spec, found)),
             End::TooMany => self.last("refused", ended.to_string()),
-            End::AllLeft if self.leaves() => self.last("left", ended.to_string()),
+            End::AllLeft if self.reports_leaving() => self.last("left", ended.to_string()),
             // While this stream exists, only its watchdog releases the lock or barrier without the client's request.
             End::Released | End::AllLeft => self.last("lost", UNREAD.into()),
             End::Lost(_) | End::Stopped => self.last("lost", ended.to_string()),
@@ -187,12 +188,12 @@ impl HoldingStream {
     }
 
     /// Returns true if the client has asked to leave the barrier.
-    fn leaves(&self) -> bool {
+    fn reports_leaving(&self) -> bool {
         self.holding.registration.entry.leaves()
     }
 
     /// Explains why the wait limit has passed.
-    fn not_in_time(&self, state: HoldingState) -> &'static str {
+    fn timeout_reason(&self, state: HoldingState) -> &'static str {
         match self.spec {
             _ if state.is_unknown() => NO_ANSWER,
             HoldingSpec::Lock(_) => "the lock was not free in time",

@@ -1,10 +1,11 @@
-//! The locks and barriers that applications request, on a session of their own. It is opened at the first request, and
-//! closed when nothing has needed it for a minute.
+//! The locks and barriers that applications request, called holdings, on a session of their own. The session is opened at
+//! the first request, and closed when nothing has needed it for a minute.
 //!
 //! - `session`: performs the actions of the holdings in one session. `watches`: watches the znodes of one holding.
-//!   `readings`: shares the readings of one queue. `barrier_znodes`: reads and changes the znodes of one barrier.
+//!   `readings`: reads a queue once for all holdings that wait in it. `barrier_znodes`: reads and changes the znodes of one
+//!   barrier.
 //! - `reader`: answers requests to read queues and barriers, over the same session.
-//! - `data`: the data of a znode.
+//! - `data`: encodes and decodes the data of a znode.
 
 mod barrier_znodes;
 mod data;

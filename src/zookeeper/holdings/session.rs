@@ -386,7 +386,7 @@ impl HoldingsSession {
         let watching = self.watches.spawn(async move {
             tokio::select! {
                 biased;
-                // The watch ended with its connection: the library panics if a watch is polled after that.
+                // First, as the watch ends with its connection, and the library panics if an ended watch is polled.
                 _ = connections.changed() => {}
                 _ = watcher.changed() => {}
             }
@@ -405,7 +405,8 @@ impl HoldingsSession {
     fn next_read(&mut self) -> Option<Event> {
         while let Some((id, shown)) = self.unreported_reads.pop_front() {
             let Some(place) = self.places.get_mut(&id) else { continue };
-            // A read may be older than a deletion that is known. Hide such a znode, and forget it once no read shows it.
+            // The read may be older than a deletion that is known. Hide deleted znodes, and forget those that this read no
+            // longer shows.
             place.gone.retain(|sequence| find(&shown.entries, *sequence).is_some());
             let entries = shown.entries.iter().map(|named| named.entry);
             let entries = entries.filter(|entry| !place.gone.contains(&entry.sequence()));

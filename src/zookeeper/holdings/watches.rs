@@ -44,20 +44,20 @@ pub(super) async fn watch_others(
     on_event: impl Fn(Event),
 ) {
     let mut connections = context.session.clone();
-    let mut others = ZnodesAheadWatch::new(context, wanted);
+    let mut ahead = ZnodesAheadWatch::new(context, wanted);
     loop {
         connections.mark_seen();
-        others.read_again();
+        ahead.read_again();
         loop {
             tokio::select! {
                 biased;
-                // The watches ended with their connection: the library panics if a watch is polled after that.
+                // First, as watches end with their connection, and the library panics if an ended watch is polled.
                 changed = connections.changed() => match changed {
                     Ok(()) => break,
                     // The session has ended.
                     Err(_) => return,
                 },
-                event = others.next_event() => on_event(event),
+                event = ahead.next_event() => on_event(event),
             }
         }
     }

@@ -17,8 +17,9 @@ use recipes::Ticket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::warn;
 
-/// Returns the path of a queue's claim. Its name cannot be a member's, because a member's name ends in ten digits. Other
-/// clients take every znode in their path for a contender, so the claim is beside the path in an election shared with them.
+/// Returns the path of a queue's claim. Its name cannot be a member's, because a member's name ends in ten digits. In an
+/// election that is shared with another client, the claim is beside the path and not below it: such clients take every child
+/// for a contender.
 pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
     match znodes.family() {
         None => format!("{root}/claim-{}", znodes.kind()),
@@ -34,7 +35,9 @@ pub(super) enum ClaimOutcome {
     Anothers(Vec<u8>),
 }
 
-/// Writes to our own znode and creates the claim, both or neither. Repeats the request until the servers answer.
+/// Creates the claim and, in the same transaction, writes to our own znode. In an election that is shared with another
+/// client, whose contenders write their znodes only once, it only checks that our znode exists. Repeats the request until the
+/// servers answer.
 pub(super) async fn claim(
     context: &Context,
     ticket: Ticket,
@@ -44,7 +47,7 @@ pub(super) async fn claim(
     let claim_path = context.claim_path();
     let mode = CreateMode::Ephemeral.with_acls(acl::of_queue(context.settings.acl));
     let is_retry = AtomicBool::new(false);
-    let unknown = OpenQuestions::default();
+    let unknown = UnansweredRequests::default();
     let writes_own = context.settings.znodes.family().is_none();
     let claimed = context.retry_until_answered(async |connection| {
         if is_retry.swap(true, Ordering::Relaxed) {
@@ -87,7 +90,7 @@ pub(super) async fn claim(
 
 /// The uncertainties about one claim.
 #[derive(Default)]
-struct OpenQuestions {
+struct UnansweredRequests {
     /// An attempt was not answered, so it may have created the claim.
     outcome: AtomicBool,
     /// The servers said that a claim exists, and then did not show it.
@@ -100,7 +103,7 @@ async fn holder(
     connection: &Connection,
     ticket: Ticket,
     announced: &[u8],
-    unknown: &OpenQuestions,
+    unknown: &UnansweredRequests,
 ) -> Result<ClaimOutcome, Error> {
     let claim_path = context.claim_path();
     let read = connection.request(connection.client.get_data(&claim_path)).await;
