@@ -37,6 +37,11 @@ struct Kdc {
 impl Kdc {
     /// It knows the servers, `zookeeper/localhost`, and a member, `app`, each by its keytab.
     fn start() -> Self {
+        Self::with_lifetime(LIFETIME)
+    }
+
+    /// One whose tickets last for so long.
+    fn with_lifetime(lifetime: Duration) -> Self {
         let home = TempDir::with_prefix("bellwether-kerberos-").expect("a temporary directory");
         let [port] = free_ports();
         let place = home.path().display();
@@ -68,7 +73,7 @@ impl Kdc {
                  }}\n\
                  [logging]\n\
                  kdc = FILE:{place}/kdc.log\n",
-                LIFETIME.as_secs()
+                lifetime.as_secs()
             ),
         );
         let mut kdc = Self { home, port, process: None };
@@ -548,6 +553,51 @@ fn an_outdated_keytab_does_not_lock_the_principal() {
     assert_eq!(kdc.refused_keys(), 3);
     kdc.log_in(LIFETIME);
     assert_eq!(agreed([&first, &second]), leader);
+}
+
+/// Suppose each server gets a keytab with the new key alone: the tickets that members have are for the old one.
+#[test]
+fn members_get_new_tickets_when_a_server_refuses_those_that_they_have() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let kdc = Kdc::with_lifetime(HOUR);
+    let keytab = kdc.keytab("zookeeper/localhost");
+    let mut servers = kdc.server(&keytab);
+    kdc.log_in(HOUR);
+    let with_keytab = kdc.setup(&servers, "app").start("a");
+    eventually("it joins", || ready(&with_keytab));
+    let with_cache = kdc.setup_at(&by_name(&servers)).start("b");
+    eventually("it joins", || ready(&with_cache));
+    let leader = agreed([&with_keytab, &with_cache]);
+
+    let [old, new] = ["old.keytab", "new.keytab"].map(|name| kdc.file(name));
+    fs::copy(&keytab, &old).unwrap();
+    kdc.admin(&format!("ktadd -k {} zookeeper/localhost", new.display()));
+    fs::copy(&new, &keytab).unwrap();
+    servers.first().kill();
+    eventually("it notices", || has_connection(&with_keytab, false));
+    servers.first().start();
+    eventually("it has new tickets", || has_connection(&with_keytab, true));
+    assert_eq!(agreed([&with_keytab]), leader, "the session was resumed");
+    says(&with_cache, &["refuse the login", "kinit gets tickets for the new one"]);
+    kdc.log_in(HOUR);
+    eventually("it is back", || has_connection(&with_cache, true));
+
+    // New tickets do not help as long as the server does not have the key that the KDC has.
+    fs::copy(&old, &keytab).unwrap();
+    servers.first().kill();
+    eventually("it notices", || has_connection(&with_keytab, false));
+    servers.first().start();
+    says(&with_keytab, &["refuse the login", "are the clocks right?"]);
+    let fetched = kdc.tickets_for("krbtgt/");
+    throughout("it seldom asks for new tickets", Duration::from_secs(18), || {
+        match kdc.tickets_for("krbtgt/") - fetched {
+            0..=2 => Ok(()),
+            other => Err(format!("{other} times")),
+        }
+    });
+    fs::copy(&new, &keytab).unwrap();
+    eventually("it is back", || has_connection(&with_keytab, true));
+    eventually("it joins", || ready(&with_keytab));
 }
 
 /// No session is closed on purpose while no other can be opened.

@@ -365,7 +365,7 @@ async fn open(
             Ok(client) => client,
             Err(Error::AuthFailed) => {
                 if let Some(login) = &login {
-                    refused_login = Some(login.refused());
+                    refused_login = Some(credentials.refused_login(login));
                     continue;
                 }
                 let version = known.into_inner().flatten();

@@ -116,6 +116,12 @@ impl Credentials {
         begun.map(Some)
     }
 
+    /// Explains why servers may refuse this Kerberos login, and requests new tickets.
+    pub(super) fn refused_login(&self, login: &BegunLogin) -> String {
+        let tickets = self.tickets.as_ref().expect("the login was begun with them");
+        tickets.refused(login)
+    }
+
     /// Returns why the last Kerberos login could not begin, so that no server was asked.
     pub fn login_failure(&self) -> Option<String> {
         self.login_failure.lock().expect("no panic while it is held").clone()

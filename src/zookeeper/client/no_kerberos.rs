@@ -29,6 +29,10 @@ impl Tickets {
     pub(super) async fn begin(&self, _host: &str, _limit: Duration) -> Result<BegunLogin, String> {
         match *self {}
     }
+
+    pub(super) fn refused(&self, _login: &BegunLogin) -> String {
+        match *self {}
+    }
 }
 
 impl BegunLogin {
@@ -37,10 +41,6 @@ impl BegunLogin {
     }
 
     pub(super) fn failure(&self) -> Option<String> {
-        match *self {}
-    }
-
-    pub(super) fn refused(&self) -> String {
         match *self {}
     }
 }

@@ -19,7 +19,6 @@ use crate::config::security::Login;
 use crate::config::{ConfigError, Zookeeper};
 use ::zookeeper::{Connector, GssapiFailure, GssapiSaslOptions};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, mpsc};
 use std::thread;
@@ -55,9 +54,12 @@ pub(crate) struct Tickets {
     source: Arc<TicketSource>,
     /// The logins that took too long. Each has a thread that still waits for the KDC.
     overdue: Mutex<BTreeMap<String, PendingLogin>>,
-    /// Dropping the sender stops the thread that renews the tickets; set when the thread is started.
-    renewal: OnceLock<mpsc::Sender<Infallible>>,
+    /// Requests new tickets from the thread that renews them; dropping it stops the thread. Set when the thread is started.
+    renewal: OnceLock<mpsc::SyncSender<NewTicketsRequest>>,
 }
+
+/// A request for new tickets before their renewal is due, because a server has refused a login.
+struct NewTicketsRequest;
 
 type PendingLogin = oneshot::Receiver<Result<GssapiSaslOptions, String>>;
 
@@ -136,16 +138,35 @@ impl Tickets {
     /// Starts the thread that renews the tickets, once there are some.
     fn keep_renewed(&self) {
         self.renewal.get_or_init(|| {
-            let (dropped, stop) = mpsc::channel();
+            // One request is enough, however many servers refuse logins meanwhile.
+            let (renewal, requests) = mpsc::sync_channel(1);
             let source = self.source.clone();
             let started = thread::Builder::new()
                 .name("kerberos-renew".into())
-                .spawn(move || source.keep_renewed(&stop));
+                .spawn(move || source.keep_renewed(&requests));
             if let Err(error) = started {
                 warn!("Kerberos tickets are not renewed ahead of time: no thread: {error}");
             }
-            dropped
+            renewal
         });
+    }
+
+    /// Explains why the servers may refuse this login, and what to do about it. Requests new tickets as well: those that
+    /// were issued before the servers' key was replaced are of no use to servers without the old key.
+    pub(super) fn refused(&self, login: &BegunLogin) -> String {
+        if let Some(renewal) = self.renewal.get() {
+            let _already_requested = renewal.try_send(NewTicketsRequest);
+        }
+        let remedy = match self.source.settings.keytab {
+            Some(_) => "",
+            None => ". If that key was replaced, kinit gets tickets for the new one",
+        };
+        format!(
+            "the servers refuse the login of {} (zookeeper.auth = \"kerberos\"): is the key of {} in their keytab (JAAS) \
+             the one that the KDC has, and are the clocks right? The server's log has the reason{remedy}",
+            login.who,
+            login.taken_target()
+        )
     }
 
     fn overdue(&self) -> MutexGuard<'_, BTreeMap<String, PendingLogin>> {
@@ -176,17 +197,6 @@ impl BegunLogin {
                 format!("the server does not prove to be {target} ({auth}): {why}")
             }
         })
-    }
-
-    /// Explains why the server may refuse the login, and what to do about it.
-    pub(super) fn refused(&self) -> String {
-        let Self { who, .. } = self;
-        let target = self.taken_target();
-        format!(
-            "the servers refuse the login of {who} (zookeeper.auth = \"kerberos\"): is the key of \
-             {target} in their keytab (JAAS) the one that the KDC has, and are the clocks right? \
-             The server's log has the reason"
-        )
     }
 
     /// Returns the server's principal, and how Kerberos derived it if it is not the configured one.

@@ -2,11 +2,10 @@
 
 use super::explain::default_cache;
 use super::keytab::{KeytabGate, fingerprint};
-use super::{code, credentials};
+use super::{NewTicketsRequest, code, credentials};
 use crate::clock::Clock;
 use crate::config::security::Kerberos;
 use ::zookeeper::{GssapiCredentials, GssapiError, GssapiSaslOptions};
-use std::convert::Infallible;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -14,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 use tracing::{debug, error, info, warn};
 
-/// Delay before the next attempt to renew the tickets after one that failed.
+/// Delay before the next attempt to renew the tickets after one that failed, and the shortest time between two renewals
+/// because a server refuses them.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The shortest and the longest time between two checks of the default cache, which another program renews.
@@ -148,14 +148,31 @@ impl TicketSource {
         Ok(credentials)
     }
 
-    /// Renews the tickets until the other end of the channel is dropped.
-    pub(super) fn keep_renewed(&self, stop: &mpsc::Receiver<Infallible>) {
-        let mut wait = Duration::ZERO;
+    /// Renews the tickets when that is due or requested, until the other end of the channel is dropped.
+    pub(super) fn keep_renewed(&self, requests: &mpsc::Receiver<NewTicketsRequest>) {
+        let clock = Clock::system();
+        let mut due_at = clock.now();
+        let mut requested_at = None;
         let mut are_all_there = false;
         let mut found = None;
-        while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(wait) {
-            wait =
-                match self.renew(are_all_there) {
+        loop {
+            let is_requested = match requests.recv_timeout(due_at.since(clock.now())) {
+                Err(RecvTimeoutError::Timeout) => false,
+                // If the server refuses those tickets as well, it also refuses the next login.
+                Ok(NewTicketsRequest)
+                    if requested_at.is_some_and(|at| clock.now().since(at) < RETRY_INTERVAL) =>
+                {
+                    continue;
+                }
+                Ok(NewTicketsRequest) => {
+                    debug!("a server refused the login: new Kerberos tickets are needed");
+                    requested_at = Some(clock.now());
+                    true
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let wait =
+                match self.renew(are_all_there || is_requested) {
                     Ok(left) => {
                         are_all_there = true;
                         self.note_end(left);
@@ -172,6 +189,7 @@ impl TicketSource {
                     }
                 };
             self.report_end();
+            due_at = clock.now().after(wait);
         }
     }
 
