@@ -15,10 +15,10 @@ use crate::{
 use serde_json::json;
 use std::{
     fs,
-    net::TcpStream,
+    net::{TcpStream, UdpSocket},
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -692,6 +692,27 @@ fn a_server_without_sasl_is_not_taken_for_one_that_lets_us_in() {
         let member = both.start(id);
         eventually("it joins", || ready(&member));
     }
+}
+
+/// The Kerberos library waits for a second before it asks the next KDC, for each ticket.
+#[test]
+fn a_command_waits_for_the_second_kdc_when_the_first_is_silent() {
+    let kdc = Kdc::start();
+    // That is a second exchange for the first ticket.
+    kdc.admin("modprinc +requires_preauth app");
+    let servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let conf = fs::read_to_string(kdc.file("krb5.conf")).unwrap();
+    let first = format!("\n kdc = {}\n kdc =", silent.local_addr().unwrap());
+    let conf = put(kdc.home.path(), "two.conf", &conf.replace("\n kdc =", &first));
+    let mut check = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+    check.args(["check-config", "--connect", "--zookeeper", &by_name(&servers)]);
+    check.args(["--auth", "kerberos", "--kerberos-principal", &format!("app@{REALM}")]);
+    check.arg("--kerberos-keytab").arg(kdc.keytab("app"));
+    let begun = Instant::now();
+    let told = all_of(kdc.surround(&mut check).env("KRB5_CONFIG", conf));
+    assert!(told.contains("can be used: ZooKeeper"), "{told}");
+    assert!(begun.elapsed() > Duration::from_millis(2500), "the first KDC was not asked");
 }
 
 #[test]
