@@ -171,6 +171,17 @@ impl Kdc {
     }
 
     fn server_with(&self, keytab: &Path, more: &str) -> Servers {
+        self.server_of(
+            keytab,
+            format!(
+                "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
+                 sessionRequireClientSASLAuth=true\n\
+                 {more}"
+            ),
+        )
+    }
+
+    fn server_of(&self, keytab: &Path, zoo_cfg: String) -> Servers {
         let jaas = put(
             self.home.path(),
             &format!("{}.jaas", keytab.file_name().expect("a file").display()),
@@ -182,11 +193,7 @@ impl Kdc {
             ),
         );
         let mut servers = Servers::prepared(&Settings {
-            more: format!(
-                "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
-                 sessionRequireClientSASLAuth=true\n\
-                 {more}"
-            ),
+            more: zoo_cfg,
             properties: vec![
                 format!("java.security.auth.login.config={}", jaas.display()),
                 format!("java.security.krb5.conf={}", self.file("krb5.conf").display()),
@@ -680,6 +687,18 @@ fn a_server_without_sasl_is_not_taken_for_one_that_lets_us_in() {
     check.args(["--auth", "kerberos", "--kerberos-principal", &format!("app@{REALM}")]);
     let told = all_of(kdc.surround(check.arg("--kerberos-keytab").arg(kdc.keytab("app"))));
     assert!(told.contains("cannot be used") && told.contains(words[0]), "{told}");
+
+    // One that takes logins, and no ACLs of those who logged in.
+    let half = kdc.server_of(&kdc.keytab("zookeeper/localhost"), String::new());
+    let property = "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
+    let member = kdc.setup(&half, "app").start("a");
+    let zookeeper = || {
+        let status = member.status();
+        let problems = status["problems"].to_string();
+        if problems.contains(property) { Ok(()) } else { Err(status.to_string()) }
+    };
+    eventually("it names the property", zookeeper);
+    drop(member);
 
     // Another server is tried then.
     let servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
