@@ -157,9 +157,9 @@ impl Credentials {
         self.tickets.as_ref().map(Tickets::end_at)
     }
 
-    /// Describes to operators what is wrong with the Kerberos tickets. An open session may not need them.
-    pub(crate) fn ticket_problem(&self, now: SystemTime) -> Option<String> {
-        self.tickets.as_ref()?.problem(now)
+    /// Describes to operators what is wrong with the Kerberos tickets, to a member with a connection or without.
+    pub(crate) fn ticket_problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
+        self.tickets.as_ref()?.problem(now, is_connected)
     }
 
     /// Reads the files. If they are not valid, or cannot be read in time, returns the credentials that were read before.

@@ -21,7 +21,7 @@ impl Tickets {
         match *self {}
     }
 
-    pub(super) fn problem(&self, _now: SystemTime) -> Option<String> {
+    pub(super) fn problem(&self, _now: SystemTime, _is_connected: bool) -> Option<String> {
         match *self {}
     }
 

@@ -102,7 +102,7 @@ impl TicketSource {
         let cache = default_cache();
         if error.is_expired() || error.code() == code::TICKET_EXPIRED {
             return format!(
-                "the tickets in {cache} have ended: kinit, or the program that is to renew them, has to fetch new ones"
+                "{cache} has no valid tickets: kinit, or the program that is to renew them, has to fetch new ones"
             );
         }
         format!("{error}. klist shows what {cache} has, and kinit fills it")

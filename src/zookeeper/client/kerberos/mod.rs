@@ -92,9 +92,9 @@ impl Tickets {
         self.source.end_at().unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// Describes to operators that the tickets are not renewed, or have ended.
-    pub(super) fn problem(&self, now: SystemTime) -> Option<String> {
-        self.source.problem(now)
+    /// Describes to operators that the tickets are not renewed, or have ended, to a member with a connection or without.
+    pub(super) fn problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
+        self.source.problem(now, is_connected)
     }
 
     /// Begins a login at the server with this name, within the limit.

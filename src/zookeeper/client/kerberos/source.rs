@@ -24,6 +24,9 @@ const LOOK_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_se
 /// lifetime, and at most this long. Some programs wait until two minutes before.
 const LATEST_RENEWAL: Duration = Duration::from_secs(300);
 
+/// The consequence of the end of the tickets.
+const CONSEQUENCE: &str = "a session with a connection goes on, and a lost connection cannot be made again before there are new ones";
+
 /// The source of the tickets. All of its methods but [`Self::end_at`] and [`Self::problem`] may block.
 pub(super) struct TicketSource {
     pub(super) settings: Kerberos,
@@ -90,18 +93,25 @@ impl TicketSource {
         self.state().end_at
     }
 
-    /// Describes to operators that the tickets are not renewed, or have ended.
-    pub(super) fn problem(&self, now: SystemTime) -> Option<String> {
+    /// Describes to operators that the tickets are not renewed, or have ended, to a member with a connection or without.
+    pub(super) fn problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
         let state = self.state();
         let end_at = state.end_at?;
         let who = self.who();
         let date = humantime::format_rfc3339_seconds(end_at);
         let why = state.problem.as_deref();
-        if end_at <= now {
-            let why = why.map(|why| format!(". {why}")).unwrap_or_default();
-            return Some(format!("{} (at {date}){why}", ended(who)));
+        if end_at > now {
+            let why = why?;
+            return Some(format!(
+                "the Kerberos tickets of {who} end at {date} and are not renewed: {why}"
+            ));
         }
-        Some(format!("the Kerberos tickets of {who} end at {date} and are not renewed: {}", why?))
+        let consequence = match is_connected {
+            true => CONSEQUENCE,
+            false => "no connection can be made before there are new ones",
+        };
+        let why = why.map(|why| format!(". They are not renewed: {why}")).unwrap_or_default();
+        Some(format!("the Kerberos tickets of {who} have ended (at {date}): {consequence}{why}"))
     }
 
     pub(super) fn log_in(&self, host: &str) -> Result<GssapiSaslOptions, TicketError> {
@@ -256,17 +266,15 @@ impl TicketSource {
         let left = state.end_at.and_then(|end| end.duration_since(Clock::system().date()).ok());
         let left = left.map(|left| left.as_secs()).filter(|left| *left > 0);
         let rest = match left {
-            Some(left) => {
-                format!("another connection can be made with the old tickets for {left}s")
-            }
-            None => "no other connection can be made without tickets".into(),
+            Some(left) => format!("others can be made with the old tickets for {left}s"),
+            None => "others cannot be made without tickets".into(),
         };
         match &problem {
             None => info!("the Kerberos tickets of {who} are renewed again"),
             Some(why) => {
                 let end = if why.ends_with('?') { "" } else { "." };
                 warn!(
-                    "the Kerberos tickets of {who} are not renewed: {why}{end} The session goes on, and {rest}; trying again"
+                    "the Kerberos tickets of {who} are not renewed: {why}{end} An open connection goes on, and {rest}; trying again"
                 );
             }
         }
@@ -278,7 +286,7 @@ impl TicketSource {
         let mut state = self.state();
         let has_ended = state.end_at.is_some_and(|end_at| end_at <= Clock::system().date());
         if has_ended && !state.end_is_logged {
-            error!("{}", ended(self.who()));
+            error!("the Kerberos tickets of {} have ended: {CONSEQUENCE}", self.who());
         }
         state.end_is_logged = has_ended;
     }
@@ -343,13 +351,6 @@ fn is_late(found: &mut Option<FoundTickets>, left: Duration) -> bool {
     }
     let lifetime = found.as_ref().map_or(left, |found| found.lifetime);
     left < (lifetime / 10).min(LATEST_RENEWAL)
-}
-
-fn ended(who: &str) -> String {
-    format!(
-        "the Kerberos tickets of {who} have ended: the session goes on, and a lost connection cannot be made again before \
-         there are new ones"
-    )
 }
 
 impl From<GssapiError> for TicketError {
