@@ -414,7 +414,7 @@ fn each_wrong_ticket_is_named_in_one_line() {
         &old_key,
         &["for zookeeper/localhost as", who, "old.keytab, is not the one that the KDC has"],
     );
-    says(&not_in_it, &["nobody@", "zookeeper/localhost", "app.keytab, has no key of"]);
+    says(&not_in_it, &["as nobody@TEST.BELLWETHER: ", "app.keytab, has no key of"]);
     says(
         &by_address,
         &["zookeeper/127.0.0.1", "not found in Kerberos database", "zookeeper.servers"],
@@ -492,6 +492,22 @@ fn each_wrong_ticket_is_named_in_one_line() {
     kdc.admin("modprinc -expire 2020-01-01 expired");
     let expired = member(kdc.setup(&servers, "expired"));
     says(&expired, &["expired", "modprinc -expire never"]);
+
+    // The server's principal gets none.
+    for (service, change) in [("old", "-expire 2020-01-01"), ("closed", "-allow_svr")] {
+        kdc.add(&format!("{service}/localhost"));
+        kdc.admin(&format!("modprinc {change} {service}/localhost"));
+        let kept_out = member(kdc.setup(&servers, "app").option("--kerberos-service", service));
+        says(&kept_out, &["the server's principal", &format!("getprinc {service}/localhost")]);
+    }
+
+    // The keytab has a key, of a type that the KDC does not use for this principal.
+    let keytab = kdc.keytab("types");
+    kdc.admin("addprinc -randkey types");
+    kdc.admin(&format!("ktadd -k {} -e aes128-cts:normal types", keytab.display()));
+    kdc.admin("cpw -randkey -e aes256-cts:normal types");
+    let other_types = member(kdc.setup(&servers, "types"));
+    says(&other_types, &["types.keytab, has no key of types@", "of a type that the KDC uses"]);
 
     // What is no keytab is refused before anything is begun.
     let no_keytab = put(kdc.home.path(), "no.keytab", "app:hush\n");
@@ -681,7 +697,8 @@ fn without_tickets_a_member_keeps_the_session_that_it_has() {
 fn a_server_without_sasl_is_not_taken_for_one_that_lets_us_in() {
     let kdc = Kdc::start();
     let plain = Servers::standalone();
-    let words = ["localhost takes clients without the login by Kerberos", "Krb5LoginModule"];
+    let line = format!("{} takes clients without the login by Kerberos", by_name(&plain));
+    let words = [&*line, "Krb5LoginModule"];
     let setup = kdc.setup(&plain, "app").option("--acl", "open");
     says(&setup.start("a"), &words);
     let mut check = Command::new(env!("CARGO_BIN_EXE_bellwether"));

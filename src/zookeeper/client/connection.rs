@@ -373,7 +373,7 @@ async fn open(
             }
             Err(Error::SessionExpired) => return Err(Failure::Expired),
             Err(error) => {
-                refused_login = login.and_then(|login| login.failure()).or(refused_login);
+                refused_login = login.and_then(|login| login.failure(&server)).or(refused_login);
                 failure = error.into();
                 continue;
             }

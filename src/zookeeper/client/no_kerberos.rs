@@ -40,7 +40,7 @@ impl BegunLogin {
         match *self {}
     }
 
-    pub(super) fn failure(&self) -> Option<String> {
+    pub(super) fn failure(&self, _server: &str) -> Option<String> {
         match *self {}
     }
 }

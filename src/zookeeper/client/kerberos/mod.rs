@@ -29,12 +29,18 @@ use tracing::warn;
 
 /// The Kerberos errors (krb5.h) that get an explanation.
 mod code {
+    use std::ops::RangeInclusive;
+
     pub(super) const KDC_UNREACHABLE: i32 = -1_765_328_228;
     pub(super) const REALM_UNKNOWN: i32 = -1_765_328_230;
     pub(super) const CONFIG_UNREADABLE: i32 = -1_765_328_249;
     pub(super) const CONFIG_INVALID: i32 = -1_765_328_248;
     pub(super) const NO_DEFAULT_REALM: i32 = -1_765_328_160;
     pub(super) const SERVER_UNKNOWN: i32 = -1_765_328_377;
+    /// The server's principal has expired, or its attributes forbid tickets for it.
+    pub(super) const SERVER_EXPIRED: i32 = -1_765_328_382;
+    pub(super) const POLICY: i32 = -1_765_328_372;
+    pub(super) const USER_TO_USER_ONLY: i32 = -1_765_328_357;
     pub(super) const CLIENT_UNKNOWN: i32 = -1_765_328_378;
     pub(super) const CLIENT_REVOKED: i32 = -1_765_328_366;
     pub(super) const CLIENT_EXPIRED: i32 = -1_765_328_383;
@@ -47,6 +53,9 @@ mod code {
     /// The keytab has no such key. If the cache is missing as well, Kerberos reports only that.
     pub(super) const NO_KEY: i32 = -1_765_328_203;
     pub(super) const NO_CACHE: i32 = -1_765_328_189;
+    pub(super) const CACHE_OF_ANOTHER_USER: i32 = -1_765_328_190;
+    /// The answers that a KDC can give.
+    pub(super) const ANSWERS: RangeInclusive<i32> = -1_765_328_384..=-1_765_328_257;
 }
 
 /// The tickets with which a member logs in. Dropping this stops their renewal.
@@ -180,15 +189,16 @@ impl BegunLogin {
         connector.with_sasl(self.options.clone())
     }
 
-    /// Returns why the server's part of the login was not accepted.
-    pub(super) fn failure(&self) -> Option<String> {
+    /// Returns why the part of this server, `host:port`, in the login was not accepted.
+    pub(super) fn failure(&self, server: &str) -> Option<String> {
         let Self { options, target, .. } = self;
         let auth = "zookeeper.auth = \"kerberos\"";
         Some(match options.failure()? {
             GssapiFailure::Unanswered => {
                 let (_, host) = target.split_once('/').unwrap_or_default();
+                let (_, port) = server.rsplit_once(':').unwrap_or_default();
                 format!(
-                    "{host} takes clients without the login by Kerberos that they begin ({auth}): is \
+                    "{host}:{port} takes clients without the login by Kerberos that they begin ({auth}): is \
                      java.security.auth.login.config set there, to a JAAS file whose section Server has Krb5LoginModule?"
                 )
             }

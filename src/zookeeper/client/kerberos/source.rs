@@ -25,7 +25,8 @@ const LOOK_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_se
 const LATEST_RENEWAL: Duration = Duration::from_secs(300);
 
 /// The consequence of the end of the tickets.
-const CONSEQUENCE: &str = "a session with a connection goes on, and a lost connection cannot be made again before there are new ones";
+const CONSEQUENCE: &str = "a session with a connection goes on, and a lost connection cannot be made again before there \
+                           are new ones";
 
 /// The source of the tickets. All of its methods but [`Self::end_at`] and [`Self::problem`] may block.
 pub(super) struct TicketSource {
