@@ -371,6 +371,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_session_goes_on_without_a_connection() {
+        let settings = Kerberos {
+            principal: Some("app@R".into()),
+            keytab: Some("/k".into()),
+            service: "zookeeper".into(),
+        };
+        let source = TicketSource::new(&settings, "zk-0:2181");
+        let end_at = SystemTime::UNIX_EPOCH + Duration::from_secs(9);
+        assert_eq!(source.problem(end_at, false), None, "there were no tickets");
+        *source.state() = TicketState {
+            end_at: Some(end_at),
+            problem: Some("Cannot contact any KDC".into()),
+            end_is_logged: false,
+        };
+        let ended = "the Kerberos tickets of app@R have ended (at 1970-01-01T00:00:09Z): ";
+        let why = ". They are not renewed: Cannot contact any KDC";
+        for (is_connected, consequence) in
+            [(true, CONSEQUENCE), (false, "no connection can be made before there are new ones")]
+        {
+            let problem = source.problem(end_at, is_connected).unwrap();
+            assert_eq!(problem, format!("{ended}{consequence}{why}"));
+        }
+    }
+
+    #[test]
     fn tickets_of_the_default_cache_are_late_when_a_tenth_of_their_lifetime_is_left() {
         let seconds = Duration::from_secs;
         let mut found = None;
