@@ -85,7 +85,7 @@ impl Inspector {
         let opened = match self.opened.take() {
             Some(opened) => opened,
             None => {
-                let credentials = Credentials::of(&settings.zookeeper);
+                let credentials = Credentials::of_command(&settings.zookeeper);
                 connect_or_explain(&settings.zookeeper, &credentials).await?
             }
         };
@@ -161,7 +161,7 @@ pub struct TriedServer {
 
 /// Opens and closes a session at each server.
 pub async fn try_servers(settings: &Zookeeper) -> Vec<TriedServer> {
-    let credentials = Credentials::of(settings);
+    let credentials = Credentials::of_command(settings);
     let tries = settings.hosts.split(',').map(async |server| {
         let alone = Zookeeper { hosts: server.to_owned(), ..settings.clone() };
         let mut tried = TriedServer {

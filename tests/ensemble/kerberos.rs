@@ -15,10 +15,10 @@ use crate::{
 use serde_json::json;
 use std::{
     fs,
-    net::TcpStream,
+    net::{TcpStream, UdpSocket},
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -37,6 +37,11 @@ struct Kdc {
 impl Kdc {
     /// It knows the servers, `zookeeper/localhost`, and a member, `app`, each by its keytab.
     fn start() -> Self {
+        Self::with_lifetime(LIFETIME)
+    }
+
+    /// One whose tickets last for so long.
+    fn with_lifetime(lifetime: Duration) -> Self {
         let home = TempDir::with_prefix("bellwether-kerberos-").expect("a temporary directory");
         let [port] = free_ports();
         let place = home.path().display();
@@ -68,7 +73,7 @@ impl Kdc {
                  }}\n\
                  [logging]\n\
                  kdc = FILE:{place}/kdc.log\n",
-                LIFETIME.as_secs()
+                lifetime.as_secs()
             ),
         );
         let mut kdc = Self { home, port, process: None };
@@ -166,6 +171,17 @@ impl Kdc {
     }
 
     fn server_with(&self, keytab: &Path, more: &str) -> Servers {
+        self.server_of(
+            keytab,
+            format!(
+                "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
+                 sessionRequireClientSASLAuth=true\n\
+                 {more}"
+            ),
+        )
+    }
+
+    fn server_of(&self, keytab: &Path, zoo_cfg: String) -> Servers {
         let jaas = put(
             self.home.path(),
             &format!("{}.jaas", keytab.file_name().expect("a file").display()),
@@ -177,11 +193,7 @@ impl Kdc {
             ),
         );
         let mut servers = Servers::prepared(&Settings {
-            more: format!(
-                "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
-                 sessionRequireClientSASLAuth=true\n\
-                 {more}"
-            ),
+            more: zoo_cfg,
             properties: vec![
                 format!("java.security.auth.login.config={}", jaas.display()),
                 format!("java.security.krb5.conf={}", self.file("krb5.conf").display()),
@@ -402,7 +414,7 @@ fn each_wrong_ticket_is_named_in_one_line() {
         &old_key,
         &["for zookeeper/localhost as", who, "old.keytab, is not the one that the KDC has"],
     );
-    says(&not_in_it, &["nobody@", "zookeeper/localhost", "app.keytab, has no key of"]);
+    says(&not_in_it, &["as nobody@TEST.BELLWETHER: ", "app.keytab, has no key of"]);
     says(
         &by_address,
         &["zookeeper/127.0.0.1", "not found in Kerberos database", "zookeeper.servers"],
@@ -481,6 +493,22 @@ fn each_wrong_ticket_is_named_in_one_line() {
     let expired = member(kdc.setup(&servers, "expired"));
     says(&expired, &["expired", "modprinc -expire never"]);
 
+    // The server's principal gets none.
+    for (service, change) in [("old", "-expire 2020-01-01"), ("closed", "-allow_svr")] {
+        kdc.add(&format!("{service}/localhost"));
+        kdc.admin(&format!("modprinc {change} {service}/localhost"));
+        let kept_out = member(kdc.setup(&servers, "app").option("--kerberos-service", service));
+        says(&kept_out, &["the server's principal", &format!("getprinc {service}/localhost")]);
+    }
+
+    // The keytab has a key, of a type that the KDC does not use for this principal.
+    let keytab = kdc.keytab("types");
+    kdc.admin("addprinc -randkey types");
+    kdc.admin(&format!("ktadd -k {} -e aes128-cts:normal types", keytab.display()));
+    kdc.admin("cpw -randkey -e aes256-cts:normal types");
+    let other_types = member(kdc.setup(&servers, "types"));
+    says(&other_types, &["types.keytab, has no key of types@", "of a type that the KDC uses"]);
+
     // What is no keytab is refused before anything is begun.
     let no_keytab = put(kdc.home.path(), "no.keytab", "app:hush\n");
     for (file, line) in [(no_keytab, "is not a keytab"), (kdc.file("missing"), "cannot be read")] {
@@ -550,6 +578,51 @@ fn an_outdated_keytab_does_not_lock_the_principal() {
     assert_eq!(agreed([&first, &second]), leader);
 }
 
+/// Suppose each server gets a keytab with the new key alone: the tickets that members have are for the old one.
+#[test]
+fn members_get_new_tickets_when_a_server_refuses_those_that_they_have() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let kdc = Kdc::with_lifetime(HOUR);
+    let keytab = kdc.keytab("zookeeper/localhost");
+    let mut servers = kdc.server(&keytab);
+    kdc.log_in(HOUR);
+    let with_keytab = kdc.setup(&servers, "app").start("a");
+    eventually("it joins", || ready(&with_keytab));
+    let with_cache = kdc.setup_at(&by_name(&servers)).start("b");
+    eventually("it joins", || ready(&with_cache));
+    let leader = agreed([&with_keytab, &with_cache]);
+
+    let [old, new] = ["old.keytab", "new.keytab"].map(|name| kdc.file(name));
+    fs::copy(&keytab, &old).unwrap();
+    kdc.admin(&format!("ktadd -k {} zookeeper/localhost", new.display()));
+    fs::copy(&new, &keytab).unwrap();
+    servers.first().kill();
+    eventually("it notices", || has_connection(&with_keytab, false));
+    servers.first().start();
+    eventually("it has new tickets", || has_connection(&with_keytab, true));
+    assert_eq!(agreed([&with_keytab]), leader, "the session was resumed");
+    says(&with_cache, &["refuse the login", "kinit gets tickets for the new one"]);
+    kdc.log_in(HOUR);
+    eventually("it is back", || has_connection(&with_cache, true));
+
+    // New tickets do not help as long as the server does not have the key that the KDC has.
+    fs::copy(&old, &keytab).unwrap();
+    servers.first().kill();
+    eventually("it notices", || has_connection(&with_keytab, false));
+    servers.first().start();
+    says(&with_keytab, &["refuse the login", "are the clocks right?"]);
+    let fetched = kdc.tickets_for("krbtgt/");
+    throughout("it seldom asks for new tickets", Duration::from_secs(18), || {
+        match kdc.tickets_for("krbtgt/") - fetched {
+            0..=2 => Ok(()),
+            other => Err(format!("{other} times")),
+        }
+    });
+    fs::copy(&new, &keytab).unwrap();
+    eventually("it is back", || has_connection(&with_keytab, true));
+    eventually("it joins", || ready(&with_keytab));
+}
+
 /// No session is closed on purpose while no other can be opened.
 #[test]
 fn without_tickets_a_member_keeps_the_session_that_it_has() {
@@ -565,15 +638,17 @@ fn without_tickets_a_member_keeps_the_session_that_it_has() {
             let log = member.log();
             let ended = log
                 .contains("no program has renewed those in the default credential cache")
-                && log.contains("have ended: the session goes on");
+                && log.contains("have ended: a session with a connection goes on");
             if ended { Ok(()) } else { Err(log) }
         });
         ended.unwrap();
         eventually("it is a problem", || {
             let status = member.status();
             let problem = status["problems"][0]["problem"].as_str().unwrap_or_default();
-            let words =
-                [&format!("tickets of app@{REALM} have ended")[..], "default-cache have ended"];
+            let words = [
+                &format!("tickets of app@{REALM} have ended (at ")[..],
+                "default-cache has no valid",
+            ];
             match &kinds_of_problems(member)[..] {
                 [kind]
                     if kind == "kerberos-tickets"
@@ -592,6 +667,7 @@ fn without_tickets_a_member_keeps_the_session_that_it_has() {
     for to in ["c", "b"] {
         let answer = transfer(&first, &json!({"to": to, "within_ms": 4000}));
         assert_eq!(answer.status, 409, "{}", answer.body);
+        assert!(answer.body.contains("without Kerberos tickets is not ready"), "{}", answer.body);
     }
     assert_eq!(agreed([&first, &second, &third]), leader);
     for member in [&second, &third] {
@@ -622,7 +698,8 @@ fn without_tickets_a_member_keeps_the_session_that_it_has() {
 fn a_server_without_sasl_is_not_taken_for_one_that_lets_us_in() {
     let kdc = Kdc::start();
     let plain = Servers::standalone();
-    let words = ["localhost takes clients without the login by Kerberos", "Krb5LoginModule"];
+    let line = format!("{} takes clients without the login by Kerberos", by_name(&plain));
+    let words = [&*line, "Krb5LoginModule"];
     let setup = kdc.setup(&plain, "app").option("--acl", "open");
     says(&setup.start("a"), &words);
     let mut check = Command::new(env!("CARGO_BIN_EXE_bellwether"));
@@ -630,6 +707,18 @@ fn a_server_without_sasl_is_not_taken_for_one_that_lets_us_in() {
     check.args(["--auth", "kerberos", "--kerberos-principal", &format!("app@{REALM}")]);
     let told = all_of(kdc.surround(check.arg("--kerberos-keytab").arg(kdc.keytab("app"))));
     assert!(told.contains("cannot be used") && told.contains(words[0]), "{told}");
+
+    // One that takes logins, and no ACLs of those who logged in.
+    let half = kdc.server_of(&kdc.keytab("zookeeper/localhost"), String::new());
+    let property = "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
+    let member = kdc.setup(&half, "app").start("a");
+    let zookeeper = || {
+        let status = member.status();
+        let problems = status["problems"].to_string();
+        if problems.contains(property) { Ok(()) } else { Err(status.to_string()) }
+    };
+    eventually("it names the property", zookeeper);
+    drop(member);
 
     // Another server is tried then.
     let servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
@@ -642,6 +731,27 @@ fn a_server_without_sasl_is_not_taken_for_one_that_lets_us_in() {
         let member = both.start(id);
         eventually("it joins", || ready(&member));
     }
+}
+
+/// The Kerberos library waits for a second before it asks the next KDC, for each ticket.
+#[test]
+fn a_command_waits_for_the_second_kdc_when_the_first_is_silent() {
+    let kdc = Kdc::start();
+    // That is a second exchange for the first ticket.
+    kdc.admin("modprinc +requires_preauth app");
+    let servers = kdc.server(&kdc.keytab("zookeeper/localhost"));
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let conf = fs::read_to_string(kdc.file("krb5.conf")).unwrap();
+    let first = format!("\n kdc = {}\n kdc =", silent.local_addr().unwrap());
+    let conf = put(kdc.home.path(), "two.conf", &conf.replace("\n kdc =", &first));
+    let mut check = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+    check.args(["check-config", "--connect", "--zookeeper", &by_name(&servers)]);
+    check.args(["--auth", "kerberos", "--kerberos-principal", &format!("app@{REALM}")]);
+    check.arg("--kerberos-keytab").arg(kdc.keytab("app"));
+    let begun = Instant::now();
+    let told = all_of(kdc.surround(&mut check).env("KRB5_CONFIG", conf));
+    assert!(told.contains("can be used: ZooKeeper"), "{told}");
+    assert!(begun.elapsed() > Duration::from_millis(2500), "the first KDC was not asked");
 }
 
 #[test]

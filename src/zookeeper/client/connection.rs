@@ -365,7 +365,7 @@ async fn open(
             Ok(client) => client,
             Err(Error::AuthFailed) => {
                 if let Some(login) = &login {
-                    refused_login = Some(login.refused());
+                    refused_login = Some(credentials.refused_login(login));
                     continue;
                 }
                 let version = known.into_inner().flatten();
@@ -373,7 +373,7 @@ async fn open(
             }
             Err(Error::SessionExpired) => return Err(Failure::Expired),
             Err(error) => {
-                refused_login = login.and_then(|login| login.failure()).or(refused_login);
+                refused_login = login.and_then(|login| login.failure(&server)).or(refused_login);
                 failure = error.into();
                 continue;
             }

@@ -4,11 +4,13 @@
 use super::kerberos::{self, BegunLogin, Tickets};
 use super::server_version::ServerVersion;
 use super::tls_errors;
+use crate::clock::Clock;
 use crate::config::security::{self, Login, OwnCertificate, Scheme, Security, Tls};
 use crate::config::table::{CREDENTIALS_FILE, SERVERS, TLS_CA, TLS_CERT, TLS_KEY};
 use crate::config::{ConfigError, Settings, ValueError, Zookeeper, named};
 use crate::files::{self, Size};
 use ::zookeeper::{Connector, SaslOptions, TlsOptions};
+use recipes::Moment;
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,6 +28,10 @@ use tokio_rustls::rustls::{
 };
 use tracing::{info, warn};
 
+/// Limits the Kerberos logins of a command that connects once. The Kerberos library asks the next KDC after a second, for each
+/// ticket: if the first one of two is silent, a login takes three seconds.
+const COMMAND_LOGIN_LIMIT: Duration = Duration::from_secs(10);
+
 /// Reads the credentials, and keeps the last valid ones, for when a file is half written.
 pub struct Credentials {
     settings: Zookeeper,
@@ -33,6 +39,8 @@ pub struct Credentials {
     tickets: Option<Tickets>,
     /// The reason why the last Kerberos login could not begin.
     login_failure: Mutex<Option<String>>,
+    /// Until when a Kerberos login may take longer than a member waits for it.
+    patient_until: Option<Moment>,
 }
 
 #[derive(Default)]
@@ -100,7 +108,16 @@ impl Credentials {
             read: Mutex::default(),
             tickets,
             login_failure,
+            patient_until: None,
         })
+    }
+
+    /// Creates the credentials of a command that connects once, and ends when that fails. A member that has not waited long
+    /// enough for a slow KDC finds its answer at the next attempt.
+    pub(crate) fn of_command(settings: &Zookeeper) -> Arc<Self> {
+        let patient_until = Clock::system().now().after(COMMAND_LOGIN_LIMIT);
+        let credentials = Arc::into_inner(Self::of(settings)).expect("it is new");
+        Arc::new(Self { patient_until: Some(patient_until), ..credentials })
     }
 
     /// Begins a Kerberos login at the server with this name. Returns `None` if Kerberos is not configured.
@@ -110,10 +127,24 @@ impl Credentials {
         limit: Duration,
     ) -> Result<Option<BegunLogin>, String> {
         let Some(tickets) = &self.tickets else { return Ok(None) };
+        let limit = match self.patient_until {
+            // In whole seconds, as it is reported.
+            Some(until) => {
+                let left = until.since(Clock::system().now()).as_secs_f64();
+                limit.max(Duration::from_secs(left.ceil() as u64))
+            }
+            None => limit,
+        };
         let begun = tickets.begin(host, limit).await;
         *self.login_failure.lock().expect("no panic while it is held") =
             begun.as_ref().err().cloned();
         begun.map(Some)
+    }
+
+    /// Explains why servers may refuse this Kerberos login, and requests new tickets.
+    pub(super) fn refused_login(&self, login: &BegunLogin) -> String {
+        let tickets = self.tickets.as_ref().expect("the login was begun with them");
+        tickets.refused(login)
     }
 
     /// Returns why the last Kerberos login could not begin, so that no server was asked.
@@ -126,9 +157,9 @@ impl Credentials {
         self.tickets.as_ref().map(Tickets::end_at)
     }
 
-    /// Describes to operators what is wrong with the Kerberos tickets. An open session may not need them.
-    pub(crate) fn ticket_problem(&self, now: SystemTime) -> Option<String> {
-        self.tickets.as_ref()?.problem(now)
+    /// Describes to operators what is wrong with the Kerberos tickets, to a member with a connection or without.
+    pub(crate) fn ticket_problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
+        self.tickets.as_ref()?.problem(now, is_connected)
     }
 
     /// Reads the files. If they are not valid, or cannot be read in time, returns the credentials that were read before.

@@ -21,12 +21,16 @@ impl Tickets {
         match *self {}
     }
 
-    pub(super) fn problem(&self, _now: SystemTime) -> Option<String> {
+    pub(super) fn problem(&self, _now: SystemTime, _is_connected: bool) -> Option<String> {
         match *self {}
     }
 
     #[expect(clippy::unused_async, reason = "as the other one")]
     pub(super) async fn begin(&self, _host: &str, _limit: Duration) -> Result<BegunLogin, String> {
+        match *self {}
+    }
+
+    pub(super) fn refused(&self, _login: &BegunLogin) -> String {
         match *self {}
     }
 }
@@ -36,11 +40,7 @@ impl BegunLogin {
         match *self {}
     }
 
-    pub(super) fn failure(&self) -> Option<String> {
-        match *self {}
-    }
-
-    pub(super) fn refused(&self) -> String {
+    pub(super) fn failure(&self, _server: &str) -> Option<String> {
         match *self {}
     }
 }

@@ -169,14 +169,28 @@ pub(crate) async fn refusal(
                      than ours. Give all members the same zookeeper.credentials_file"
                 );
             }
+            let identity = match cfg!(feature = "kerberos") && us.contains("sasl:") {
+                true => {
+                    "zookeeper.auth, zookeeper.tls.cert; with Kerberos zookeeper.kerberos.principal, or, for a principal \
+                         for each host, kerberos.removeHostFromPrincipal=true in the servers' zoo.cfg"
+                }
+                false => "zookeeper.auth, zookeeper.tls.cert",
+            };
             format!(
                 "ZooKeeper does not let us in at {path}: we are {us}, and it is for {theirs}. Give \
-                 all members the same identity (zookeeper.auth, zookeeper.tls.cert), or have its \
-                 ACL changed (setAcl)"
+                 all members the same identity ({identity}), or have its ACL changed (setAcl)"
             )
         }
         Error::InvalidAcl => {
             let us = ourselves(connection).await;
+            // The login succeeded, and the servers have no provider that would tell them the name.
+            if us.split(" and ").any(|user| user == "sasl:") {
+                return format!(
+                    "ZooKeeper cannot keep {path} for us, as zookeeper.acl = \"{acl}\" wants it: we are logged in by SASL, \
+                     and the servers keep no ACLs of such clients. Set \
+                     authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider in their zoo.cfg"
+                );
+            }
             format!(
                 "ZooKeeper cannot keep {path} for us, as zookeeper.acl = \"{acl}\" wants it: we are \
                  {us}. Have the servers take our identity for one (an authProvider), or set \

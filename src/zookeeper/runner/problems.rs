@@ -49,6 +49,7 @@ impl Runner {
         // The timeout of a session that has ended says nothing about the next.
         let granted = link.granted.filter(|_| link.session.is_some());
         let session_file = self.resume.file.as_ref().and_then(|file| file.problem());
+        let kerberos_tickets = self.credentials.ticket_problem(self.clock.date(), link.connected);
         [
             (ProblemKind::Paused, paused),
             (ProblemKind::Unhealthy, unhealthy),
@@ -63,7 +64,7 @@ impl Runner {
             (ProblemKind::TickTime, self.longer_ticks(granted)),
             (ProblemKind::SlowZookeeper, slow),
             (ProblemKind::SessionFile, session_file),
-            (ProblemKind::KerberosTickets, self.credentials.ticket_problem(self.clock.date())),
+            (ProblemKind::KerberosTickets, kerberos_tickets),
         ]
         .into_iter()
         .filter_map(|(kind, text)| Some((kind, text?)))

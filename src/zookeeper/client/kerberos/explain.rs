@@ -3,39 +3,40 @@
 use super::source::{TicketError, TicketSource};
 use super::{code, keytab};
 use crate::config::named;
-use crate::config::security::Kerberos;
 use crate::config::table::{KERBEROS_KEYTAB, KERBEROS_PRINCIPAL, KERBEROS_SERVICE, SERVERS};
 use ::zookeeper::{GssapiCredentials, GssapiError};
 use std::time::Duration;
-
-/// The remedy if the KDC does not answer.
-const REACH_KDC: &str = "Is it up, and does krb5.conf name the right one?";
 
 impl TicketSource {
     /// Explains that the KDC has not answered within this time, and what to do about it.
     pub(super) fn no_answer(&self, host: &str, limit: Duration) -> String {
         format!(
-            "no Kerberos ticket for {}/{host} as {} within {limit:?}: the KDC of {} does not answer. {REACH_KDC}",
+            "no Kerberos ticket for {}/{host} as {} within {limit:?}: the KDC of {} does not answer. {}",
             self.settings.service,
             self.who(),
-            self.settings.realm()
+            self.settings.realm(),
+            reach_kdc()
         )
     }
 
     /// Explains why there is no ticket for this server, and what to do about it.
     pub(super) fn no_ticket(&self, host: &str, error: &TicketError) -> String {
-        let Kerberos { service, .. } = &self.settings;
         let who = self.who();
-        let realm = self.settings.realm();
+        let asked = format!("{}/{host}", self.settings.service);
         let mut why = self.why(error);
-        let asked = format!("{service}/{host}");
-        if let TicketError::Kerberos(error) = error
-            && error.code() == code::SERVER_UNKNOWN
-            && !error.to_string().contains(&asked)
-        {
-            why += &format!(". By DNS, Kerberos took another name for {host}: {}", no_other_name());
+        let mut kdc = String::new();
+        if let TicketError::Kerberos(error) = error {
+            why = about_server(error, &asked).unwrap_or(why);
+            if error.code() == code::SERVER_UNKNOWN && !error.to_string().contains(&asked) {
+                let remedy = no_other_name();
+                why += &format!(". By DNS, Kerberos took another name for {host}: {remedy}");
+            }
+            // Other errors are found before a KDC is asked.
+            if code::ANSWERS.contains(&error.code()) || error.code() == code::KDC_UNREACHABLE {
+                kdc = format!(" from the KDC of {}", self.settings.realm());
+            }
         }
-        format!("no Kerberos ticket for {asked} as {who} from the KDC of {realm}: {why}")
+        format!("no Kerberos ticket for {asked} as {who}{kdc}: {why}")
     }
 
     /// Explains why tickets cannot be obtained, and what to do about it.
@@ -46,7 +47,7 @@ impl TicketSource {
         };
         let who = self.who();
         match error.code() {
-            code::KDC_UNREACHABLE => format!("{error}. {REACH_KDC}"),
+            code::KDC_UNREACHABLE => format!("{error}. {}", reach_kdc()),
             code::REALM_UNKNOWN
             | code::CONFIG_UNREADABLE
             | code::CONFIG_INVALID
@@ -70,7 +71,8 @@ impl TicketSource {
                 format!("{error}: the principal {who} has expired (kadmin: modprinc -expire never)")
             }
             code::KEY_EXPIRED => format!(
-                "{error}: the key of {who} has expired (kadmin: modprinc -pwexpire never, or a new key with ktadd)"
+                "{error}: the key of {who} has expired (kadmin: modprinc -pwexpire never, \
+                 modprinc -needchange, or a new key with ktadd)"
             ),
             code::CLOCK_SKEW => format!("{error}: set this machine's clock, or the KDC's"),
             _ => match &self.settings.keytab {
@@ -86,7 +88,10 @@ impl TicketSource {
         match error.code() {
             code::NO_KEY | code::NO_CACHE => {
                 keytab::without_key(&self.settings).unwrap_or_else(|| {
-                    format!("{keytab}, has no key of {who}: klist -k shows whose keys it has")
+                    format!(
+                        "{keytab}, has no key of {who} of a type that the KDC uses: klist -ke shows its keys. Have it \
+                         exported again"
+                    )
                 })
             }
             code::WRONG_KEY | code::PREAUTHENTICATION_FAILED => format!(
@@ -102,11 +107,28 @@ impl TicketSource {
         let cache = default_cache();
         if error.is_expired() || error.code() == code::TICKET_EXPIRED {
             return format!(
-                "the tickets in {cache} have ended: kinit, or the program that is to renew them, has to fetch new ones"
+                "{cache} has no valid tickets: kinit, or the program that is to renew them, has to fetch new ones"
+            );
+        }
+        if error.code() == code::CACHE_OF_ANOTHER_USER {
+            return format!(
+                "{error}: {cache} belongs to another user. Run as that user, or name another cache in KRB5CCNAME"
             );
         }
         format!("{error}. klist shows what {cache} has, and kinit fills it")
     }
+}
+
+/// Explains an error that is about the server's principal.
+fn about_server(error: &GssapiError, server: &str) -> Option<String> {
+    let remedy = match error.code() {
+        code::SERVER_EXPIRED => "modprinc -expire never",
+        code::POLICY | code::USER_TO_USER_ONLY => "modprinc +allow_svr +allow_tgs_req +allow_tix",
+        _ => return None,
+    };
+    Some(format!(
+        "{error}: that is about the server's principal (kadmin: getprinc {server}, {remedy} {server})"
+    ))
 }
 
 /// Returns the name of the cache that another program renews.
@@ -120,6 +142,11 @@ pub(super) fn default_cache() -> String {
 /// Explains how to make Kerberos use the servers' names as they are written.
 pub(super) fn no_other_name() -> String {
     format!("set rdns = false and dns_canonicalize_hostname = false in {}", krb5_conf())
+}
+
+/// Returns the remedy if the KDC does not answer.
+fn reach_kdc() -> String {
+    format!("Is it up, and does {} name the right one?", krb5_conf())
 }
 
 fn krb5_conf() -> String {

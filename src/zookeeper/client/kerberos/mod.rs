@@ -19,7 +19,6 @@ use crate::config::security::Login;
 use crate::config::{ConfigError, Zookeeper};
 use ::zookeeper::{Connector, GssapiFailure, GssapiSaslOptions};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, mpsc};
 use std::thread;
@@ -30,12 +29,18 @@ use tracing::warn;
 
 /// The Kerberos errors (krb5.h) that get an explanation.
 mod code {
+    use std::ops::RangeInclusive;
+
     pub(super) const KDC_UNREACHABLE: i32 = -1_765_328_228;
     pub(super) const REALM_UNKNOWN: i32 = -1_765_328_230;
     pub(super) const CONFIG_UNREADABLE: i32 = -1_765_328_249;
     pub(super) const CONFIG_INVALID: i32 = -1_765_328_248;
     pub(super) const NO_DEFAULT_REALM: i32 = -1_765_328_160;
     pub(super) const SERVER_UNKNOWN: i32 = -1_765_328_377;
+    /// The server's principal has expired, or its attributes forbid tickets for it.
+    pub(super) const SERVER_EXPIRED: i32 = -1_765_328_382;
+    pub(super) const POLICY: i32 = -1_765_328_372;
+    pub(super) const USER_TO_USER_ONLY: i32 = -1_765_328_357;
     pub(super) const CLIENT_UNKNOWN: i32 = -1_765_328_378;
     pub(super) const CLIENT_REVOKED: i32 = -1_765_328_366;
     pub(super) const CLIENT_EXPIRED: i32 = -1_765_328_383;
@@ -48,6 +53,9 @@ mod code {
     /// The keytab has no such key. If the cache is missing as well, Kerberos reports only that.
     pub(super) const NO_KEY: i32 = -1_765_328_203;
     pub(super) const NO_CACHE: i32 = -1_765_328_189;
+    pub(super) const CACHE_OF_ANOTHER_USER: i32 = -1_765_328_190;
+    /// The answers that a KDC can give.
+    pub(super) const ANSWERS: RangeInclusive<i32> = -1_765_328_384..=-1_765_328_257;
 }
 
 /// The tickets with which a member logs in. Dropping this stops their renewal.
@@ -55,9 +63,12 @@ pub(crate) struct Tickets {
     source: Arc<TicketSource>,
     /// The logins that took too long. Each has a thread that still waits for the KDC.
     overdue: Mutex<BTreeMap<String, PendingLogin>>,
-    /// Dropping the sender stops the thread that renews the tickets; set when the thread is started.
-    renewal: OnceLock<mpsc::Sender<Infallible>>,
+    /// Requests new tickets from the thread that renews them; dropping it stops the thread. Set when the thread is started.
+    renewal: OnceLock<mpsc::SyncSender<NewTicketsRequest>>,
 }
+
+/// A request for new tickets before their renewal is due, because a server has refused a login.
+struct NewTicketsRequest;
 
 type PendingLogin = oneshot::Receiver<Result<GssapiSaslOptions, String>>;
 
@@ -90,9 +101,9 @@ impl Tickets {
         self.source.end_at().unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// Describes to operators that the tickets are not renewed, or have ended.
-    pub(super) fn problem(&self, now: SystemTime) -> Option<String> {
-        self.source.problem(now)
+    /// Describes to operators that the tickets are not renewed, or have ended, to a member with a connection or without.
+    pub(super) fn problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
+        self.source.problem(now, is_connected)
     }
 
     /// Begins a login at the server with this name, within the limit.
@@ -136,16 +147,35 @@ impl Tickets {
     /// Starts the thread that renews the tickets, once there are some.
     fn keep_renewed(&self) {
         self.renewal.get_or_init(|| {
-            let (dropped, stop) = mpsc::channel();
+            // One request is enough, however many servers refuse logins meanwhile.
+            let (renewal, requests) = mpsc::sync_channel(1);
             let source = self.source.clone();
             let started = thread::Builder::new()
                 .name("kerberos-renew".into())
-                .spawn(move || source.keep_renewed(&stop));
+                .spawn(move || source.keep_renewed(&requests));
             if let Err(error) = started {
                 warn!("Kerberos tickets are not renewed ahead of time: no thread: {error}");
             }
-            dropped
+            renewal
         });
+    }
+
+    /// Explains why the servers may refuse this login, and what to do about it. Requests new tickets as well: those that
+    /// were issued before the servers' key was replaced are of no use to servers without the old key.
+    pub(super) fn refused(&self, login: &BegunLogin) -> String {
+        if let Some(renewal) = self.renewal.get() {
+            let _already_requested = renewal.try_send(NewTicketsRequest);
+        }
+        let remedy = match self.source.settings.keytab {
+            Some(_) => "",
+            None => ". If that key was replaced, kinit gets tickets for the new one",
+        };
+        format!(
+            "the servers refuse the login of {} (zookeeper.auth = \"kerberos\"): is the key of {} in their keytab (JAAS) \
+             the one that the KDC has, and are the clocks right? The server's log has the reason{remedy}",
+            login.who,
+            login.taken_target()
+        )
     }
 
     fn overdue(&self) -> MutexGuard<'_, BTreeMap<String, PendingLogin>> {
@@ -159,15 +189,16 @@ impl BegunLogin {
         connector.with_sasl(self.options.clone())
     }
 
-    /// Returns why the server's part of the login was not accepted.
-    pub(super) fn failure(&self) -> Option<String> {
+    /// Returns why the part of this server, `host:port`, in the login was not accepted.
+    pub(super) fn failure(&self, server: &str) -> Option<String> {
         let Self { options, target, .. } = self;
         let auth = "zookeeper.auth = \"kerberos\"";
         Some(match options.failure()? {
             GssapiFailure::Unanswered => {
                 let (_, host) = target.split_once('/').unwrap_or_default();
+                let (_, port) = server.rsplit_once(':').unwrap_or_default();
                 format!(
-                    "{host} takes clients without the login by Kerberos that they begin ({auth}): is \
+                    "{host}:{port} takes clients without the login by Kerberos that they begin ({auth}): is \
                      java.security.auth.login.config set there, to a JAAS file whose section Server has Krb5LoginModule?"
                 )
             }
@@ -176,17 +207,6 @@ impl BegunLogin {
                 format!("the server does not prove to be {target} ({auth}): {why}")
             }
         })
-    }
-
-    /// Explains why the server may refuse the login, and what to do about it.
-    pub(super) fn refused(&self) -> String {
-        let Self { who, .. } = self;
-        let target = self.taken_target();
-        format!(
-            "the servers refuse the login of {who} (zookeeper.auth = \"kerberos\"): is the key of \
-             {target} in their keytab (JAAS) the one that the KDC has, and are the clocks right? \
-             The server's log has the reason"
-        )
     }
 
     /// Returns the server's principal, and how Kerberos derived it if it is not the configured one.

@@ -2,11 +2,10 @@
 
 use super::explain::default_cache;
 use super::keytab::{KeytabGate, fingerprint};
-use super::{code, credentials};
+use super::{NewTicketsRequest, code, credentials};
 use crate::clock::Clock;
 use crate::config::security::Kerberos;
 use ::zookeeper::{GssapiCredentials, GssapiError, GssapiSaslOptions};
-use std::convert::Infallible;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -14,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 use tracing::{debug, error, info, warn};
 
-/// Delay before the next attempt to renew the tickets after one that failed.
+/// Delay before the next attempt to renew the tickets after one that failed, and the shortest time between two renewals
+/// because a server refuses them.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The shortest and the longest time between two checks of the default cache, which another program renews.
@@ -23,6 +23,10 @@ const LOOK_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_se
 /// How long before their end another program should have renewed the tickets of the default cache: a tenth of their
 /// lifetime, and at most this long. Some programs wait until two minutes before.
 const LATEST_RENEWAL: Duration = Duration::from_secs(300);
+
+/// The consequence of the end of the tickets.
+const CONSEQUENCE: &str = "a session with a connection goes on, and a lost connection cannot be made again before there \
+                           are new ones";
 
 /// The source of the tickets. All of its methods but [`Self::end_at`] and [`Self::problem`] may block.
 pub(super) struct TicketSource {
@@ -90,18 +94,25 @@ impl TicketSource {
         self.state().end_at
     }
 
-    /// Describes to operators that the tickets are not renewed, or have ended.
-    pub(super) fn problem(&self, now: SystemTime) -> Option<String> {
+    /// Describes to operators that the tickets are not renewed, or have ended, to a member with a connection or without.
+    pub(super) fn problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
         let state = self.state();
         let end_at = state.end_at?;
         let who = self.who();
         let date = humantime::format_rfc3339_seconds(end_at);
         let why = state.problem.as_deref();
-        if end_at <= now {
-            let why = why.map(|why| format!(". {why}")).unwrap_or_default();
-            return Some(format!("{} (at {date}){why}", ended(who)));
+        if end_at > now {
+            let why = why?;
+            return Some(format!(
+                "the Kerberos tickets of {who} end at {date} and are not renewed: {why}"
+            ));
         }
-        Some(format!("the Kerberos tickets of {who} end at {date} and are not renewed: {}", why?))
+        let consequence = match is_connected {
+            true => CONSEQUENCE,
+            false => "no connection can be made before there are new ones",
+        };
+        let why = why.map(|why| format!(". They are not renewed: {why}")).unwrap_or_default();
+        Some(format!("the Kerberos tickets of {who} have ended (at {date}): {consequence}{why}"))
     }
 
     pub(super) fn log_in(&self, host: &str) -> Result<GssapiSaslOptions, TicketError> {
@@ -148,14 +159,31 @@ impl TicketSource {
         Ok(credentials)
     }
 
-    /// Renews the tickets until the other end of the channel is dropped.
-    pub(super) fn keep_renewed(&self, stop: &mpsc::Receiver<Infallible>) {
-        let mut wait = Duration::ZERO;
+    /// Renews the tickets when that is due or requested, until the other end of the channel is dropped.
+    pub(super) fn keep_renewed(&self, requests: &mpsc::Receiver<NewTicketsRequest>) {
+        let clock = Clock::system();
+        let mut due_at = clock.now();
+        let mut requested_at = None;
         let mut are_all_there = false;
         let mut found = None;
-        while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(wait) {
-            wait =
-                match self.renew(are_all_there) {
+        loop {
+            let is_requested = match requests.recv_timeout(due_at.since(clock.now())) {
+                Err(RecvTimeoutError::Timeout) => false,
+                // If the server refuses those tickets as well, it also refuses the next login.
+                Ok(NewTicketsRequest)
+                    if requested_at.is_some_and(|at| clock.now().since(at) < RETRY_INTERVAL) =>
+                {
+                    continue;
+                }
+                Ok(NewTicketsRequest) => {
+                    debug!("a server refused the login: new Kerberos tickets are needed");
+                    requested_at = Some(clock.now());
+                    true
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let wait =
+                match self.renew(are_all_there || is_requested) {
                     Ok(left) => {
                         are_all_there = true;
                         self.note_end(left);
@@ -172,6 +200,7 @@ impl TicketSource {
                     }
                 };
             self.report_end();
+            due_at = clock.now().after(wait);
         }
     }
 
@@ -238,17 +267,15 @@ impl TicketSource {
         let left = state.end_at.and_then(|end| end.duration_since(Clock::system().date()).ok());
         let left = left.map(|left| left.as_secs()).filter(|left| *left > 0);
         let rest = match left {
-            Some(left) => {
-                format!("another connection can be made with the old tickets for {left}s")
-            }
-            None => "no other connection can be made without tickets".into(),
+            Some(left) => format!("others can be made with the old tickets for {left}s"),
+            None => "others cannot be made without tickets".into(),
         };
         match &problem {
             None => info!("the Kerberos tickets of {who} are renewed again"),
             Some(why) => {
                 let end = if why.ends_with('?') { "" } else { "." };
                 warn!(
-                    "the Kerberos tickets of {who} are not renewed: {why}{end} The session goes on, and {rest}; trying again"
+                    "the Kerberos tickets of {who} are not renewed: {why}{end} An open connection goes on, and {rest}; trying again"
                 );
             }
         }
@@ -260,7 +287,7 @@ impl TicketSource {
         let mut state = self.state();
         let has_ended = state.end_at.is_some_and(|end_at| end_at <= Clock::system().date());
         if has_ended && !state.end_is_logged {
-            error!("{}", ended(self.who()));
+            error!("the Kerberos tickets of {} have ended: {CONSEQUENCE}", self.who());
         }
         state.end_is_logged = has_ended;
     }
@@ -327,13 +354,6 @@ fn is_late(found: &mut Option<FoundTickets>, left: Duration) -> bool {
     left < (lifetime / 10).min(LATEST_RENEWAL)
 }
 
-fn ended(who: &str) -> String {
-    format!(
-        "the Kerberos tickets of {who} have ended: the session goes on, and a lost connection cannot be made again before \
-         there are new ones"
-    )
-}
-
 impl From<GssapiError> for TicketError {
     fn from(error: GssapiError) -> Self {
         Self::Kerberos(error)
@@ -349,6 +369,31 @@ impl Drop for Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_session_goes_on_without_a_connection() {
+        let settings = Kerberos {
+            principal: Some("app@R".into()),
+            keytab: Some("/k".into()),
+            service: "zookeeper".into(),
+        };
+        let source = TicketSource::new(&settings, "zk-0:2181");
+        let end_at = SystemTime::UNIX_EPOCH + Duration::from_secs(9);
+        assert_eq!(source.problem(end_at, false), None, "there were no tickets");
+        *source.state() = TicketState {
+            end_at: Some(end_at),
+            problem: Some("Cannot contact any KDC".into()),
+            end_is_logged: false,
+        };
+        let ended = "the Kerberos tickets of app@R have ended (at 1970-01-01T00:00:09Z): ";
+        let why = ". They are not renewed: Cannot contact any KDC";
+        for (is_connected, consequence) in
+            [(true, CONSEQUENCE), (false, "no connection can be made before there are new ones")]
+        {
+            let problem = source.problem(end_at, is_connected).unwrap();
+            assert_eq!(problem, format!("{ended}{consequence}{why}"));
+        }
+    }
 
     #[test]
     fn tickets_of_the_default_cache_are_late_when_a_tenth_of_their_lifetime_is_left() {
