@@ -698,7 +698,7 @@ fn without_tickets_a_member_keeps_the_session_that_it_has() {
 fn a_server_without_sasl_is_not_taken_for_one_that_lets_us_in() {
     let kdc = Kdc::start();
     let plain = Servers::standalone();
-    let line = format!("{} takes clients without the login by Kerberos", by_name(&plain));
+    let line = format!("{} did not answer the login by Kerberos", by_name(&plain));
     let words = [&*line, "Krb5LoginModule"];
     let setup = kdc.setup(&plain, "app").option("--acl", "open");
     says(&setup.start("a"), &words);

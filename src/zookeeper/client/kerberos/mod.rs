@@ -174,7 +174,7 @@ impl Tickets {
             "the servers refuse the login of {} (zookeeper.auth = \"kerberos\"): is the key of {} in their keytab (JAAS) \
              the one that the KDC has, and are the clocks right? The server's log has the reason{remedy}",
             login.who,
-            login.taken_target()
+            login.effective_target()
         )
     }
 
@@ -189,7 +189,8 @@ impl BegunLogin {
         connector.with_sasl(self.options.clone())
     }
 
-    /// Returns why the part of this server, `host:port`, in the login was not accepted.
+    /// Returns why this member did not accept the server, `host:port`: it did not answer the login, or did not prove who
+    /// it is.
     pub(super) fn failure(&self, server: &str) -> Option<String> {
         let Self { options, target, .. } = self;
         let auth = "zookeeper.auth = \"kerberos\"";
@@ -198,19 +199,19 @@ impl BegunLogin {
                 let (_, host) = target.split_once('/').unwrap_or_default();
                 let (_, port) = server.rsplit_once(':').unwrap_or_default();
                 format!(
-                    "{host}:{port} takes clients without the login by Kerberos that they begin ({auth}): is \
+                    "{host}:{port} did not answer the login by Kerberos, and takes clients without one ({auth}): is \
                      java.security.auth.login.config set there, to a JAAS file whose section Server has Krb5LoginModule?"
                 )
             }
             GssapiFailure::Refused(why) => {
-                let target = self.taken_target();
+                let target = self.effective_target();
                 format!("the server does not prove to be {target} ({auth}): {why}")
             }
         })
     }
 
     /// Returns the server's principal, and how Kerberos derived it if it is not the configured one.
-    fn taken_target(&self) -> String {
+    fn effective_target(&self) -> String {
         let Self { options, target, .. } = self;
         let taken = options.target();
         let name = taken.rsplit_once('@').map_or(taken, |(name, _)| name);
