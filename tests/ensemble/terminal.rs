@@ -375,7 +375,9 @@ fn watch_sees_each_change_and_outlives_the_sidecar() {
 
     second.kill();
     for watching in [&people, &scripts] {
-        watching.complains(|line| line.contains("the events of http") && line.contains("are lost"));
+        watching.complains(|line| {
+            line.contains("the event stream of http") && line.contains("is lost")
+        });
     }
     let second = setup.start("b");
     // The first state it knows may be that no member leads.
