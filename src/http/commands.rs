@@ -117,7 +117,7 @@ pub(super) async fn transfer(
         Err(refusal) => {
             let mut why = refusal.to_string();
             let needs_tickets = app.status.snapshot.borrow().tickets_end_at.is_some();
-            if cfg!(feature = "kerberos") && needs_tickets && refusal == Refusal::NotReady {
+            if needs_tickets && refusal == Refusal::NotReady {
                 why += ". A member without Kerberos tickets is not ready either";
             }
             Err(ProblemResponse::conflict(refusal.kind(), title, why))

@@ -45,7 +45,7 @@ struct Replay {
     term: Option<Term>,
     /// The token of the process's last term.
     last_token: Option<FencingToken>,
-    /// Since the last term began.
+    /// True if a claim has been refused since the last term began.
     is_claim_refused: bool,
 }
 
@@ -170,7 +170,7 @@ impl Replay {
         let ended = self.term.take().map(|term| Term { until: term.until.min(at), ..term });
         if let Some((announcement, until)) = leads {
             let token = announcement.ticket.token;
-            // After a refused claim, the same znode may lead after all.
+            // A claim that was refused may succeed later, with the same znode and so with the same token.
             let is_in_order = self
                 .last_token
                 .is_none_or(|last| token > last || token == last && self.is_claim_refused);
@@ -224,7 +224,7 @@ fn compare(line: &Value, field: &str, core: &impl Debug) -> Result<(), String> {
 mod tests {
     use super::*;
     use recipes::election::{Policy, Profile};
-    use recipes::{Margins, MemberId, Sequence, SessionEvent, SessionId, Ticket};
+    use recipes::{ClaimOwner, Margins, MemberId, Sequence, SessionEvent, SessionId, Ticket};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -352,6 +352,28 @@ mod tests {
             let line: usize = error.split(':').nth(1).unwrap().parse().unwrap();
             assert!(line > at, "{before} in line {}: {error}", at + 1);
         }
+    }
+
+    #[test]
+    fn a_term_may_have_the_token_of_the_one_before_only_after_a_refused_claim() {
+        let mut log = leader();
+        log.step(1005, Event::Woke);
+        let sequence = Sequence::new(0).unwrap();
+        let holder = ClaimOwner::Contender(Ticket { sequence, token: FencingToken(3) });
+        let sent_at = Moment(Duration::from_millis(1005));
+        log.step(1006, Event::ClaimRefused { holder, sent_at });
+        log.step(3000, Event::Woke);
+        log.step(3001, Event::QueueRead([sequence].into_iter().collect()));
+        let claimed_at = Moment(Duration::from_millis(3001));
+        log.step(3002, Event::Committed { sent_at: claimed_at });
+        let checked = log.check().unwrap();
+        let tokens: Vec<_> = checked.terms.iter().map(|term| term.token).collect();
+        assert_eq!(tokens, [FencingToken(4); 2]);
+
+        let mut replay = Replay::begin(&serde_json::from_str(&log.lines[1]).unwrap()).unwrap();
+        replay.last_token = Some(FencingToken(4));
+        let role = log.member.standing().at(claimed_at);
+        assert!(replay.note_term(&role, claimed_at).unwrap_err().contains("not larger"));
     }
 
     #[test]

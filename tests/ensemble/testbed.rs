@@ -303,7 +303,7 @@ impl Testbed {
         let lost = if self.start_with_gaps {
             lose(server, wanted)
         } else {
-            Err("it would not start".into())
+            Err("no server of this version starts without a transaction".into())
         };
         match lost {
             Ok(()) => self.wrong_server = Some(wrong),

@@ -33,6 +33,17 @@ impl TtlLocks {
         self.0.lock().expect("no code panics while holding it")
     }
 
+    /// Returns the lock with this name and id, unless its TTL is over.
+    fn find<'a>(
+        all: &'a mut BTreeMap<String, TtlLockEntry>,
+        name: &HoldingName,
+        id: &str,
+        now: Moment,
+    ) -> Result<&'a mut TtlLockEntry, ProblemResponse> {
+        let entry = all.get_mut(id).filter(|entry| entry.name == *name && now < entry.until);
+        entry.ok_or_else(|| gone(name))
+    }
+
     /// Holds a lock for a TTL, and returns its id.
     pub(super) fn add(
         app: &AppState,
@@ -60,8 +71,7 @@ impl TtlLocks {
     ) -> Result<TtlLock, ProblemResponse> {
         let now = app.clock.now();
         let mut all = app.ttl_locks.lock();
-        let entry = all.get_mut(&id).filter(|entry| entry.name == *name && now < entry.until);
-        let entry = entry.ok_or_else(|| gone(name))?;
+        let entry = Self::find(&mut all, name, &id, now)?;
         let HoldingState::Held { token, until } = entry.holding.state() else {
             return Err(gone(name));
         };
@@ -82,8 +92,7 @@ impl TtlLocks {
     ) -> Result<HoldingHandle, ProblemResponse> {
         let now = app.clock.now();
         let mut all = app.ttl_locks.lock();
-        let entry = all.get_mut(id).filter(|entry| entry.name == *name && now < entry.until);
-        let entry = entry.ok_or_else(|| gone(name))?;
+        let entry = Self::find(&mut all, name, id, now)?;
         let is_held = matches!(entry.holding.state(), HoldingState::Held { .. });
         let removed = all.remove(id).filter(|_| is_held);
         removed.map(|entry| entry.holding).ok_or_else(|| gone(name))

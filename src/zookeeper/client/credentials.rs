@@ -39,7 +39,7 @@ pub struct Credentials {
     tickets: Option<Tickets>,
     /// The reason why the last Kerberos login could not begin.
     login_failure: Mutex<Option<String>>,
-    /// Until when a Kerberos login may take longer than a member waits for it.
+    /// Kerberos logins of a command may take until this moment; those of a member have only the limit of the attempt.
     patient_until: Option<Moment>,
 }
 
@@ -101,23 +101,24 @@ impl Credentials {
     /// Creates the credentials that all sessions of the process share: one session asks the KDC for all, and no session
     /// repeats a request that the KDC has refused to another.
     pub fn of(settings: &Zookeeper) -> Arc<Self> {
-        let tickets = Tickets::of(settings);
-        let login_failure = Mutex::default();
-        Arc::new(Self {
-            settings: settings.clone(),
-            read: Mutex::default(),
-            tickets,
-            login_failure,
-            patient_until: None,
-        })
+        Arc::new(Self::new(settings, None))
     }
 
     /// Creates the credentials of a command that connects once, and ends when that fails. A member that has not waited long
     /// enough for a slow KDC finds its answer at the next attempt.
     pub(crate) fn of_command(settings: &Zookeeper) -> Arc<Self> {
         let patient_until = Clock::system().now().after(COMMAND_LOGIN_LIMIT);
-        let credentials = Arc::into_inner(Self::of(settings)).expect("it is new");
-        Arc::new(Self { patient_until: Some(patient_until), ..credentials })
+        Arc::new(Self::new(settings, Some(patient_until)))
+    }
+
+    fn new(settings: &Zookeeper, patient_until: Option<Moment>) -> Self {
+        Self {
+            settings: settings.clone(),
+            read: Mutex::default(),
+            tickets: Tickets::of(settings),
+            login_failure: Mutex::default(),
+            patient_until,
+        }
     }
 
     /// Begins a Kerberos login at the server with this name. Returns `None` if Kerberos is not configured.

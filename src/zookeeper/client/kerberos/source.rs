@@ -169,7 +169,7 @@ impl TicketSource {
         loop {
             let is_requested = match requests.recv_timeout(due_at.since(clock.now())) {
                 Err(RecvTimeoutError::Timeout) => false,
-                // If the server refuses those tickets as well, it also refuses the next login.
+                // New tickets have just been fetched. If a server refuses those as well, its next refusal requests others.
                 Ok(NewTicketsRequest)
                     if requested_at.is_some_and(|at| clock.now().since(at) < RETRY_INTERVAL) =>
                 {
