@@ -26,8 +26,8 @@ pub struct Claim {
     pub until: SimTime,
     /// It may be beside any number of others that are shared.
     pub is_shared: bool,
-    /// It may be beside another for now.
-    pub is_excused: bool,
+    /// Since when it may be beside another, if it may.
+    pub excused_since: Option<SimTime>,
 }
 
 /// Something that must never happen has.
@@ -53,11 +53,13 @@ impl Claims {
     pub fn claim(&mut self, holder: usize, claim: Claim, now: SimTime) -> Result<bool, Violation> {
         let is_known = self.holders.get(&holder).is_some_and(|known| known.token == claim.token);
         self.holders.insert(holder, claim);
-        let living =
-            self.holders.iter().filter(|(_, claim)| claim.until > now && !claim.is_excused);
+        let living = self
+            .holders
+            .iter()
+            .filter(|(_, claim)| claim.until > now && claim.excused_since.is_none());
         let are_too_many = living.clone().count() > self.limit
             && living.clone().any(|(_, claim)| !claim.is_shared);
-        if claim.until > now && are_too_many && !claim.is_excused {
+        if claim.until > now && are_too_many && claim.excused_since.is_none() {
             let living: Vec<_> =
                 living.map(|(holder, claim)| format!("{holder}: {claim}")).collect();
             let what = &self.what;
@@ -90,6 +92,11 @@ impl Claims {
         self.holders.remove(&holder).is_some()
     }
 
+    /// Returns since when a holder's claim with this token is excused. Once it is released, an excuse begins again.
+    pub fn excused_since(&self, holder: usize, token: u64) -> Option<SimTime> {
+        self.holders.get(&holder).filter(|claim| claim.token == token)?.excused_since
+    }
+
     /// Returns the claim of a holder that lasts at this moment.
     pub fn of(&self, holder: usize, now: SimTime) -> Option<Claim> {
         self.holders.get(&holder).copied().filter(|claim| claim.until > now)
@@ -98,7 +105,7 @@ impl Claims {
     /// Returns who holds it at this moment.
     pub fn holder(&self, now: SimTime) -> Option<usize> {
         let mut holders = self.holders.iter();
-        let found = holders.find(|(_, claim)| claim.until > now && !claim.is_excused);
+        let found = holders.find(|(_, claim)| claim.until > now && claim.excused_since.is_none());
         found.map(|(holder, _)| *holder)
     }
 }
@@ -122,7 +129,7 @@ mod tests {
 
     #[test]
     fn two_hold_one_lock_only_one_after_the_other_and_with_growing_tokens() {
-        let claim = |token, until| Claim { token, until, is_shared: false, is_excused: false };
+        let claim = |token, until| Claim { token, until, is_shared: false, excused_since: None };
         let mut claims = Claims::new("it", 1);
         assert_eq!(claims.claim(0, claim(5, 100), 10), Ok(true));
         assert_eq!(claims.claim(0, claim(5, 200), 90), Ok(false), "renewed");
@@ -133,18 +140,31 @@ mod tests {
 
     #[test]
     fn one_that_is_excused_is_beside_another_and_no_longer_when_its_excuse_has_ended() {
-        let claim = |token, is_excused| Claim { token, until: 100, is_shared: false, is_excused };
+        let claim =
+            |token, excused_since| Claim { token, until: 100, is_shared: false, excused_since };
         let mut claims = Claims::new("it", 1);
-        assert_eq!(claims.claim(0, claim(5, false), 10), Ok(true));
-        assert_eq!(claims.claim(1, claim(6, true), 20), Ok(true));
+        assert_eq!(claims.claim(0, claim(5, None), 10), Ok(true));
+        assert_eq!(claims.claim(1, claim(6, Some(20)), 20), Ok(true));
         assert_eq!(claims.holder(20), Some(0));
-        assert!(claims.claim(1, claim(6, false), 30).is_err());
+        assert!(claims.claim(1, claim(6, None), 30).is_err());
+    }
+
+    #[test]
+    fn an_excuse_ends_with_the_claim_and_with_the_token() {
+        let claim = |token| Claim { token, until: 100, is_shared: false, excused_since: Some(10) };
+        let mut claims = Claims::new("it", 1);
+        claims.claim(0, claim(5), 10).unwrap();
+        assert_eq!(claims.excused_since(0, 5), Some(10));
+        assert_eq!(claims.excused_since(0, 6), None);
+        assert_eq!(claims.excused_since(1, 5), None);
+        claims.release(0);
+        assert_eq!(claims.excused_since(0, 5), None, "it was refused, and waits again");
     }
 
     #[test]
     fn readers_hold_a_lock_together_and_no_writer_beside_them() {
         let mut claims = Claims::new("it", 1);
-        let reader = Claim { token: 5, until: 100, is_shared: true, is_excused: false };
+        let reader = Claim { token: 5, until: 100, is_shared: true, excused_since: None };
         assert_eq!(claims.claim(0, reader, 10), Ok(true));
         assert_eq!(claims.claim(1, reader, 10), Ok(true));
         assert!(claims.claim(2, Claim { is_shared: false, ..reader }, 10).is_err());

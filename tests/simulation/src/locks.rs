@@ -225,7 +225,7 @@ fn take_event(world: &mut World, client: &mut LockClient, event: &str) -> Result
             let until = world.machines[client.machine].clock.moment(until);
             let is_shared = client.is_shared;
             let claims = locks.claims.get_mut(&client.kind).expect("each lock has its claims");
-            let claim = Claim { token, until, is_shared, is_excused: false };
+            let claim = Claim { token, until, is_shared, excused_since: None };
             let judged = claims.claim(client.number, claim, world.now);
             // At a server that does not show who is ahead, tokens alone tell two holders apart.
             let is_excused = world.ensemble.lost().is_some_and(LostTransaction::hides_holding);

@@ -71,7 +71,7 @@ impl Store {
 /// Takes the answer of `GET /leader`, and acts by it.
 pub fn act(world: &mut World, machine: usize, answer: &Value) {
     // Who leads beside another for now may write, and the other reads what it has written itself.
-    if world.leadership.of(machine, world.now).is_some_and(|claim| claim.is_excused) {
+    if world.leadership.of(machine, world.now).is_some_and(|claim| claim.excused_since.is_some()) {
         return;
     }
     let reading = boottime(world, machine);

@@ -37,8 +37,6 @@ pub struct World {
     planned: u64,
     lives: usize,
     violation: Option<Violation>,
-    /// Since when each leads whose claim is not acknowledged, where that is excused.
-    excused: BTreeMap<(usize, FencingToken), SimTime>,
 }
 
 /// A machine with one daemon.
@@ -125,7 +123,6 @@ impl World {
             planned: 0,
             lives: 0,
             violation: None,
-            excused: BTreeMap::new(),
         }
     }
 
@@ -462,10 +459,14 @@ impl World {
                 let left = u64::try_from(left.as_nanos()).expect("a lease is short");
                 let until = observed.clock.moment(reading + left);
                 let Ticket { sequence, token } = announcement.ticket;
-                let is_excused = self.is_excused(way, sequence);
-                let claim = Claim { token: token.0, until, is_shared: false, is_excused };
-                if is_excused {
-                    self.excuse(machine, token);
+                let excused_since = self
+                    .is_excused(way, sequence)
+                    .then(|| self.leadership.excused_since(machine, token.0).unwrap_or(self.now));
+                let claim = Claim { token: token.0, until, is_shared: false, excused_since };
+                let longest = u64::try_from(observed.settings.session_timeout.as_nanos());
+                let longest = longest.expect("it is short");
+                if excused_since.is_some_and(|since| self.now - since > longest) {
+                    self.fail(Violation(format!("{id} leads on without a claim")));
                 }
                 match self.leadership.claim(machine, claim, self.now) {
                     Ok(true) => note(format_args!("{id} LEADS, {claim}")),
@@ -488,17 +489,6 @@ impl World {
         self.leadership.tokens_may_fall
             && way == Some(AcquiredBy::Notification)
             && !lost::has_claim(self.ensemble.committed(), &sequence.name("leader_"))
-    }
-
-    /// Notes that a member leads without an acknowledged claim: no longer than its session lasts.
-    fn excuse(&mut self, machine: usize, token: FencingToken) {
-        let since = *self.excused.entry((machine, token)).or_insert(self.now);
-        let Machine { settings, .. } = &self.machines[machine];
-        let longest = u64::try_from(settings.session_timeout.as_nanos()).expect("it is short");
-        if self.now - since > longest {
-            let id = &settings.id;
-            self.violation = Some(Violation(format!("{id} leads on without a claim")));
-        }
     }
 
     /// Forgets the faults and the clients that are still to come.
