@@ -22,6 +22,7 @@ from pathlib import Path
 
 import yaml
 
+from discovery import Discovery, as_v1beta1
 from run import EXPIRED, HANDED_OVER, HERE, NO_ENGINE
 from run import configure, eventually, get, image, leader, leads_on, must, podman, run, told
 
@@ -32,6 +33,9 @@ DOMAIN = "cluster.local"
 
 # Pods are created, pulled from nowhere, started and found ready on two processors that have much else to do.
 SOON = 120
+
+SLICE = "example-leader"
+TOKEN_ANNOTATION = "bellwether.io/fencing-token"
 
 
 def main(engine_root, base, binary, programs):
@@ -46,7 +50,7 @@ def main(engine_root, base, binary, programs):
     cluster = Cluster(root / "cluster", Path(programs))
     try:
         cluster.start(images)
-        for check in (servers, members, by_readiness, by_label, by_haproxy):
+        for check in (servers, members, by_readiness, by_label, by_haproxy, by_endpoint_slice):
             since = time.monotonic()
             print(f"-- {check.__doc__}", flush=True)
             check(cluster)
@@ -315,6 +319,27 @@ class Cluster:
         addresses = [each for subset in found.get("subsets", []) for each in subset.get("addresses", [])]
         return sorted(each["targetRef"]["name"] for each in addresses)
 
+    def slices(self, service):
+        """Returns all EndpointSlices of a Service, by name."""
+        selected = f"?labelSelector=kubernetes.io/service-name%3D{service}"
+        items = self.get(f"/apis/discovery.k8s.io/v1beta1/namespaces/default/endpointslices{selected}")["items"]
+        return {it["metadata"]["name"]: it for it in items}
+
+    def in_slice(self):
+        """Returns the pod whose address the leader has written, and its token, like `leader`."""
+        found = self.slices("example")[SLICE]
+        addresses = [address for each in found["endpoints"] or [] for address in each["addresses"]]
+        names = [name for name, pod in self.pods().items() if pod["status"].get("podIP") in addresses]
+        token = found["metadata"].get("annotations", {}).get(TOKEN_ANNOTATION)
+        return (", ".join(names or addresses), int(token)) if token else None
+
+    def fields_written_by(self, manager):
+        fields = self.slices("example")[SLICE]["metadata"]["managedFields"]
+        return [it["fieldsV1"] for it in fields if it["manager"] == manager]
+
+    def slice_version(self):
+        return self.slices("example")[SLICE]["metadata"]["resourceVersion"]
+
     def ready_servers(self):
         found = self.get("/apis/apps/v1/namespaces/default/statefulsets/zookeeper")
         return found.get("status", {}).get("readyReplicas", 0)
@@ -373,7 +398,7 @@ class Cluster:
         for log in sorted(self.root.rglob("*.log")):
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
             print(f"== {log.relative_to(self.root)}\n{tail}", file=sys.stderr)
-        for what in (["get", "pods,services,endpoints", "--output=wide"], ["get", "events", "--sort-by=.lastTimestamp"]):
+        for what in (["get", "pods,services,endpoints,endpointslices", "--output=wide"], ["get", "events", "--sort-by=.lastTimestamp"]):
             done = subprocess.run(self.command(*what), capture_output=True, text=True, timeout=60)
             print(done.stdout[-6000:], file=sys.stderr)
 
@@ -395,7 +420,9 @@ def answered(question, known):
 
 
 def of_1_20(document):
-    """Returns the document as Kubernetes 1.20 knows it: its budgets are still beta, and have a field less."""
+    """Returns the document as Kubernetes 1.20 knows it: budgets and slices are still beta, and budgets have a field less."""
+    if document and document["kind"] == "EndpointSlice":
+        return as_v1beta1(document)
     if document and document["kind"] == "PodDisruptionBudget":
         spec = {name: value for name, value in document["spec"].items() if name != "unhealthyPodEvictionPolicy"}
         return document | {"apiVersion": "policy/v1beta1", "spec": spec}
@@ -523,17 +550,21 @@ def drained_node(cluster):
 
 
 def killed(cluster):
-    """Kills the leader's sidecar. The kubelet starts it again, and it goes on with its session."""
-    led, _ = eventually("they agree", cluster.leader)
-    kill = lambda: cluster.signal(led[0], signal.SIGKILL)
-    leads_on("kill -9 of the leader's sidecar", cluster.addresses(), led, kill)
-    eventually("the kubelet has started it once more", lambda: restarts(cluster.pods()[led[0]]) == 1)
-    eventually("it is ready", cluster.all_ready, SOON)
-    # The kubelet waits before it starts a container for the third time.
-    named, took = cluster.another_leads(led, EXPIRED, kill)
+    """Kills the leader's sidecar twice. The kubelet waits before it starts a container for the third time."""
+    led = killed_once(cluster)
+    named, took = cluster.another_leads(led, EXPIRED, lambda: cluster.signal(led[0], signal.SIGKILL))
     told("killed once more, when the kubelet waits: another leads", took)
     eventually("it is ready", cluster.all_ready, SOON)
     eventually("it follows", lambda: cluster.leader() == named)
+
+
+def killed_once(cluster):
+    """Kills the leader's sidecar, and returns the leader. The kubelet starts it again, and it goes on with its session."""
+    led, _ = eventually("they agree", cluster.leader)
+    leads_on("kill -9 of the leader's sidecar", cluster.addresses(), led, lambda: cluster.signal(led[0], signal.SIGKILL))
+    eventually("the kubelet has started it once more", lambda: restarts(cluster.pods()[led[0]]) == 1)
+    eventually("it is ready", cluster.all_ready, SOON)
+    return led
 
 
 def stopped(cluster):
@@ -616,12 +647,7 @@ def by_label(cluster):
 
 def rights(cluster, pod):
     """Asks the API server with the sidecar's own token for what its role has, and for what it has not."""
-    place = Path(f"/proc/{process_in(pod)}/root/var/run/secrets/kubernetes.io/serviceaccount/token")
-    token = place.read_text()
-    mounts = cluster.within(pod, "app", "cat", "/proc/mounts")
-    must("secrets/kubernetes.io" not in mounts, "the application has no token")
     pods, other = "/api/v1/namespaces/default/pods", next(it for it in cluster.pods() if it != pod)
-    labels = {"metadata": {"labels": {"asked": "yes"}}}
     asked = {
         ("PATCH", f"{pods}/{pod}"): 200,
         ("PATCH", f"{pods}/{other}"): 200,
@@ -629,21 +655,35 @@ def rights(cluster, pod):
         ("GET", pods): 403,
         ("DELETE", f"{pods}/{other}"): 403,
         ("PATCH", f"{pods}/{other}/status"): 403,
-        ("GET", "/api/v1/namespaces/default/secrets"): 403,
-        ("GET", "/api/v1/namespaces/default/configmaps/example-bellwether"): 403,
-        ("PATCH", "/apis/apps/v1/namespaces/default/deployments/example"): 403,
         ("PATCH", "/api/v1/namespaces/default/endpoints/example"): 403,
         ("PATCH", "/api/v1/namespaces/kube-system/pods/any"): 403,
-        ("GET", "/api/v1/nodes"): 403,
     }
+    resources = answered_to_the_token(cluster, pod, asked | NEVER_ALLOWED)
+    must(len(resources) == 1 and resources[0].startswith("pods ") and "[patch]" in resources[0], f"it has pods alone: {resources}")
+
+
+# To none of the roles.
+NEVER_ALLOWED = {
+    ("GET", "/api/v1/namespaces/default/secrets"): 403,
+    ("GET", "/api/v1/namespaces/default/configmaps/example-bellwether"): 403,
+    ("PATCH", "/apis/apps/v1/namespaces/default/deployments/example"): 403,
+    ("GET", "/api/v1/nodes"): 403,
+}
+
+
+def answered_to_the_token(cluster, pod, asked):
+    """Checks the status of each answer to the sidecar's token, and returns the resources that kubectl lists for it."""
+    token = Path(f"/proc/{process_in(pod)}/root/var/run/secrets/kubernetes.io/serviceaccount/token").read_text()
+    mounts = cluster.within(pod, "app", "cat", "/proc/mounts")
+    must("secrets/kubernetes.io" not in mounts, "the application has no token")
+    labels = {"metadata": {"labels": {"asked": "yes"}}}
     for (method, path), expected in asked.items():
         status, body = cluster.ask(path, token, method, labels if method == "PATCH" else None)
         must(status == expected, f"{method} {path} is answered {expected}: {status} {body}")
         told(f"with the sidecar's token, {method} {path}: {status}")
     listed = cluster.kubectl("auth", "can-i", "--list", "--as=system:serviceaccount:default:example").splitlines()
     resources = [line for line in listed[1:] if not line.startswith(" ")]
-    others = [line.split()[0] for line in resources if not line.startswith("selfsubject")]
-    must(others == ["pods"] and "[patch]" in "".join(resources), f"it has pods alone: {resources}")
+    return [line for line in resources if not line.startswith("selfsubject")]
 
 
 def by_haproxy(cluster):
@@ -668,13 +708,184 @@ def by_haproxy(cluster):
     cluster.delete(these)
 
 
-def moved(cluster, what, action):
+def by_endpoint_slice(cluster):
+    """route: endpointslice"""
+    at = cluster.root
+    discovery = Discovery(SERVER, (SERVER, 6443), cluster.authority, at / "server.crt", at / "server.key")
+    through = "bellwether.env[0].name=KUBERNETES_SERVICE_HOST", f"bellwether.env[0].value={SERVER}"
+    these = rendered("route=endpointslice", *through)
+    eventually("the Service of the route before is gone", lambda: not cluster.slices("example"), SOON)
+    with discovery.serving():
+        cluster.apply(these)
+        _, took = eventually("three members are ready", cluster.all_ready, SOON)
+        led, _ = eventually("they agree", cluster.leader)
+        eventually("the slice has the leader's address and token", lambda: cluster.in_slice() == led)
+        must(list(cluster.slices("example")) == [SLICE], "the Service has no other slice")
+        answer = cluster.from_a_client("http://example/hostname")
+        must(answer == led[0], f"http://example is {led[0]}: {answer}")
+        told(f"the slice has the leader's address and its token, {led[1]}, and http://example reaches it", took)
+        print(cluster.kubectl("get", "endpointslice", SLICE), flush=True)
+        owned = cluster.fields_written_by("bellwether")
+        must(owned == [{"f:endpoints": {}, "f:metadata": {"f:annotations": {f"f:{TOKEN_ANNOTATION}": {}}}}], f"{owned}")
+        told("the field manager bellwether has written its endpoints and the annotation, and no other field")
+        rights_to_the_slice(cluster, led[0])
+
+        delete = lambda: cluster.kubectl("delete", "pod", led[0], "--wait=false")
+        moved(cluster, "kubectl delete pod LEADER", delete, in_slice=True)
+        eventually("three are ready again", cluster.all_ready, SOON)
+        rolled_out(cluster)
+        led, _ = eventually("they agree", cluster.leader)
+        eventually("the slice has the leader", lambda: cluster.in_slice() == led)
+        killed_in_slice(cluster)
+        frozen(cluster)
+        delayed_write(cluster, discovery)
+        larger_token(cluster)
+        emptied(cluster, discovery, these)
+        without_rights_to_the_slice(cluster, these)
+        cluster.delete(these)
+
+
+def rights_to_the_slice(cluster, pod):
+    """Asks the API server with the sidecar's own token for what its role has, and for what it has not."""
+    slices = "/apis/discovery.k8s.io/v1beta1/namespaces/default/endpointslices"
+    other = next(iter(cluster.slices("example-members")))
+    asked = {
+        ("GET", f"{slices}/{SLICE}"): 200,
+        ("PATCH", f"{slices}/{SLICE}"): 200,
+        ("PUT", f"{slices}/{SLICE}"): 403,
+        ("DELETE", f"{slices}/{SLICE}"): 403,
+        ("GET", f"{slices}/{other}"): 403,
+        ("PATCH", f"{slices}/{other}"): 403,
+        ("GET", slices): 403,
+        ("POST", slices): 403,
+        # Roles are for all versions: this object is allowed, and not found.
+        ("GET", f"{slices.replace('v1beta1', 'v1')}/{SLICE}"): 404,
+        ("GET", f"{slices.replace('v1beta1', 'v1')}/{other}"): 403,
+        ("PATCH", "/api/v1/namespaces/default/services/example"): 403,
+        ("PATCH", f"/api/v1/namespaces/default/pods/{pod}"): 403,
+    }
+    resources = answered_to_the_token(cluster, pod, asked | NEVER_ALLOWED)
+    is_one = len(resources) == 1 and resources[0].startswith("endpointslices.discovery.k8s.io ")
+    must(is_one and f"[{SLICE}]" in resources[0] and "[get patch]" in resources[0], f"it has one slice alone: {resources}")
+
+
+def killed_in_slice(cluster):
+    """Kills the leader's sidecar twice."""
+    version = cluster.slice_version()
+    led = killed_once(cluster)
+    must(cluster.slice_version() == version, "the same leader has not written once more")
+    kill = lambda: cluster.signal(led[0], signal.SIGKILL)
+    moved(cluster, "killed once more, when the kubelet waits", kill, EXPIRED, in_slice=True)
+    eventually("it is ready", cluster.all_ready, SOON)
+
+
+def frozen(cluster):
+    """Freezes the leader's sidecar until another leads, and lets it go on."""
+    led, _ = eventually("they agree", cluster.leader)
+    freeze = lambda: cluster.signal(led[0], signal.SIGSTOP)
+    moved(cluster, "kill -STOP of the leader's sidecar", freeze, EXPIRED, in_slice=True)
+    version = cluster.slice_version()
+    cluster.signal(led[0], signal.SIGCONT)
+    eventually("all agree", lambda: (named := cluster.leader()) and named[0] != led[0])
+    # A write in flight would arrive by then.
+    time.sleep(2)
+    must(cluster.slice_version() == version, "the old leader has not written")
+    told("  kill -CONT of the old leader's sidecar: it follows, and does not write")
+    eventually("all are ready", cluster.all_ready, SOON)
+
+
+def delayed_write(cluster, discovery):
+    """Holds a leader's writes back until the next leader has written."""
+    first, _ = eventually("they agree", cluster.leader)
+    second, third = (name for name in cluster.pods() if name != first[0])
+    transfer = lambda source, target: cluster.within(source, "bellwether", "/bellwether", "transfer", "--to", target)
+    with discovery.delayed(cluster.pods()[second]["status"]["podIP"]) as delay:
+        transfer(first[0], second)
+        eventually("it leads and tries to write", lambda: delay.writes)
+        must(cluster.in_slice() == first, "the Service leads to the leader before")
+        moved(cluster, "transfer, while the leader's write is delayed", lambda: transfer(second, third), in_slice=True)
+        after = cluster.in_slice(), cluster.slice_version()
+    eventually("its writes arrive", lambda: len(delay.answers) == len(delay.writes))
+    print("".join(f"     {status}: {message}\n" for status, message in delay.answers), end="", flush=True)
+    must(all(status == 409 for status, _ in delay.answers), "the API server refuses them")
+    must((cluster.in_slice(), cluster.slice_version()) == after, "the later leader's address is still there")
+    told("  the old leader's write arrives after it: refused as a conflict, and nothing is changed")
+
+
+def larger_token(cluster):
+    """Puts a larger token than the leader's into the annotation, as if a later leader had written."""
+    led, _ = eventually("they agree", cluster.leader)
+    annotate = "annotate", "--overwrite", "endpointslice", SLICE
+    cluster.kubectl(*annotate, f"{TOKEN_ANNOTATION}={2**62}")
+    resign = lambda: cluster.within(led[0], "bellwether", "/bellwether", "resign")
+    named, _ = cluster.another_leads(led, HANDED_OVER, resign)
+    says(cluster, named[0], "was written by a later leader, or for another election")
+    must(cluster.in_slice() == (led[0], 2**62), "the leader with the smaller token has not written")
+    cluster.kubectl(*annotate, f"{TOKEN_ANNOTATION}-")
+    _, took = eventually("the slice has the leader", lambda: cluster.in_slice() == named, 90)
+    told("a larger token in the annotation: the leader does not write")
+    told("  with kubectl annotate endpointslice example-leader bellwether.io/fencing-token- the slice has the leader", took)
+
+
+def emptied(cluster, discovery, these):
+    """Applies the manifest once more, with its empty list of endpoints."""
+    led, _ = eventually("they agree", cluster.leader)
+    before = len(discovery.requests)
+    cluster.apply([it for it in these if it["kind"] == "EndpointSlice"])
+    _, took = eventually("the leader writes", lambda: [it for it in discovery.requests[before:] if it[0] == "PATCH"], 40)
+    eventually("the slice has the leader", lambda: cluster.in_slice() == led)
+    told("kubectl apply of endpoints: [] empties the slice; the leader has written its address again", took)
+    before = len(discovery.requests)
+    seen, took = eventually("the leader looks again", lambda: discovery.requests[before:], 40)
+    must(seen == [("GET", 200)], f"it only reads: {seen}")
+    told("  and it only reads, when it looks the next time", took)
+
+
+def without_rights_to_the_slice(cluster, these):
+    """Takes the rights away and gives them back one by one, while the leader is another."""
+    [role] = [it for it in these if it["kind"] == "Role"]
+    binding = [it for it in these if it["kind"] == "RoleBinding"]
+    cluster.kubectl("delete", "rolebinding", "example")
+    led, _ = eventually("they agree", cluster.leader)
+    resign = lambda: cluster.within(led[0], "bellwether", "/bellwether", "resign")
+    named, _ = cluster.another_leads(led, HANDED_OVER, resign)
+    print(says(cluster, named[0], "the API server forbids it", "cannot get resource"), flush=True)
+    cluster.apply(with_verbs(role, "get") + binding)
+    says(cluster, named[0], "the API server forbids it", "cannot patch resource")
+    cluster.apply(with_verbs(role, "patch"))
+    says(cluster, named[0], "the API server forbids it", "cannot get resource")
+    must(cluster.in_slice() == led, "the Service leads to the old leader")
+    told("without the binding, and with get or patch alone, the status says what is forbidden; nothing is written")
+    cluster.apply([role])
+    _, took = eventually("the slice has the leader", lambda: cluster.in_slice() == named, 90)
+    told("  with get and patch again, the slice has the leader", took)
+
+
+def with_verbs(role, *verbs):
+    return [role | {"rules": [rule | {"verbs": list(verbs)} for rule in role["rules"]]}]
+
+
+def says(cluster, pod, *parts):
+    """Waits until the status of this pod's sidecar has these parts, and returns it."""
+
+    def question():
+        status = cluster.within(pod, "bellwether", "/bellwether", "status")
+        return status if all(part in status for part in parts) else None
+
+    return eventually(f"its status says {' and '.join(parts)}", question, 90)[0]
+
+
+def moved(cluster, what, action, limit=HANDED_OVER, in_slice=False):
     """Acts, and waits until the Service leads to the next leader, and to it alone."""
     led, _ = eventually("they agree", cluster.leader)
-    named, took = cluster.another_leads(led, HANDED_OVER, action)
-    _, more = eventually("the Service leads to it", lambda: cluster.endpoints("example") == [named[0]], 30)
+    named, took = cluster.another_leads(led, limit, action)
+
+    def has_it():
+        return cluster.in_slice() == named if in_slice else cluster.endpoints("example") == [named[0]]
+
+    _, more = eventually("the Service leads to it", has_it, 30)
     told(f"{what}: another leads", took)
-    told("  it alone is the Service's endpoint", took + more)
+    told("  it alone is the Service's endpoint" + in_slice * f", with its token, {named[1]} after {led[1]}", took + more)
     reached = lambda: cluster.from_a_client("http://example/hostname", fails=True) == named[0]
     _, last = eventually("a client reaches it", reached, 30)
     told("  a client of http://example reaches it", took + more + last)
@@ -687,9 +898,7 @@ def without_the_role(cluster, these):
     led, _ = eventually("they agree", cluster.leader)
     resign = lambda: cluster.within(led[0], "bellwether", "/bellwether", "resign")
     named, _ = cluster.another_leads(led, HANDED_OVER, resign)
-    status = lambda: cluster.within(named[0], "bellwether", "/bellwether", "status")
-    eventually("its status says it", lambda: "the API server forbids it" in status())
-    print(status(), flush=True)
+    print(says(cluster, named[0], "the API server forbids it"), flush=True)
     must(cluster.endpoints("example") == [led[0]], "the Service leads to the old leader")
     cluster.apply(binding)
     _, took = eventually("the Service leads to the leader", lambda: cluster.endpoints("example") == [named[0]], 90)
