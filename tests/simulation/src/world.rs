@@ -14,7 +14,7 @@ use crate::store::StoreCall;
 use crate::time::{MILLISECOND, MachineClock, SECOND, SimTime};
 use fastrand::Rng;
 use recipes::election::Role;
-use recipes::{AcquiredBy, FencingToken, Moment, Sequence, Ticket};
+use recipes::{AcquiredBy, Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
