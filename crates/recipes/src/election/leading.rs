@@ -2,7 +2,7 @@
 
 use super::announcement::KnownLeader;
 use super::{Action, Member};
-use crate::contender::{AfterCommit, AfterRefusal};
+use crate::contender::AfterRefusal;
 use crate::{ClaimOwner, Moment};
 
 impl Member {
@@ -33,7 +33,7 @@ impl Member {
             }
             return;
         };
-        if queue.contender.on_committed(session, sent_at, now) == AfterCommit::RanOut {
+        if !queue.contender.on_committed(session, sent_at, now) {
             self.rejoin();
         }
     }
