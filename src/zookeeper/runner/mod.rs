@@ -4,7 +4,7 @@ mod event_log;
 mod members_cache;
 mod problems;
 
-use self::event_log::{EventLog, Severity};
+use self::event_log::{EventLog, LoggedEvent};
 use self::members_cache::MembersCache;
 use super::client::{
     Credentials, PreviousEnd, SavedSession, SessionFile, SessionSettings, UnclosedSession,
@@ -25,7 +25,7 @@ use recipes::{ClaimOwner, FencingToken, Moment, SessionEvent, SessionId, Session
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use tracing::{info, warn};
+use tracing::{Level, info, warn};
 
 /// Upper bound between iterations of the loop; `/livez` and the systemd watchdog check it.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -66,7 +66,6 @@ pub async fn run(
         alarm: Alarm::new().expect("one more file can be opened"),
         claim_refused_at: None,
         refused_by_unknown: None,
-        read_in_vain: None,
         looked_for_foreign_at: None,
         is_slow: false,
         reconnected_at: clock.now(),
@@ -127,8 +126,6 @@ struct Runner {
     claim_refused_at: Option<Moment>,
     /// The own ticket, if its last claim was refused because an unknown client owns the claim znode.
     refused_by_unknown: Option<Ticket>,
-    /// The last reading of the queue while this member was outside and did not join.
-    read_in_vain: Option<Event>,
     /// When this member last checked for foreign contenders; `None` unless it checks regularly.
     looked_for_foreign_at: Option<Moment>,
     /// True if the last heartbeat was answered later than the next one was due.
@@ -431,11 +428,6 @@ impl Runner {
         self.term_has_ended =
             before.acquired_by().is_some() && self.standing.acquired_by().is_none();
         self.counters.on_state(&self.standing, now);
-        let lapse = lapsed.then(|| self.lapse());
-        let text = || match &lapse {
-            Some(lapse) => format!("{lapse}; {event}"),
-            None => event.to_string(),
-        };
         let changes = changes(&self.recent_changes.view(), &self.standing.at(now));
         let cause = Cause::of(&event, &before, now);
         // After a freeze, the lease may have ended long ago, and another member may have led since.
@@ -459,26 +451,28 @@ impl Runner {
         if !changes.is_empty() || has_moved {
             self.members.outdate();
         }
-        let is_routine = is_routine(&event, &self.actions)
-            || self.repeats_refusal(&event, now)
-            || self.repeats_reading(&event);
-        let severity = match (is_routine, lapsed) {
-            (true, _) => Severity::Routine,
-            (false, true) => Severity::Alarming,
-            (false, false) => Severity::Notable,
+        // A member that is kept out of the queue reads it again and again.
+        let waits_outside = matches!(event, Event::QueueRead(_))
+            && self.standing.ticket().is_none()
+            && self.actions.is_empty();
+        let is_routine =
+            waits_outside || is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
+        let level = match (is_routine, lapsed) {
+            (true, _) => Level::DEBUG,
+            (false, true) => Level::WARN,
+            (false, false) => Level::INFO,
         };
-        let stopping = self.stopping;
-        self.log.record(
-            &event,
-            || if stopping { format!("{}: leaving the queue", text()) } else { text() },
-            &self.actions,
-            (changes, lapsed_at),
-            severity,
-            now,
-        );
-        if self.standing.is_session_too_short() && !before.is_session_too_short() {
-            self.log.alarm(REFUSED);
-        }
+        let is_refused = self.standing.is_session_too_short() && !before.is_session_too_short();
+        self.log.record(LoggedEvent {
+            event,
+            actions: self.actions.clone(),
+            at: now,
+            level,
+            lapse: lapsed.then(|| self.lapse()),
+            changes,
+            lapsed_at,
+            alarm: is_refused.then_some(REFUSED),
+        });
         let out_of_order = self.standing.out_of_order();
         if let Some(pair) = out_of_order.filter(|_| before.out_of_order() != out_of_order) {
             warn!("{}", self.out_of_order(pair));
@@ -504,16 +498,6 @@ impl Runner {
             self.claim_refused_at = Some(now);
         }
         was_lately && (is_refusal || matches!(event, Event::QueueRead(_)))
-    }
-
-    /// Returns true if a member outside the queue continues to wait because it has read the same queue as before.
-    fn repeats_reading(&mut self, event: &Event) -> bool {
-        if self.standing.ticket().is_some() {
-            self.read_in_vain = None;
-            return false;
-        }
-        let is_in_vain = matches!(event, Event::QueueRead(_)) && self.actions.is_empty();
-        is_in_vain && self.read_in_vain.replace(event.clone()).as_ref() == Some(event)
     }
 }
 
