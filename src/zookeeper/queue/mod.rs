@@ -28,13 +28,14 @@ pub(crate) use foreign::foreign_name;
 pub(crate) use join::OwnedZnode;
 pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};
 pub(in crate::zookeeper) use list::{CHILDREN_MAX, ListError, names_below, sync, unless_crowded};
-pub(crate) use read::{MemberZnode, QueueZnodes};
+pub(crate) use read::MemberZnode;
 pub(in crate::zookeeper) use read::{read_short, stats};
 pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
 pub(in crate::zookeeper) use write::{give_up_if_no_auth, still_ours};
 pub(crate) use znode::{owner, server_time, token};
 
 use self::write::QueueWrite;
+use self::read::QueueZnodes;
 use super::client::{EventSender, SessionHandle, rejoin_delay};
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
@@ -46,7 +47,7 @@ use recipes::{FencingToken, Moment, Sequence, Ticket};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::error;
 
@@ -161,8 +162,6 @@ pub(crate) struct QueueSession {
     listings: u64,
     /// Sends writes to the task that carries them out in order.
     writes: mpsc::UnboundedSender<QueueWrite>,
-    /// The task that reads all members' znodes.
-    members: Option<AbortHandle>,
 }
 
 impl QueueSession {
@@ -188,7 +187,6 @@ impl QueueSession {
             foreign: None,
             listings: 0,
             writes,
-            members: None,
         }
     }
 
@@ -288,26 +286,25 @@ impl QueueSession {
         self.requests.spawn(async move { read::verify(&context, member).await });
     }
 
-    /// Reads the znodes of all members.
-    pub(crate) fn read_all(&mut self, answer: oneshot::Sender<Result<QueueZnodes, Error>>) {
+    /// Returns a reading of the znodes of all members, which begins when it is awaited.
+    pub(crate) fn reading(&self) -> impl Future<Output = Result<QueueZnodes, Error>> + use<> {
         let context = self.context.clone();
-        self.requests.spawn(async move {
-            let _receiver_gone = answer.send(read::read_all(&context).await);
-        });
+        async move { read::read_all(&context).await }
     }
 
-    /// Reads the znodes of all members, unless such a read is already running. A failed read is not published.
+    /// Runs a task that ends with the session.
+    pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.requests.spawn(task);
+    }
+
+    /// Reads the znodes of all members. A failed read is not published.
     pub(crate) fn read_members(&mut self) {
-        if self.members.as_ref().is_some_and(|members| !members.is_finished()) {
-            return;
-        }
         let context = self.context.clone();
-        let members = self.requests.spawn(async move {
+        self.requests.spawn(async move {
             if let Ok(read) = read::read_all(&context).await {
                 context.send_event(QueueEvent::MembersRead(read.members));
             }
         });
-        self.members = Some(members);
     }
 
     /// Writes to our own znode, in the order of the calls.

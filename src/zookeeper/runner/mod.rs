@@ -1,24 +1,23 @@
 //! The loop that runs a member: waits for an event, steps the member, performs its actions, and publishes.
 
 mod event_log;
-mod members_cache;
 mod problems;
 
 use self::event_log::{EventLog, LoggedEvent};
-use self::members_cache::MembersCache;
+use super::cached::SharedReading;
 use super::client::{
     Credentials, PreviousEnd, SavedSession, SessionFile, SessionSettings, UnclosedSession,
     close_limit, end_former,
 };
-use super::election::{ElectionSession, Reading};
+use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
 use crate::counters::Counters;
 use crate::problems::Problems;
 use crate::status::{
-    self, ConnectionState, MemberRequest, RecentChanges, RecordedChange, ReplyTo, Snapshot,
-    StatusPublisher,
+    self, ConnectionState, MemberRequest, QueueReading, RecentChanges, RecordedChange, ReplyTo,
+    Snapshot, StatusPublisher,
 };
 use recipes::election::{Action, Cause, ChangeKind, Event, Member, Standing, changes};
 use recipes::{ClaimOwner, FencingToken, Moment, SessionEvent, SessionId, SessionRecord, Ticket};
@@ -54,7 +53,7 @@ pub async fn run(
         resume,
         noted: None,
         resumed_term: None,
-        members: MembersCache::new(&settings.znodes),
+        members: SharedReading::default(),
         actions,
         standing: member.standing(),
         recent_changes: Arc::default(),
@@ -108,7 +107,8 @@ struct Runner {
     noted: Option<SessionRecord>,
     /// The term that the previous process began and this one continues.
     resumed_term: Option<FencingToken>,
-    members: MembersCache,
+    /// The members as they were last read for operators.
+    members: SharedReading<QueueReading>,
     /// The actions of the member's last step that are still to be performed.
     actions: Vec<Action>,
     /// The member's standing after its last step.
@@ -296,10 +296,11 @@ impl Runner {
         let actions = std::mem::take(&mut self.actions);
         if actions.is_empty() {
             return;
+        self.members.changes.note_change();
         }
         self.reports.link.send_modify(ConnectionState::forget_session);
         if !actions.contains(&Action::OpenSession) {
-            return self.members.end_session(None::<fn() -> Reading>);
+            return;
         }
         let before = match (actions.contains(&Action::CloseSession), self.ticket_was_lost) {
             (false, _) => PreviousEnd::Ended,
@@ -319,9 +320,8 @@ impl Runner {
         let own_id = self.standing.profile().id.clone();
         let unclosed = self.unclosed.take();
         let reports = self.reports.clone();
-        let opened = ElectionSession::open(&self.settings, own_id, session, unclosed, reports);
-        let session = self.session.insert(opened);
-        self.members.end_session(Some(|| session.read_members()));
+        self.session =
+            Some(ElectionSession::open(&self.settings, own_id, session, unclosed, reports));
     }
 
     fn answer_commands(&mut self) {
@@ -336,8 +336,7 @@ impl Runner {
     /// 2. events of the session: an answer that has arrived takes precedence over a timeout;
     /// 3. the member's own timer;
     /// 4. requests of callers;
-    /// 5. a reading of the members;
-    /// 6. a change of the connection, to be published.
+    /// 5. a change of the connection, to be published.
     ///
     /// Returns `None` if there is nothing for the member to handle.
     async fn next_event(&mut self, stop: &mut oneshot::Receiver<()>) -> Option<Event> {
@@ -351,11 +350,6 @@ impl Runner {
                 wake_at.filter(|at| *at <= self.clock.now()).map(|_| Event::Woke)
             }
             Some(request) = self.publisher.requests.recv() => self.on_request(request),
-            read = self.members.read() => {
-                let again = self.session.as_mut().map(|session| || session.read_members());
-                self.members.answer(&read, again, self.clock.now());
-                None
-            }
             _ = self.link.changed() => None,
         }
     }
@@ -383,8 +377,12 @@ impl Runner {
                 None
             }
             MemberRequest::Members(answer) => {
-                let read = self.session.as_mut().map(|session| || session.read_members());
-                self.members.ask(answer, read, self.clock.now());
+                match &mut self.session {
+                    Some(session) => session.answer_members(self.members.clone(), answer),
+                    None => {
+                        let _receiver_gone = answer.send(Err("no session with ZooKeeper".into()));
+                    }
+                }
                 None
             }
             MemberRequest::PublishState(state) => {
@@ -449,7 +447,7 @@ impl Runner {
             self.claim_refused_at = None;
         }
         if !changes.is_empty() || has_moved {
-            self.members.outdate();
+            self.members.changes.note_change();
         }
         // A member that is kept out of the queue reads it again and again.
         let waits_outside = matches!(event, Event::QueueRead(_))

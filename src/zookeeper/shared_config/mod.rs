@@ -11,7 +11,7 @@ mod watching;
 mod writing;
 
 use self::watching::watch_value;
-use super::cached::{Cached, ChangeCounter};
+use super::cached::SharedReading;
 use super::client::{Connection, SessionHandle, TransactionResult, in_words, is_server_answer};
 use super::queue::{ListError, leave_wrong_server, names_below, refusal};
 use crate::byte_budget::ByteBudget;
@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::error;
@@ -75,8 +75,7 @@ struct ConfigContext {
     /// Limits the values that are read at the same time: the memory that a value takes is known only afterwards.
     reads: Arc<Semaphore>,
     meter: Arc<ConfigMeter>,
-    changes: ChangeCounter,
-    listed: Arc<Mutex<Option<Cached<ValueNames>>>>,
+    listed: SharedReading<ValueNames>,
 }
 
 /// The names of all values, in order.
@@ -106,8 +105,7 @@ impl SharedConfig {
             budget: requests.budget.clone(),
             reads: Arc::new(Semaphore::new(READS_MAX)),
             meter: requests.meter.clone(),
-            changes: ChangeCounter::default(),
-            listed: Arc::default(),
+            listed: SharedReading::default(),
         };
         Self {
             shared,
@@ -373,31 +371,22 @@ impl ConfigContext {
 
     /// Returns all names, in order, from a reading that is at most a second old.
     async fn names(&self) -> Result<ValueNames, String> {
-        let mut listed = self.listed.lock().await;
-        let changes = self.changes.get();
-        if let Some(listed) =
-            listed.as_ref().filter(|listed| listed.is_fresh(self.clock.now(), changes))
-        {
-            return Ok(listed.value.clone());
-        }
+        self.listed.get(self.clock, self.read_names()).await
+    }
+
+    async fn read_names(&self) -> Result<ValueNames, String> {
         let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
-        let names = match value_names(&connection, &self.settings.root).await {
+        let root = &self.settings.root;
+        let mut names = match names_below(&connection, root).await {
             Ok(names) => names,
             Err(ListError::Crowded(problem)) => return Err(problem),
             Err(ListError::Failed(error)) if is_server_answer(&error) => {
-                return Err(self.refusal(&connection, &self.settings.root, &error).await);
+                return Err(self.refusal(&connection, root, &error).await);
             }
             Err(ListError::Failed(error)) => return Err(in_words(&error)),
         };
-        *listed = Some(Cached::new(names.clone(), self.clock.now(), changes));
-        Ok(names)
+        names.retain(|name| ConfigName::new(name).is_some());
+        names.sort_unstable();
+        Ok(names.into())
     }
-}
-
-/// Returns the names of all values, in order.
-async fn value_names(connection: &Connection, root: &str) -> Result<ValueNames, ListError> {
-    let mut names = names_below(connection, root).await?;
-    names.retain(|name| ConfigName::new(name).is_some());
-    names.sort_unstable();
-    Ok(names.into())
 }

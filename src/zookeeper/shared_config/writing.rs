@@ -26,7 +26,7 @@ impl ConfigContext {
             WriteAction::Delete => writing.delete(write.condition).await,
         };
         // Note this before the answer: a client that knows of this write must not be given the names from before it.
-        self.changes.note_change();
+        self.listed.changes.note_change();
         match written {
             Ok(written) => written,
             Err(error) if is_server_answer(&error) => {
