@@ -407,23 +407,18 @@ pub(crate) fn close_limit(settings: &Zookeeper) -> Duration {
     (settings.session_timeout / 4).min(Duration::from_secs(1))
 }
 
-/// Ends the session of the previous process, within the limit.
-///
-/// # Errors
-/// Returns the session if it may still be alive.
+/// Ends the session of the previous process, within the limit. Returns the session if it may still be alive.
 pub(crate) async fn end_former(
     former: &SavedSession,
     clock: Clock,
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
     limit: Duration,
-) -> Result<(), UnclosedSession> {
+) -> UnclosedSession {
     let session = former.session();
     let closing = close_session(clock, settings.clone(), credentials.clone(), session.clone());
-    match timeout(limit, closing).await {
-        Ok(true) => Ok(()),
-        Ok(false) | Err(_) => Err(Some(session)),
-    }
+    let has_ended = timeout(limit, closing).await.unwrap_or(false);
+    (!has_ended).then_some(session)
 }
 
 const DISCONNECTED: &str = "lost connection to ZooKeeper";

@@ -150,7 +150,7 @@ impl Runner {
         self.log.begin(&self.member, &self.actions);
         // A session that the previous process was closing may end at any moment, so close it.
         if let Some(former) = self.resume.former.take_if(|former| former.is_closing) {
-            self.unclosed = self.end(&former).await.err().flatten();
+            self.unclosed = self.end(&former).await;
         }
         loop {
             if self.leads_before_claim() || self.term_has_ended {
@@ -196,7 +196,7 @@ impl Runner {
     }
 
     /// Closes the session of the previous process, after noting that in the session file.
-    async fn end(&self, former: &SavedSession) -> Result<(), UnclosedSession> {
+    async fn end(&self, former: &SavedSession) -> UnclosedSession {
         self.resume.file.iter().for_each(|file| file.closing());
         let settings = &self.settings.zookeeper;
         let limit = close_limit(settings);
@@ -207,12 +207,10 @@ impl Runner {
     /// session is left.
     async fn leave(mut self) -> bool {
         // A member that was not healthy yet has not resumed the session.
-        let former = self.resume.former.take();
-        let has_ended = match former {
-            Some(former) => self.end(&former).await.is_ok(),
-            None => true,
-        };
-        let has_left = has_ended && self.unclosed.is_none();
+        let mut has_left = self.unclosed.is_none();
+        if let Some(former) = self.resume.former.take() {
+            has_left &= self.end(&former).await.is_none();
+        }
         if let Some(file) = self.resume.file.filter(|_| has_left) {
             file.remove();
         }
@@ -296,9 +294,9 @@ impl Runner {
         let actions = std::mem::take(&mut self.actions);
         if actions.is_empty() {
             return;
-        self.members.changes.note_change();
         }
         self.reports.link.send_modify(ConnectionState::forget_session);
+        self.members.changes.note_change();
         if !actions.contains(&Action::OpenSession) {
             return;
         }
