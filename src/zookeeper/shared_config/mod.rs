@@ -59,8 +59,6 @@ pub(super) struct SharedConfig {
     names: BTreeMap<ConfigName, Name>,
     /// Tasks that keep the known state of names up to date.
     watches: JoinSet<()>,
-    /// Tasks that end when a name may be forgotten.
-    forgetting: JoinSet<ConfigName>,
     /// Tasks that write, or read all names.
     requests: JoinSet<()>,
 }
@@ -91,8 +89,6 @@ struct Name {
     /// The number of the last question, which is a request for a reading that begins after it.
     questions: Arc<watch::Sender<u64>>,
     task: AbortHandle,
-    /// The task that ends when the name may be forgotten.
-    forgetting: AbortHandle,
 }
 
 impl SharedConfig {
@@ -112,7 +108,6 @@ impl SharedConfig {
             sessions,
             names: BTreeMap::new(),
             watches: JoinSet::new(),
-            forgetting: JoinSet::new(),
             requests: JoinSet::new(),
         }
     }
@@ -137,16 +132,11 @@ impl SharedConfig {
     pub(super) async fn turn(&mut self, requests: &mut mpsc::Receiver<ConfigRequest>) {
         tokio::select! {
             biased;
-            Some(unused) = self.forgetting.join_next() => {
-                if let Ok(name) = unused {
-                    self.forget_if_unused(name);
-                }
-            }
             Some(ended) = self.watches.join_next() => {
                 if ended.is_err_and(|error| error.is_panic()) {
                     error!("the task that watches a value panicked; restarting it");
-                    self.revive();
                 }
+                self.forget_unused();
             }
             // If the task panicked, its answer channel is closed, which the requester notices.
             Some(_) = self.requests.join_next() => {}
@@ -189,14 +179,13 @@ impl SharedConfig {
         let known = Arc::new(known);
         let questions = Arc::new(watch::Sender::new(0));
         let task = self.keep_true(&name, &known, &questions);
-        let forgetting = self.forget_when_unused(name.clone(), known.clone());
         let watched = WatchedValue { known: first, questions: questions.clone() };
-        self.names.insert(name, Name { known, questions, task, forgetting });
+        self.names.insert(name, Name { known, questions, task });
         self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
         Ok(watched)
     }
 
-    /// Starts the task that keeps the known state of a name up to date.
+    /// Starts the task that keeps the known state of a name up to date, until no client has used the name for a while.
     fn keep_true(
         &mut self,
         name: &ConfigName,
@@ -205,14 +194,25 @@ impl SharedConfig {
     ) -> AbortHandle {
         let shared = self.shared.clone();
         let path = self.shared.path_of(name);
-        self.watches.spawn(watch_value(shared, path, known.clone(), questions.subscribe()))
+        let watching = watch_value(shared, path, known.clone(), questions.subscribe());
+        let known = known.clone();
+        self.watches.spawn(async move {
+            tokio::select! {
+                () = watching => {}
+                () = until_unused(&known) => {}
+            }
+        })
     }
 
-    /// Restarts watches that have ended.
-    fn revive(&mut self) {
+    /// Forgets the names whose task has ended. A name that was requested since is watched again.
+    fn forget_unused(&mut self) {
         let ended = self.names.iter().filter(|(_, name)| name.task.is_finished());
         let ended = ended.map(|(name, it)| (name.clone(), it.known.clone(), it.questions.clone()));
         for (name, known, questions) in ended.collect::<Vec<_>>() {
+            if is_unused(&known) {
+                self.forget(&name);
+                continue;
+            }
             let task = self.keep_true(&name, &known, &questions);
             if let Some(it) = self.names.get_mut(&name) {
                 it.task = task;
@@ -220,38 +220,9 @@ impl SharedConfig {
         }
     }
 
-    fn forget_when_unused(
-        &mut self,
-        name: ConfigName,
-        known: Arc<watch::Sender<ValueState>>,
-    ) -> AbortHandle {
-        self.forgetting.spawn(async move {
-            loop {
-                known.closed().await;
-                sleep(FORGET_AFTER).await;
-                if is_unused(&known) {
-                    return name;
-                }
-            }
-        })
-    }
-
-    fn forget_if_unused(&mut self, name: ConfigName) {
-        let Some(Name { known, .. }) = self.names.get(&name) else { return };
-        // The name may have been requested since.
-        if is_unused(known) {
-            return self.forget(&name);
-        }
-        let forgetting = self.forget_when_unused(name.clone(), known.clone());
-        if let Some(name) = self.names.get_mut(&name) {
-            name.forgetting = forgetting;
-        }
-    }
-
     fn forget(&mut self, name: &ConfigName) {
-        let Some(Name { task, forgetting, .. }) = self.names.remove(name) else { return };
+        let Some(Name { task, .. }) = self.names.remove(name) else { return };
         task.abort();
-        forgetting.abort();
         self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
     }
 
@@ -281,6 +252,17 @@ impl SharedConfig {
 /// Returns true if no client watches this name, and it has no value of ours.
 fn is_unused(known: &watch::Sender<ValueState>) -> bool {
     known.receiver_count() == 0 && !known.borrow().is_own()
+}
+
+/// Waits until no client has used this name for a while.
+async fn until_unused(known: &watch::Sender<ValueState>) {
+    loop {
+        known.closed().await;
+        sleep(FORGET_AFTER).await;
+        if is_unused(known) {
+            return;
+        }
+    }
 }
 
 /// The metrics label of a write whose condition was not met, or which the servers refused.
