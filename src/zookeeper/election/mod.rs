@@ -266,10 +266,6 @@ impl ElectionSession {
             }
             QueueEvent::Listed { members, .. } => Event::QueueRead(members.into_iter().collect()),
             QueueEvent::Foreign { keep_out } => Event::Foreign { keep_out },
-            QueueEvent::ForeignListed(names) => {
-                self.queue.read_foreign(names);
-                return None;
-            }
             QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
                 let read = self.read(&data, predecessor);
                 self.predecessor_owner.note(predecessor, read.as_ref(), &data);

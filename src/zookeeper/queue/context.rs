@@ -1,7 +1,7 @@
 //! State shared by all requests of one queue: paths, session, retries and reports.
 
 use super::znode::{owner, token};
-use super::{QueueEvent, QueueSettings, Reports, acl, claim_path, foreign};
+use super::{QueueEvent, QueueSettings, Reports, acl, claim_path};
 use crate::clock::Clock;
 use crate::status::{ConnectionState, ForeignQueue};
 use crate::zookeeper::client::{
@@ -50,7 +50,7 @@ pub(super) struct QueueState {
     /// Our own ticket, while our znode exists.
     pub(super) own: Option<Ticket>,
     /// The names of the foreign contenders in the last listing.
-    foreign: Vec<String>,
+    pub(super) foreign: Vec<String>,
     /// True if foreign contenders keep us out, as last reported; `None` before the first report.
     pub(super) kept_out: Option<bool>,
     /// True once our place in the queue is no longer wanted.
@@ -232,21 +232,14 @@ impl Context {
     }
 
     /// Publishes that the servers refused a request at the path, and why.
+        if !self.settings.is_shared() {
+            return;
+        }
     pub(super) async fn report_refusal(&self, connection: &Connection, path: &str, error: &Error) {
         self.set_problem(acl::refusal(connection, self.settings.acl, path, error).await);
     }
 
-    /// Reports the foreign contenders among these names, if they have changed.
-    pub(super) fn note_foreign(&self, names: &[String]) {
-        let mut listed = foreign::contenders(names, &self.settings.znodes);
-        listed.truncate(foreign::MOST);
-        let known = mem::replace(&mut self.state().foreign, listed.clone());
-        if known != listed {
-            self.send_event(QueueEvent::ForeignListed(listed));
-        }
-    }
-
-    /// Reports whether foreign contenders keep us out, if that has changed.
+    /// Reports whether foreign contenders keep us out, if that has changed. They never do in an election that is not shared.
     pub(super) fn send_keep_out(&self, keep_out: bool) {
         let reported = self.state().kept_out.replace(keep_out);
         if reported != Some(keep_out) {

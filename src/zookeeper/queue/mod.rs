@@ -64,10 +64,9 @@ pub(crate) struct QueueSettings {
 }
 
 impl QueueSettings {
-    /// Returns true if members must stay out of the queue while foreign contenders with a different order are in the path.
-    /// This is so only in an election that is shared with another client; elsewhere, unknown clients must not be able to
-    /// stop an election.
-    fn refuses_foreign(&self) -> bool {
+    /// Returns true in an election that is shared with another client. Members must stay out of its queue while foreign
+    /// contenders with a different order are in the path. Elsewhere, unknown clients must not be able to stop an election.
+    fn is_shared(&self) -> bool {
         self.znodes.family().is_some()
     }
 }
@@ -108,8 +107,6 @@ pub(crate) enum QueueEvent {
     Listed { number: u64, members: BTreeSet<Sequence> },
     /// Foreign contenders with a different order were found, or are gone. Sent on change, and only where they keep us out.
     Foreign { keep_out: bool },
-    /// The names of the foreign contenders in the path. Sent on change.
-    ForeignListed(Vec<String>),
     /// The predecessor's znode, which is now being watched. Sent again each time its data changes.
     PredecessorRead { predecessor: Ticket, data: Vec<u8>, modified_ms: i64 },
     /// The predecessor's znode is gone, and the watch has ended.
@@ -156,8 +153,6 @@ pub(crate) struct QueueSession {
     listing: Option<(Option<Ticket>, AbortHandle)>,
     /// The task that lists the path to find foreign contenders.
     look: Option<AbortHandle>,
-    /// The task that reads the foreign contenders that were listed.
-    foreign: Option<AbortHandle>,
     /// The number of listings begun so far.
     listings: u64,
     /// Sends writes to the task that carries them out in order.
@@ -184,7 +179,6 @@ impl QueueSession {
             predecessor: watch::Sender::new(None),
             listing: None,
             look: None,
-            foreign: None,
             listings: 0,
             writes,
         }
@@ -255,13 +249,6 @@ impl QueueSession {
         let context = self.context.clone();
         let look = self.requests.spawn(async move { list::look_for_foreign(&context).await });
         self.look = Some(look);
-    }
-
-    /// Reads these foreign contenders and publishes their clients. Aborts an earlier read, whose names are outdated.
-    pub(crate) fn read_foreign(&mut self, names: Vec<String>) {
-        let context = self.context.clone();
-        let read = self.requests.spawn(async move { foreign::read(&context, &names).await });
-        self.foreign.replace(read).inspect(AbortHandle::abort);
     }
 
     pub(crate) fn is_last_listing(&self, number: u64) -> bool {
