@@ -14,7 +14,6 @@ use ::zookeeper::SessionInfo;
 use recipes::{Moment, SessionEvent, SessionId};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch::error::RecvError;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -148,8 +147,11 @@ impl SessionHandle {
     }
 
     /// Waits until the connection that was last seen is gone or replaced.
-    pub(crate) async fn changed(&mut self) -> Result<(), RecvError> {
-        self.0.changed().await
+    pub(crate) async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The session has ended, and its users are about to end.
+            std::future::pending().await
+        }
     }
 }
 

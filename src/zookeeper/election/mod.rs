@@ -12,7 +12,7 @@ use self::znode_data::{claimants_name, newer_format};
 use super::cached::SharedReading;
 use super::client::{SessionSettings, SessionTask, UnclosedSession, in_words};
 use super::queue::{
-    MemberZnode, OwnedZnode, QueueEvent, QueueSession, QueueSettings, Reports,
+    AheadEvent, MemberZnode, OwnedZnode, QueueEvent, QueueSession, QueueSettings, Reports,
     server_time,
 };
 use crate::clock::Clock;
@@ -266,7 +266,7 @@ impl ElectionSession {
             }
             QueueEvent::Listed { members, .. } => Event::QueueRead(members.into_iter().collect()),
             QueueEvent::Foreign { keep_out } => Event::Foreign { keep_out },
-            QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
+            QueueEvent::Predecessor(AheadEvent::Read { znode: predecessor, data, modified_ms }) => {
                 let read = self.read(&data, predecessor);
                 self.predecessor_owner.note(predecessor, read.as_ref(), &data);
                 let data = read.map(|read| read.znode);
@@ -281,7 +281,7 @@ impl ElectionSession {
                 }
                 Event::PredecessorRead { predecessor, announcement, distance }
             }
-            QueueEvent::PredecessorGone { predecessor, token } => {
+            QueueEvent::Predecessor(AheadEvent::Gone { sequence: predecessor, token }) => {
                 self.predecessor = None;
                 self.predecessor_owner.note_gone();
                 Event::PredecessorGone { predecessor, token }

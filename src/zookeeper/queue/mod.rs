@@ -22,7 +22,7 @@ pub(crate) use acl::refusal;
 pub(in crate::zookeeper) use acl::{of_queue, warn_if_weak};
 pub(crate) use claim::claim_path;
 pub(in crate::zookeeper) use context::{
-    BROKEN, Context, RETRY_DELAY, leave_if_znode_missing, leave_wrong_server,
+    BROKEN, Context, RETRY_DELAY, leave_wrong_server,
 };
 pub(crate) use foreign::foreign_name;
 pub(crate) use join::OwnedZnode;
@@ -30,12 +30,12 @@ pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};
 pub(in crate::zookeeper) use list::{CHILDREN_MAX, ListError, names_below, sync, unless_crowded};
 pub(crate) use read::MemberZnode;
 pub(in crate::zookeeper) use read::{read_short, stats};
-pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
+pub(in crate::zookeeper) use watches::{AheadEvent, WatchRequest, watch};
 pub(in crate::zookeeper) use write::{give_up_if_no_auth, still_ours};
 pub(crate) use znode::{owner, server_time, token};
 
-use self::write::QueueWrite;
 use self::read::QueueZnodes;
+use self::write::QueueWrite;
 use super::client::{EventSender, SessionHandle, rejoin_delay};
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
@@ -43,7 +43,7 @@ use crate::counters::Meter;
 use crate::status::ConnectionState;
 use crate::znode_names::ZnodeNames;
 use ::zookeeper::Error;
-use recipes::{FencingToken, Moment, Sequence, Ticket};
+use recipes::{Moment, Sequence, Ticket};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -107,14 +107,8 @@ pub(crate) enum QueueEvent {
     Listed { number: u64, members: BTreeSet<Sequence> },
     /// Foreign contenders with a different order were found, or are gone. Sent on change, and only where they keep us out.
     Foreign { keep_out: bool },
-    /// The predecessor's znode, which is now being watched. Sent again each time its data changes.
-    PredecessorRead { predecessor: Ticket, data: Vec<u8>, modified_ms: i64 },
-    /// The predecessor's znode is gone, and the watch has ended.
-    PredecessorGone {
-        predecessor: Sequence,
-        /// The token of the znode that was watched; `None` if no ephemeral znode existed at the last read.
-        token: Option<FencingToken>,
-    },
+    /// An event of the predecessor's znode, which is watched.
+    Predecessor(AheadEvent),
     /// A member's znode, read once.
     MemberRead { member: Ticket, data: Vec<u8>, modified_ms: i64, sent_at: Moment },
     /// The member's znode does not exist.
@@ -148,7 +142,7 @@ pub(crate) struct QueueSession {
     /// The task that joins, and then watches our own znode and the predecessor's.
     membership: Option<AbortHandle>,
     /// Sends the predecessor to watch to the membership task.
-    predecessor: watch::Sender<Option<Sequence>>,
+    predecessor: mpsc::UnboundedSender<WatchRequest>,
     /// The last listing, and our own ticket when it began.
     listing: Option<(Option<Ticket>, AbortHandle)>,
     /// The task that lists the path to find foreign contenders.
@@ -176,7 +170,7 @@ impl QueueSession {
             requests,
             watches: JoinSet::new(),
             membership: None,
-            predecessor: watch::Sender::new(None),
+            predecessor: mpsc::unbounded_channel().0,
             listing: None,
             look: None,
             listings: 0,
@@ -190,7 +184,7 @@ impl QueueSession {
         let writes = self.writes.clone();
         let was_lost = self.membership.is_some();
         let predecessor;
-        (self.predecessor, predecessor) = watch::channel(None);
+        (self.predecessor, predecessor) = mpsc::unbounded_channel();
         let membership = self.watches.spawn(async move {
             if was_lost {
                 tokio::time::sleep(rejoin_delay()).await;
@@ -208,7 +202,7 @@ impl QueueSession {
         let context = self.context.clone();
         let writes = self.writes.clone();
         let predecessor;
-        (self.predecessor, predecessor) = watch::channel(None);
+        (self.predecessor, predecessor) = mpsc::unbounded_channel();
         let membership = self.watches.spawn(async move {
             match join::find(&context).await {
                 Some(found) => {
@@ -257,7 +251,8 @@ impl QueueSession {
 
     /// Watches this predecessor from now on, instead of the previous one.
     pub(crate) fn watch_predecessor(&self, predecessor: Sequence) {
-        let _receiver_gone = self.predecessor.send(Some(predecessor));
+        let path = self.context.path(predecessor);
+        let _receiver_gone = self.predecessor.send(WatchRequest::Watch(predecessor, path));
     }
 
     /// Reads a member's znode once. With `confirm`, a quorum must confirm that it exists.
@@ -349,14 +344,21 @@ pub(in crate::zookeeper) fn reap(tasks: [&mut JoinSet<()>; 2], what: &str) -> bo
 
 /// Reports that our znode exists, and watches it and the predecessor's from then on.
 async fn stand(
-    context: &Context,
+    context: &Arc<Context>,
     writes: &mpsc::UnboundedSender<QueueWrite>,
     ticket: Ticket,
-    predecessor: watch::Receiver<Option<Sequence>>,
+    predecessor: mpsc::UnboundedReceiver<WatchRequest>,
     event: QueueEvent,
 ) {
     context.state().own = Some(ticket);
     let _receiver_gone = writes.send(QueueWrite::Joined(ticket));
     context.send_event(event);
-    tokio::join!(watches::watch(context, ticket, predecessor), warn_if_weak(context));
+    let watching = async {
+        watch(context, Some(ticket), predecessor, |event| {
+            context.send_event(QueueEvent::Predecessor(event));
+        })
+        .await;
+        context.send_event(QueueEvent::TicketLost(ticket));
+    };
+    tokio::join!(watching, warn_if_weak(context));
 }

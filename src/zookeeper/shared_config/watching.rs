@@ -56,7 +56,7 @@ impl Watching {
         tokio::select! {
             biased;
             // The watch ended with its connection: the library panics if one is polled after that.
-            _ = session.changed() => {}
+            () = session.changed() => {}
             () = self.watch_over(&connection) => {}
         }
     }
