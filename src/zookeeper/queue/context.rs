@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 /// Delay before a request without an answer is sent again.
 pub(in crate::zookeeper) const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Delay before a request that the servers refused is sent again: only an operator can change the refusal.
-pub(super) const REFUSED_DELAY: Duration = Duration::from_secs(2);
+pub(in crate::zookeeper) const REFUSED_DELAY: Duration = Duration::from_secs(2);
 
 pub(in crate::zookeeper) struct Context {
     pub(in crate::zookeeper) settings: QueueSettings,

@@ -22,7 +22,7 @@ pub(crate) use acl::refusal;
 pub(in crate::zookeeper) use acl::{of_queue, warn_if_weak};
 pub(crate) use claim::claim_path;
 pub(in crate::zookeeper) use context::{
-    BROKEN, Context, RETRY_DELAY, leave_wrong_server,
+    BROKEN, Context, REFUSED_DELAY, RETRY_DELAY, leave_wrong_server,
 };
 pub(crate) use foreign::foreign_name;
 pub(crate) use join::OwnedZnode;
@@ -32,6 +32,7 @@ pub(crate) use read::MemberZnode;
 pub(in crate::zookeeper) use read::{read_short, stats};
 pub(in crate::zookeeper) use watches::{AheadEvent, WatchRequest, watch};
 pub(in crate::zookeeper) use write::{give_up_if_no_auth, still_ours};
+pub(in crate::zookeeper) use znode::paths_down_to;
 pub(crate) use znode::{owner, server_time, token};
 
 use self::read::QueueZnodes;
