@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
@@ -120,6 +121,9 @@ pub struct QueueReading {
     pub members: Arc<[MemberEntry]>,
 }
 
+/// Receives the queue, or the reason why it cannot be read, for operators.
+pub type MembersAnswer = oneshot::Sender<Result<QueueReading, String>>;
+
 /// A change of leadership, with its circumstances.
 #[derive(Clone, Debug)]
 pub struct RecordedChange {
@@ -216,7 +220,7 @@ impl ConnectionState {
 /// Requests to the runner.
 pub enum MemberRequest {
     /// Reads the queue.
-    Members(oneshot::Sender<Result<QueueReading, String>>),
+    Members(MembersAnswer),
     /// Writes this state into the member's own znode.
     PublishState(OwnState),
     /// Carries out the command, and then replies whether ZooKeeper confirmed the end of the session, if the command had
@@ -508,13 +512,24 @@ impl StatusHandle {
         if let Some(problem) = problem {
             return Err(problem);
         }
-        let (answer, answered) = oneshot::channel();
-        let asked = self.requests.try_send(MemberRequest::Members(answer));
-        asked.map_err(|_| "too many ask at once".to_owned())?;
-        match timeout(READ_TIMEOUT, answered).await {
-            Ok(Ok(read)) => read,
-            Ok(Err(_)) => Err("this member is leaving".into()),
+        match timeout(READ_TIMEOUT, self.read_members()).await {
+            Ok(read) => read,
             Err(_) => Err(format!("ZooKeeper did not answer within {READ_TIMEOUT:?}")),
+        }
+    }
+
+    async fn read_members(&self) -> Result<QueueReading, String> {
+        loop {
+            let (answer, answered) = oneshot::channel();
+            match self.requests.try_send(MemberRequest::Members(answer)) {
+                Ok(()) => {}
+                Err(TrySendError::Full(_)) => return Err("too many ask at once".into()),
+                Err(TrySendError::Closed(_)) => return Err("this member is leaving".into()),
+            }
+            // There is no answer if the session ends meanwhile: then the next one is asked.
+            if let Ok(read) = answered.await {
+                return read;
+            }
         }
     }
 

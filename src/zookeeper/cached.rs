@@ -1,9 +1,11 @@
 //! Readings that are shared by several callers.
 
+use crate::clock::Clock;
 use recipes::Moment;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::Mutex;
 
 /// How long a reading may be returned to further callers.
 const TTL: Duration = Duration::from_secs(1);
@@ -17,6 +19,37 @@ pub(super) struct Cached<T> {
     pub(super) value: T,
     read_at: Moment,
     changes: u64,
+}
+
+/// The last reading of something, which its callers share. One caller reads at a time, and the others wait for that.
+#[derive(Clone)]
+pub(super) struct SharedReading<T> {
+    pub(super) changes: ChangeCounter,
+    last: Arc<Mutex<Option<Cached<T>>>>,
+}
+
+impl<T> Default for SharedReading<T> {
+    fn default() -> Self {
+        Self { changes: ChangeCounter::default(), last: Arc::default() }
+    }
+}
+
+impl<T: Clone> SharedReading<T> {
+    /// Returns the last reading, or reads again if that is outdated. A reading that fails is not shared.
+    pub(super) async fn get<E>(
+        &self,
+        clock: Clock,
+        read: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let mut last = self.last.lock().await;
+        let changes = self.changes.get();
+        if let Some(fresh) = last.as_ref().filter(|last| last.is_fresh(clock.now(), changes)) {
+            return Ok(fresh.value.clone());
+        }
+        let value = read.await?;
+        *last = Some(Cached::new(value.clone(), clock.now(), changes));
+        Ok(value)
+    }
 }
 
 impl ChangeCounter {
@@ -36,5 +69,49 @@ impl<T> Cached<T> {
 
     pub(super) fn is_fresh(&self, now: Moment, changes: u64) -> bool {
         now.since(self.read_at) < TTL && self.changes == changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::convert::Infallible;
+    use std::pin::pin;
+    use tokio::sync::Notify;
+
+    #[tokio::test]
+    async fn no_caller_is_answered_by_a_reading_from_before_a_change_that_it_may_know_of() {
+        let shared = SharedReading::<u32>::default();
+        let clock = Clock::system();
+        let begun = Cell::new(0);
+        let go_on = Notify::new();
+        let read = async || {
+            begun.set(begun.get() + 1);
+            let number = begun.get();
+            go_on.notified().await;
+            Ok::<_, Infallible>(number)
+        };
+        go_on.notify_one();
+        assert_eq!(shared.get(clock, read()).await, Ok(1));
+        assert_eq!(shared.get(clock, read()).await, Ok(1), "within a second, the same reading");
+
+        shared.changes.note_change();
+        let mut before = pin!(shared.get(clock, read()));
+        tokio::select! { biased; _ = &mut before => panic!("it waits"), () = async {} => {} }
+        shared.changes.note_change();
+        let after = shared.get(clock, read());
+        go_on.notify_one();
+        assert_eq!(before.await, Ok(2));
+        go_on.notify_one();
+        assert_eq!(after.await, Ok(3), "the other reading began before the change");
+    }
+
+    #[tokio::test]
+    async fn a_reading_that_fails_is_not_shared() {
+        let shared = SharedReading::<u32>::default();
+        let clock = Clock::system();
+        assert_eq!(shared.get(clock, async { Err("no answer") }).await, Err("no answer"));
+        assert_eq!(shared.get(clock, async { Ok::<_, &str>(7) }).await, Ok(7));
     }
 }

@@ -104,14 +104,6 @@ pub(crate) enum AfterHead {
     Unknown,
 }
 
-/// The effect of a committed write on a contender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum AfterCommit {
-    Unchanged,
-    /// The lease had run out before the answer came: the servers may already be ending the session.
-    RanOut,
-}
-
 impl Contender {
     /// Joins the queue with this ticket.
     pub(crate) fn joined(ticket: Ticket) -> Self {
@@ -311,15 +303,16 @@ impl Contender {
         holds
     }
 
-    /// Handles the commit of a write to the own znode, sent at this moment.
+    /// Handles the commit of a write to the own znode, sent at this moment. Returns false if the lease had run out before the
+    /// answer came: the servers may already be ending the session.
     pub(crate) fn on_committed(
         &mut self,
         session: &mut LeasedSession,
         sent_at: Moment,
         now: Moment,
-    ) -> AfterCommit {
+    ) -> bool {
         if self.acquired_by().is_some() && session.lease_left(now).is_none() {
-            return AfterCommit::RanOut;
+            return false;
         }
         session.committed(sent_at, now);
         // Only the claim and later writes confirm that the znode contains the claim.
@@ -329,7 +322,7 @@ impl Contender {
         {
             self.place = ContenderState::Holding(AcquiredBy::Claim);
         }
-        AfterCommit::Unchanged
+        true
     }
 
     /// Handles the refusal, by a quorum, of the claim sent at this moment or of a renewal. The server that showed this

@@ -14,7 +14,6 @@ use ::zookeeper::SessionInfo;
 use recipes::{Moment, SessionEvent, SessionId};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch::error::RecvError;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -148,8 +147,11 @@ impl SessionHandle {
     }
 
     /// Waits until the connection that was last seen is gone or replaced.
-    pub(crate) async fn changed(&mut self) -> Result<(), RecvError> {
-        self.0.changed().await
+    pub(crate) async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The session has ended, and its users are about to end.
+            std::future::pending().await
+        }
     }
 }
 
@@ -407,23 +409,18 @@ pub(crate) fn close_limit(settings: &Zookeeper) -> Duration {
     (settings.session_timeout / 4).min(Duration::from_secs(1))
 }
 
-/// Ends the session of the previous process, within the limit.
-///
-/// # Errors
-/// Returns the session if it may still be alive.
+/// Ends the session of the previous process, within the limit. Returns the session if it may still be alive.
 pub(crate) async fn end_former(
     former: &SavedSession,
     clock: Clock,
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
     limit: Duration,
-) -> Result<(), UnclosedSession> {
+) -> UnclosedSession {
     let session = former.session();
     let closing = close_session(clock, settings.clone(), credentials.clone(), session.clone());
-    match timeout(limit, closing).await {
-        Ok(true) => Ok(()),
-        Ok(false) | Err(_) => Err(Some(session)),
-    }
+    let has_ended = timeout(limit, closing).await.unwrap_or(false);
+    (!has_ended).then_some(session)
 }
 
 const DISCONNECTED: &str = "lost connection to ZooKeeper";

@@ -9,20 +9,20 @@ pub(crate) use znode_data::{contender, decode, encode};
 
 use self::announcement_age::AnnouncementAge;
 use self::znode_data::{claimants_name, newer_format};
-use super::client::{SessionSettings, SessionTask, UnclosedSession};
+use super::cached::SharedReading;
+use super::client::{SessionSettings, SessionTask, UnclosedSession, in_words};
 use super::queue::{
-    MemberZnode, OwnedZnode, QueueEvent, QueueSession, QueueSettings, QueueZnodes, Reports,
+    AheadEvent, MemberZnode, OwnedZnode, QueueEvent, QueueSession, QueueSettings, Reports,
     server_time,
 };
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::status::{MemberEntry, OwnState};
+use crate::status::{MemberEntry, MembersAnswer, OwnState, QueueReading};
 use crate::znode_names::ZnodeNames;
-use ::zookeeper::Error;
 use recipes::election::{Action, Announcement, Event, MemberPriority, Offer, ZnodeData};
 use recipes::{ClaimOwner, MemberId, Sequence, SessionEvent, Ticket};
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// An election's session, and the member's place in its queue.
 pub(crate) struct ElectionSession {
@@ -92,9 +92,6 @@ enum SourceEvent {
     Session(SessionEvent),
     Queue(QueueEvent),
 }
-
-/// Receives the answer to a request to read all members.
-pub(crate) type Reading = oneshot::Receiver<Result<QueueZnodes, Error>>;
 
 impl ElectionSession {
     pub(crate) fn open(
@@ -269,11 +266,7 @@ impl ElectionSession {
             }
             QueueEvent::Listed { members, .. } => Event::QueueRead(members.into_iter().collect()),
             QueueEvent::Foreign { keep_out } => Event::Foreign { keep_out },
-            QueueEvent::ForeignListed(names) => {
-                self.queue.read_foreign(names);
-                return None;
-            }
-            QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
+            QueueEvent::Predecessor(AheadEvent::Read { znode: predecessor, data, modified_ms }) => {
                 let read = self.read(&data, predecessor);
                 self.predecessor_owner.note(predecessor, read.as_ref(), &data);
                 let data = read.map(|read| read.znode);
@@ -288,7 +281,7 @@ impl ElectionSession {
                 }
                 Event::PredecessorRead { predecessor, announcement, distance }
             }
-            QueueEvent::PredecessorGone { predecessor, token } => {
+            QueueEvent::Predecessor(AheadEvent::Gone { sequence: predecessor, token }) => {
                 self.predecessor = None;
                 self.predecessor_owner.note_gone();
                 Event::PredecessorGone { predecessor, token }
@@ -401,11 +394,28 @@ impl ElectionSession {
         self.queue.look_for_foreign();
     }
 
-    /// Reads the znodes of all members.
-    pub(crate) fn read_members(&mut self) -> Reading {
-        let (answer, reading) = oneshot::channel();
-        self.queue.read_all(answer);
-        reading
+    /// Answers with the members, read again if the last reading is outdated. Drops `answer` if the session ends before.
+    pub(crate) fn answer_members(
+        &mut self,
+        last: SharedReading<QueueReading>,
+        mut answer: MembersAnswer,
+    ) {
+        let reading = self.queue.reading();
+        let znodes = self.znodes.clone();
+        let clock = self.clock;
+        self.queue.spawn(async move {
+            let members = last.get(clock, async {
+                let read = reading.await.map_err(|error| in_words(&error))?;
+                let members = entries(read.members, &znodes).into();
+                Ok(QueueReading { index: read.index, members })
+            });
+            tokio::select! {
+                () = answer.closed() => {}
+                members = members => {
+                    let _receiver_gone = answer.send(members);
+                }
+            }
+        });
     }
 
     /// Ends the session, and with it our znode, now rather than when the servers would expire it.
@@ -421,7 +431,7 @@ impl ElectionSession {
 }
 
 /// Returns the members as they are published. In another client's election, all members take the head for the leader.
-pub(crate) fn entries(members: Vec<MemberZnode>, znodes: &ZnodeNames) -> Vec<MemberEntry> {
+fn entries(members: Vec<MemberZnode>, znodes: &ZnodeNames) -> Vec<MemberEntry> {
     let mut entries: Vec<_> = members.into_iter().map(|member| entry(member, znodes)).collect();
     if znodes.family().is_some()
         && let Some(head) = entries.first().and_then(|head| head.names.clone())

@@ -1,7 +1,7 @@
 //! The znodes of barriers: reads all znodes of a barrier, creates `ready`, and ends a round.
 
 use super::data;
-use super::session::{Listing, NamedEntry, QueueEntry, find};
+use super::session::{Listing, NamedEntry, find};
 use crate::zookeeper::client::{Connection, LeaveServerOutcome, TransactionResult};
 use crate::zookeeper::queue::{
     Context, RETRY_DELAY, leave_wrong_server, of_queue, owner, stats, token,
@@ -36,10 +36,7 @@ pub(super) async fn read(
     let is_open = names.iter().any(|name| name == READY);
     let shown = Listing { round: Round(stat.mzxid), version: stat.version, ..Listing::default() };
     let shown = shown.with(names.into_iter().filter_map(|name| {
-        Some(NamedEntry {
-            entry: QueueEntry::Barrier(barrier::BarrierEntry::of_name(&name)?),
-            name,
-        })
+        Some(NamedEntry { sequence: barrier::BarrierEntry::of_name(&name)?.sequence, name })
     }));
     if !is_open {
         return Ok((shown, Some(watcher)));
@@ -64,11 +61,11 @@ async fn ready_of_another_client(
     shown: &Listing,
     of_ready: &Stat,
 ) -> Result<Option<Ready>, Error> {
-    for NamedEntry { entry, name } in shown.entries.iter().rev() {
+    for NamedEntry { sequence, name } in shown.entries.iter().rev() {
         let path = format!("{}/{name}", context.settings.root);
         let stat = connection.request(connection.client.check_stat(&path)).await?;
         if stat.is_some_and(|stat| token(&stat) < token(of_ready)) {
-            return Ok(Some(Ready { last: entry.sequence(), size: None }));
+            return Ok(Some(Ready { last: *sequence, size: None }));
         }
     }
     let nobody = Sequence::new(0).expect("it is not negative");
@@ -98,7 +95,7 @@ pub(super) async fn make_ready(
             for ((named, path), stat) in known.clone().zip(&paths).zip(stats) {
                 if stat.is_some_and(|stat| owner(&stat).is_none()) {
                     warn!("{path} is not ephemeral, so it does not count at the barrier: ignored. Delete it");
-                    persistent.push(named.entry.sequence());
+                    persistent.push(named.sequence);
                 }
             }
             Ok(persistent)

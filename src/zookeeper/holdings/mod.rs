@@ -1,8 +1,7 @@
 //! The locks and barriers that applications request, called holdings, on a session of their own. The session is opened at
 //! the first request, and closed when nothing has needed it for a minute.
 //!
-//! - `session`: performs the actions of the holdings in one session. `watches`: watches the znodes of one holding.
-//!   `readings`: reads a queue once for all holdings that wait in it. `barrier_znodes`: reads and changes the znodes of one
+//! - `session`: performs the actions of the holdings in one session. `readings`: reads a queue once for all holdings that wait in it. `barrier_znodes`: reads and changes the znodes of one
 //!   barrier.
 //! - `reader`: answers requests to read queues and barriers, over the same session.
 //! - `data`: encodes and decodes the data of a znode.
@@ -12,7 +11,6 @@ mod data;
 mod reader;
 mod readings;
 mod session;
-mod watches;
 
 use self::reader::QueueReader;
 use self::session::HoldingsSession;

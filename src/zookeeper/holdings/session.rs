@@ -2,7 +2,6 @@
 //! their events.
 
 use super::readings::Readings;
-use super::watches::{self, WatchRequest};
 use super::{HoldingsSettings, barrier_znodes, data};
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
@@ -12,8 +11,8 @@ use crate::zookeeper::client::{
     SessionHandle, SessionSettings, SessionTask, UnclosedSession, rejoin_delay,
 };
 use crate::zookeeper::queue::{
-    self, CHILDREN_MAX, Context, QueueEvent, QueueSettings, RETRY_DELAY, Reports,
-    give_up_if_no_auth, join, reap, still_ours, unless_crowded, warn_if_weak,
+    self, AheadEvent, CHILDREN_MAX, Context, QueueEvent, QueueSettings, RETRY_DELAY, Reports,
+    WatchRequest, give_up_if_no_auth, join, reap, still_ours, unless_crowded, warn_if_weak,
 };
 use ::zookeeper::Error;
 use ::zookeeper::OneshotWatcher;
@@ -45,8 +44,6 @@ pub(super) struct HoldingsSession {
     readings: BTreeMap<Arc<str>, Readings>,
     /// The readings to deliver, each with a holding that requested it.
     unreported_reads: VecDeque<(HoldingId, Arc<Listing>)>,
-    /// The events to deliver next.
-    due: VecDeque<Event>,
     /// Tasks that wait until `ready` is created or deleted, by the path of the barrier.
     ready_watches: BTreeMap<Arc<str>, AbortHandle>,
     /// Paths whose ACL has been checked.
@@ -106,16 +103,10 @@ pub(super) struct Listing {
     pub(super) ready: Option<Ready>,
 }
 
-/// An entry, and the name of its znode.
+/// The number of an entry, and the name of its znode.
 pub(super) struct NamedEntry {
-    pub(super) entry: QueueEntry,
+    pub(super) sequence: Sequence,
     pub(super) name: String,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum QueueEntry {
-    Lock(lock::LockEntry),
-    Barrier(barrier::BarrierEntry),
 }
 
 enum Message {
@@ -160,7 +151,6 @@ impl HoldingsSession {
             places: BTreeMap::new(),
             readings: BTreeMap::new(),
             unreported_reads: VecDeque::new(),
-            due: VecDeque::new(),
             ready_watches: BTreeMap::new(),
             acls_known: BTreeSet::new(),
         }
@@ -198,7 +188,7 @@ impl HoldingsSession {
                 if !self.places.contains_key(&id) {
                     // This member left the barrier in an earlier session, and others may still be inside.
                     self.add_place(id, None, path.clone());
-                    self.watch_others(id);
+                    self.watch_ahead(id, None);
                 }
                 self.read(id);
             }
@@ -387,7 +377,7 @@ impl HoldingsSession {
             tokio::select! {
                 biased;
                 // First, as the watch ends with its connection, and the library panics if an ended watch is polled.
-                _ = connections.changed() => {}
+                () = connections.changed() => {}
                 _ = watcher.changed() => {}
             }
             shared.send(Message::ReadyChanged(at));
@@ -395,9 +385,10 @@ impl HoldingsSession {
         self.ready_watches.insert(path.clone(), watching).inspect(AbortHandle::abort);
     }
 
-    fn on_ready_changed(&mut self, path: &Arc<str>) {
-        let ids = self.places.iter().filter(|(_, place)| place.path == *path).map(|(id, _)| *id);
-        self.due.extend(ids.map(|id| Event::Place(id, place::Event::BarrierChanged)));
+    fn on_ready_changed(&self, path: &Arc<str>) {
+        for (id, _) in self.places.iter().filter(|(_, place)| place.path == *path) {
+            self.shared.send(Message::Place(*id, place::Event::BarrierChanged));
+        }
     }
 
     /// Returns the event for the next holding whose queue or barrier was read. Each event has a copy of the queue, so events
@@ -408,14 +399,14 @@ impl HoldingsSession {
             // The read may be older than a deletion that is known. Hide deleted znodes, and forget those that this read no
             // longer shows.
             place.gone.retain(|sequence| find(&shown.entries, *sequence).is_some());
-            let entries = shown.entries.iter().map(|named| named.entry);
-            let entries = entries.filter(|entry| !place.gone.contains(&entry.sequence()));
+            let there = shown.entries.iter().filter(|named| !place.gone.contains(&named.sequence));
+            let names = there.map(|named| &*named.name);
             let event = match place.kind {
                 HoldingKind::Lock => {
-                    place::Event::QueueRead(entries.filter_map(QueueEntry::of_lock).collect())
+                    place::Event::QueueRead(names.filter_map(lock::LockEntry::of_name).collect())
                 }
                 HoldingKind::Barrier => {
-                    let entries = entries.filter_map(QueueEntry::of_barrier).collect();
+                    let entries = names.filter_map(barrier::BarrierEntry::of_name).collect();
                     place::Event::BarrierRead(Reading::of(shown.round, entries, shown.ready))
                 }
             };
@@ -462,7 +453,7 @@ impl HoldingsSession {
     /// Waits for the next event of the holdings. Cancel-safe: no event is lost.
     pub(super) async fn next_event(&mut self) -> Event {
         loop {
-            if let Some(event) = self.due.pop_front().or_else(|| self.next_read()) {
+            if let Some(event) = self.next_read() {
                 return event;
             }
             if reap([&mut self.requests, &mut self.watches], "a request for a lock or barrier") {
@@ -490,15 +481,7 @@ impl HoldingsSession {
         match event {
             place::Event::Joined { ticket, .. } => {
                 place.own = OwnPlace::Stands(ticket);
-                let (wants, wanted) = mpsc::unbounded_channel();
-                place.wants = wants;
-                let shared = self.shared.clone();
-                let context = place.context.clone();
-                let watching =
-                    self.watches.spawn(watches::watch(context, ticket, wanted, move |event| {
-                        shared.send(Message::Place(id, event))
-                    }));
-                place.watching = Some(watching);
+                self.watch_ahead(id, Some(ticket));
             }
             place::Event::TicketLost(lost) if place.own != OwnPlace::Stands(lost) => return None,
             place::Event::Gone { sequence, .. } => {
@@ -506,23 +489,33 @@ impl HoldingsSession {
             }
             place::Event::Left if place.kind == HoldingKind::Barrier => {
                 place.own = OwnPlace::Left;
-                self.watch_others(id);
+                self.watch_ahead(id, None);
             }
             _ => {}
         }
         Some(Event::Place(id, event))
     }
 
-    /// Starts to watch the znodes of others, without an own znode.
-    fn watch_others(&mut self, id: HoldingId) {
+    /// Starts to watch the own znode, if there is one, and those ahead.
+    fn watch_ahead(&mut self, id: HoldingId, own: Option<Ticket>) {
         let Some(place) = self.places.get_mut(&id) else { return };
         let (wants, wanted) = mpsc::unbounded_channel();
         place.wants = wants;
         let shared = self.shared.clone();
         let context = place.context.clone();
-        let watching = self.watches.spawn(watches::watch_others(context, wanted, move |event| {
-            shared.send(Message::Place(id, event))
-        }));
+        let watching = self.watches.spawn(async move {
+            queue::watch(&context, own, wanted, |event| {
+                let event = match event {
+                    AheadEvent::Read { znode, .. } => place::Event::Watched(znode),
+                    AheadEvent::Gone { sequence, token } => place::Event::Gone { sequence, token },
+                };
+                shared.send(Message::Place(id, event));
+            })
+            .await;
+            if let Some(ticket) = own {
+                shared.send(Message::Place(id, place::Event::TicketLost(ticket)));
+            }
+        });
         place.watching.replace(watching).inspect(AbortHandle::abort);
     }
 
@@ -586,23 +579,6 @@ impl SessionContext {
     }
 }
 
-impl QueueEntry {
-    pub(super) fn sequence(self) -> Sequence {
-        match self {
-            Self::Lock(entry) => entry.sequence,
-            Self::Barrier(entry) => entry.sequence,
-        }
-    }
-
-    fn of_lock(self) -> Option<lock::LockEntry> {
-        if let Self::Lock(entry) = self { Some(entry) } else { None }
-    }
-
-    fn of_barrier(self) -> Option<barrier::BarrierEntry> {
-        if let Self::Barrier(entry) = self { Some(entry) } else { None }
-    }
-}
-
 impl Default for Listing {
     fn default() -> Self {
         // No barrier has this round: zxids are not negative.
@@ -614,19 +590,19 @@ impl Listing {
     /// Returns this listing with these entries instead, in order.
     pub(super) fn with(self, entries: impl Iterator<Item = NamedEntry>) -> Self {
         let mut entries: Vec<_> = entries.collect();
-        entries.sort_unstable_by_key(|named| named.entry.sequence());
+        entries.sort_unstable_by_key(|named| named.sequence);
         Self { entries, ..self }
     }
 }
 
 fn shown_queue(names: Vec<String>) -> Listing {
     Listing::default().with(names.into_iter().filter_map(|name| {
-        Some(NamedEntry { entry: QueueEntry::Lock(lock::LockEntry::of_name(&name)?), name })
+        Some(NamedEntry { sequence: lock::LockEntry::of_name(&name)?.sequence, name })
     }))
 }
 
 pub(super) fn find(entries: &[NamedEntry], sequence: Sequence) -> Option<&NamedEntry> {
-    let at = entries.binary_search_by_key(&sequence, |named| named.entry.sequence()).ok()?;
+    let at = entries.binary_search_by_key(&sequence, |named| named.sequence).ok()?;
     entries.get(at)
 }
 

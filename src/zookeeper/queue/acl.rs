@@ -1,6 +1,7 @@
 //! The ACLs of created znodes, and warnings about the ACLs of others.
 
 use super::context::Context;
+use super::znode::paths_down_to;
 use crate::config::security::AclPolicy;
 use crate::zookeeper::client::{Connection, is_server_answer};
 use ::zookeeper::{Acl as Entry, Acls, AuthId, AuthUser, Error, Permission};
@@ -212,10 +213,9 @@ async fn ourselves(connection: &Connection) -> String {
 
 async fn owners(connection: &Connection, path: &str) -> String {
     // The ACL of the nearest znode that exists.
-    let ends = path.match_indices('/').skip(1).map(|(at, _)| at).chain([path.len()]);
-    let ends: Vec<_> = ends.collect();
-    for end in ends.into_iter().rev() {
-        let acl = match connection.request(connection.client.get_acl(&path[..end])).await {
+    let paths: Vec<_> = paths_down_to(path).collect();
+    for path in paths.into_iter().rev() {
+        let acl = match connection.request(connection.client.get_acl(path)).await {
             Ok((acl, _)) => acl,
             Err(Error::NoNode) => continue,
             Err(_) => break,

@@ -35,57 +35,95 @@ pub(super) enum ClaimOutcome {
     Anothers(Vec<u8>),
 }
 
-/// Creates the claim and, in the same transaction, writes to our own znode. In an election that is shared with another
-/// client, whose contenders write their znodes only once, it only checks that our znode exists. Repeats the request until the
-/// servers answer.
+/// Creates the claim and, in the same transaction, writes to our own znode. Repeats the request until the servers answer.
 pub(super) async fn claim(
     context: &Context,
     ticket: Ticket,
     data: &[u8],
 ) -> Result<ClaimOutcome, ZnodeLost> {
-    let path = context.path(ticket.sequence);
-    let claim_path = context.claim_path();
-    let mode = CreateMode::Ephemeral.with_acls(acl::of_queue(context.settings.acl));
     let is_retry = AtomicBool::new(false);
     let unknown = UnansweredRequests::default();
-    let writes_own = context.settings.znodes.family().is_none();
     let claimed = context.retry_until_answered(async |connection| {
         if is_retry.swap(true, Ordering::Relaxed) {
             still_ours(context, &connection, ticket).await?;
         }
-        let answer = connection.transact(2, |writer| {
-            match writes_own {
-                true => writer.add_set_data(&path, data, None)?,
-                false => writer.add_check_version(&path, -1)?,
+        let attempt = write_with_claim(context, &connection, ticket, data, Claim::Created).await;
+        unknown.outcome.fetch_or(attempt.is_err(), Ordering::Relaxed);
+        match attempt? {
+            Ok(stat) => Ok(ClaimOutcome::Ours(stat)),
+            Err(Error::NodeExists) => holder(context, &connection, ticket, data, &unknown).await,
+            Err(error) if context.settings.is_shared() && is_server_answer(&error) => {
+                context.set_problem(format!(
+                    "ZooKeeper refuses the claim of a leader at {} ({error}), and no member leads without it: let \
+                     members create znodes in its parent (setAcl)",
+                    context.claim_path()
+                ));
+                tokio::time::sleep(REFUSED_DELAY).await;
+                Err(Error::Timeout)
             }
-            writer.add_create(&claim_path, data, &mode)
-        });
-        let (answer, stat) = tokio::join!(answer, stat_of(&connection, &path, !writes_own));
-        unknown.outcome.fetch_or(answer.is_err(), Ordering::Relaxed);
-        match answer? {
-            TransactionResult::Done(results) => ours(results, stat, ticket, &connection),
-            TransactionResult::Failed { at: 0, error } => {
-                give_up_if_no_auth(context, &path, Err(error)).await
-            }
-            TransactionResult::Failed { error: Error::NodeExists, .. } => {
-                holder(context, &connection, ticket, data, &unknown).await
-            }
-            TransactionResult::Failed { error, .. } => {
-                if !writes_own && is_server_answer(&error) {
-                    context.set_problem(format!(
-                        "ZooKeeper refuses the claim of a leader at {claim_path} ({error}), and no member leads without \
-                         it: let members create znodes in its parent (setAcl)"
-                    ));
-                    tokio::time::sleep(REFUSED_DELAY).await;
-                    return Err(Error::Timeout);
-                }
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     });
     let claimed = claimed.await;
     context.clear_problem();
     claimed.map_err(|_| ZnodeLost)
+}
+
+/// What a write to our own znode does with the claim.
+enum Claim {
+    Created,
+    /// The claim is ours: an attempt without an answer was carried out, or the previous process created it.
+    Checked,
+}
+
+/// Writes to our own znode together with the claim, both or neither. In an election that is shared with another client, whose
+/// contenders write their znodes only once, it only checks that our znode exists. Returns the stat of our znode; the inner
+/// error is that of the claim.
+async fn write_with_claim(
+    context: &Context,
+    connection: &Connection,
+    ticket: Ticket,
+    data: &[u8],
+    claim: Claim,
+) -> Result<Result<Stat, Error>, Error> {
+    let path = context.path(ticket.sequence);
+    let claim_path = context.claim_path();
+    let mode = CreateMode::Ephemeral.with_acls(acl::of_queue(context.settings.acl));
+    let is_shared = context.settings.is_shared();
+    let answer = connection.transact(2, |writer| {
+        match is_shared {
+            false => writer.add_set_data(&path, data, None)?,
+            true => writer.add_check_version(&path, -1)?,
+        }
+        match claim {
+            Claim::Created => writer.add_create(&claim_path, data, &mode),
+            Claim::Checked => writer.add_check_version(&claim_path, -1),
+        }
+    });
+    // Pipelined behind a transaction that only checks our znode, its stat confirms that the znode is ours.
+    let read = async {
+        match is_shared {
+            false => Ok(None),
+            true => connection.request(connection.client.check_stat(&path)).await,
+        }
+    };
+    let (answer, read) = tokio::join!(answer, read);
+    let results = match answer? {
+        TransactionResult::Done(results) => results,
+        TransactionResult::Failed { at: 0, error } => {
+            return give_up_if_no_auth(context, &path, Err(error)).await;
+        }
+        TransactionResult::Failed { error, .. } => return Ok(Err(error)),
+    };
+    let stat = match results.into_iter().next() {
+        Some(MultiWriteResult::SetData { stat }) => Some(stat),
+        _ => read?,
+    };
+    match stat {
+        Some(stat) if is_ours(&stat, ticket, connection) => Ok(Ok(stat)),
+        // We wrote to a znode that is not ours, or it was deleted since, so our own is lost. The claim ends with the session.
+        _ => Err(Error::NoNode),
+    }
 }
 
 /// The uncertainties about one claim.
@@ -125,7 +163,13 @@ async fn holder(
     };
     unknown.holder.store(false, Ordering::Relaxed);
     if is_of_session(&stat, connection) {
-        return confirm(context, connection, ticket, announced).await;
+        let confirmed = write_with_claim(context, connection, ticket, announced, Claim::Checked);
+        return match confirmed.await? {
+            Ok(stat) => Ok(ClaimOutcome::Ours(stat)),
+            // The claim was deleted meanwhile, so create it again.
+            Err(Error::NoNode) => Err(Error::Timeout),
+            Err(error) => Err(error),
+        };
     }
     if unknown.outcome.load(Ordering::Relaxed) {
         // The claim may still be ours: this server may show an earlier claim that is gone. Our claim ends with our session,
@@ -147,67 +191,4 @@ async fn holder(
         }
     }
     Ok(ClaimOutcome::Anothers(data))
-}
-
-/// Writes to our own znode when our claim already exists: an attempt without an answer was carried out, or the previous
-/// process created the claim.
-async fn confirm(
-    context: &Context,
-    connection: &Connection,
-    ticket: Ticket,
-    data: &[u8],
-) -> Result<ClaimOutcome, Error> {
-    let path = context.path(ticket.sequence);
-    let claim_path = context.claim_path();
-    let writes_own = context.settings.znodes.family().is_none();
-    let answer = connection.transact(2, |writer| {
-        match writes_own {
-            true => writer.add_set_data(&path, data, None)?,
-            false => writer.add_check_version(&path, -1)?,
-        }
-        writer.add_check_version(&claim_path, -1)
-    });
-    let (answer, stat) = tokio::join!(answer, stat_of(connection, &path, !writes_own));
-    match answer? {
-        TransactionResult::Done(results) => ours(results, stat, ticket, connection),
-        TransactionResult::Failed { at: 0, error } => {
-            give_up_if_no_auth(context, &path, Err(error)).await
-        }
-        // The claim was deleted meanwhile, so create it again.
-        TransactionResult::Failed { error: Error::NoNode, .. } => Err(Error::Timeout),
-        TransactionResult::Failed { error, .. } => Err(error),
-    }
-}
-
-/// Returns the stat of a znode if `is_wanted`. Pipelined behind a claim that does not write to the znode, the stat confirms
-/// that the znode is ours.
-async fn stat_of(
-    connection: &Connection,
-    path: &str,
-    is_wanted: bool,
-) -> Result<Option<Stat>, Error> {
-    match is_wanted {
-        true => connection.request(connection.client.check_stat(path)).await,
-        false => Ok(None),
-    }
-}
-
-fn ours(
-    results: Vec<MultiWriteResult>,
-    read: Result<Option<Stat>, Error>,
-    ticket: Ticket,
-    connection: &Connection,
-) -> Result<ClaimOutcome, Error> {
-    match results.into_iter().next() {
-        Some(MultiWriteResult::SetData { stat }) if is_ours(&stat, ticket, connection) => {
-            Ok(ClaimOutcome::Ours(stat))
-        }
-        Some(MultiWriteResult::Check) => match read? {
-            Some(stat) if is_ours(&stat, ticket, connection) => Ok(ClaimOutcome::Ours(stat)),
-            // The server has just committed a check of the znode, so it shows the znode unless that was deleted since.
-            Some(_) | None => Err(Error::NoNode),
-        },
-        // We wrote to a znode that is not ours, so our own is lost. The claim is ours, and ends with the session.
-        _ => Err(Error::NoNode),
-    }
 }

@@ -1,7 +1,7 @@
 //! State shared by all requests of one queue: paths, session, retries and reports.
 
-use super::znode::{owner, token};
-use super::{QueueEvent, QueueSettings, Reports, acl, claim_path, foreign};
+use super::znode::token;
+use super::{QueueEvent, QueueSettings, Reports, acl, claim_path};
 use crate::clock::Clock;
 use crate::status::{ConnectionState, ForeignQueue};
 use crate::zookeeper::client::{
@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 /// Delay before a request without an answer is sent again.
 pub(in crate::zookeeper) const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Delay before a request that the servers refused is sent again: only an operator can change the refusal.
-pub(super) const REFUSED_DELAY: Duration = Duration::from_secs(2);
+pub(in crate::zookeeper) const REFUSED_DELAY: Duration = Duration::from_secs(2);
 
 pub(in crate::zookeeper) struct Context {
     pub(in crate::zookeeper) settings: QueueSettings,
@@ -30,8 +30,8 @@ pub(in crate::zookeeper) struct Context {
     state: Mutex<QueueState>,
     /// Permits for requests, where many queues share a session.
     pace: Option<Arc<Semaphore>>,
-    /// True if our place is lost when another client writes [`BROKEN`] into its znode.
-    pub(super) is_breakable: bool,
+    /// True for the place of a lock or barrier. It is lost when another client writes [`BROKEN`] into its znode.
+    pub(super) is_holding: bool,
 }
 
 /// The state of one queue in this session, as its requests have found it.
@@ -50,7 +50,7 @@ pub(super) struct QueueState {
     /// Our own ticket, while our znode exists.
     pub(super) own: Option<Ticket>,
     /// The names of the foreign contenders in the last listing.
-    foreign: Vec<String>,
+    pub(super) foreign: Vec<String>,
     /// True if foreign contenders keep us out, as last reported; `None` before the first report.
     pub(super) kept_out: Option<bool>,
     /// True once our place in the queue is no longer wanted.
@@ -73,13 +73,13 @@ impl Context {
         events: EventSender<QueueEvent>,
     ) -> Self {
         let state = Mutex::default();
-        Self { settings, session, reports, clock, events, state, pace: None, is_breakable: false }
+        Self { settings, session, reports, clock, events, state, pace: None, is_holding: false }
     }
 
     /// Makes each attempt of a request take a permit, and the own place end when an operator writes [`BROKEN`] into its
     /// znode. No permit is held between attempts, so a request that is always refused does not block the others.
     pub(in crate::zookeeper) fn of_holding(self, pace: Arc<Semaphore>) -> Self {
-        Self { pace: Some(pace), is_breakable: true, ..self }
+        Self { pace: Some(pace), is_holding: true, ..self }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, QueueState> {
@@ -134,13 +134,7 @@ impl Context {
         if denied_before == Some(token(shown)) {
             return;
         }
-        let path = self.path(sequence);
-        if leave_wrong_server(connection, &path, "still shows", "it is gone")
-            == LeaveServerOutcome::NotYet
-        {
-            // The watch of that znode would never fire, so reconnect even if there is only this server.
-            connection.give_up();
-        }
+        leave_ghost(connection, &self.path(sequence));
     }
 
     /// Forgets all znodes by number: the path may have been re-created, and its numbers start again.
@@ -236,18 +230,11 @@ impl Context {
         self.set_problem(acl::refusal(connection, self.settings.acl, path, error).await);
     }
 
-    /// Reports the foreign contenders among these names, if they have changed.
-    pub(super) fn note_foreign(&self, names: &[String]) {
-        let mut listed = foreign::contenders(names, &self.settings.znodes);
-        listed.truncate(foreign::MOST);
-        let known = mem::replace(&mut self.state().foreign, listed.clone());
-        if known != listed {
-            self.send_event(QueueEvent::ForeignListed(listed));
-        }
-    }
-
-    /// Reports whether foreign contenders keep us out, if that has changed.
+    /// Reports whether foreign contenders keep us out, if that has changed. They never do in an election that is not shared.
     pub(super) fn send_keep_out(&self, keep_out: bool) {
+        if !self.settings.is_shared() {
+            return;
+        }
         let reported = self.state().kept_out.replace(keep_out);
         if reported != Some(keep_out) {
             self.send_event(QueueEvent::Foreign { keep_out });
@@ -276,17 +263,8 @@ impl Context {
         });
     }
 
-    /// Returns true if the znode is not ephemeral, and ignores it from then on: it outlives every member, so no member
-    /// should wait for its deletion.
-    pub(super) fn is_not_ephemeral(&self, sequence: Sequence, stat: &Stat) -> bool {
-        let is_not = owner(stat).is_none();
-        if is_not {
-            self.pass_over(&[sequence]);
-        }
-        is_not
-    }
-
-    /// Ignores these non-ephemeral znodes from then on. Warns once about each, in one line for all new ones.
+    /// Ignores these non-ephemeral znodes from then on: they outlive every member, so no member should wait for their
+    /// deletion. Warns once about each, in one line for all new ones.
     pub(super) fn pass_over(&self, found: &[Sequence]) {
         let mut state = self.state();
         let is_new = found.iter().copied().filter(|sequence| state.non_ephemeral.insert(*sequence));
@@ -332,6 +310,16 @@ pub(in crate::zookeeper) async fn leave_if_znode_missing(
 ) -> Result<LeaveServerOutcome, Error> {
     connection.check(path).await?;
     Ok(leave_wrong_server(connection, path, "does not show", "it is there"))
+}
+
+/// Leaves a server that shows this znode although a quorum says that it is gone. On this connection, its watch would never
+/// fire, so it is given up even if there is only this server.
+pub(super) fn leave_ghost(connection: &Connection, path: &str) {
+    if leave_wrong_server(connection, path, "still shows", "it is gone")
+        == LeaveServerOutcome::NotYet
+    {
+        connection.give_up();
+    }
 }
 
 /// Leaves a server that a quorum contradicts, and logs a warning. `truth` is the quorum's statement about the path.

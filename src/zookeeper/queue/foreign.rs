@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// The largest number of foreign contenders that are listed, or read in one go, lowest numbers first. A client that creates
 /// many znodes must not cost members much.
-pub(super) const MOST: usize = 100;
+const MOST: usize = 100;
 
 /// Returns the client and the number of a contender with this name, or `None` if it is not a foreign contender. Members
 /// that elect by themselves may have several queues in one path, each with its own prefix, so such znodes are not foreign.
@@ -23,7 +23,7 @@ pub(crate) fn foreign_name(name: &str, znodes: &ZnodeNames) -> Option<(ForeignCl
 }
 
 /// Returns the names of foreign contenders, in the order of their numbers.
-pub(super) fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
+fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
     let foreign = names.iter().filter_map(|name| {
         let (_, number) = foreign_name(name, znodes)?;
         Some((number, name))
@@ -33,22 +33,25 @@ pub(super) fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
     numbered.into_iter().map(|(_, name)| name.clone()).collect()
 }
 
-/// Looks for foreign contenders among the names of the path's children. Where these keep us out, the event is sent before
-/// this returns, and so before any other result of the same listing.
+/// Looks for foreign contenders among the names of the path's children, and publishes their clients. Where these keep us out,
+/// the event is sent before this returns, and so before any other result of the same listing.
 pub(super) async fn judge(context: &Context, names: &[String]) {
-    if !context.settings.refuses_foreign() {
-        return context.note_foreign(names);
+    let mut listed = contenders(names, &context.settings.znodes);
+    if !context.settings.is_shared() {
+        listed.truncate(MOST);
     }
-    let found = contenders(names, &context.settings.znodes);
-    if found.is_empty() {
+    let is_known = context.state().foreign == listed;
+    if listed.is_empty() {
         context.report_foreign(vec![]);
-        return context.send_keep_out(false);
+        context.send_keep_out(false);
+    } else if context.settings.is_shared() || !is_known {
+        read(context, &listed).await;
     }
-    read(context, &found).await;
+    context.state().foreign = listed;
 }
 
 /// Reads the ephemeral znodes among these, and publishes their clients.
-pub(super) async fn read(context: &Context, names: &[String]) {
+async fn read(context: &Context, names: &[String]) {
     let mut found = Some(vec![]);
     // Contenders may be behind znodes that are not ephemeral, so continue until a contender is found.
     for some in names.chunks(MOST) {
@@ -62,9 +65,7 @@ pub(super) async fn read(context: &Context, names: &[String]) {
     // Znodes that are gone are skipped, so an error here says nothing about contenders: keep out.
     let keep_out = found.as_ref().is_none_or(|queues| !queues.is_empty());
     context.report_foreign(found.unwrap_or_default());
-    if context.settings.refuses_foreign() {
-        context.send_keep_out(keep_out);
-    }
+    context.send_keep_out(keep_out);
 }
 
 async fn read_all(

@@ -100,7 +100,7 @@ pub(in crate::zookeeper) async fn join(
 /// Returns true unless foreign contenders with a different order keep us out. This is checked before the create, because
 /// our znode alone could make their client fail.
 async fn may_join(context: &Context, connection: &Connection) -> bool {
-    if !context.settings.refuses_foreign() {
+    if !context.settings.is_shared() {
         return true;
     }
     let names = match queue_names(context, connection).await {
@@ -152,7 +152,7 @@ pub(crate) struct OwnedZnode {
 /// Reads the claim of our session, if there is one. Outside of elections shared with another client our znode's own data
 /// says the same, so the claim is not read.
 async fn own_claim(context: &Context, connection: &Connection) -> Result<Option<Vec<u8>>, Error> {
-    if context.settings.znodes.family().is_none() {
+    if !context.settings.is_shared() {
         return Ok(None);
     }
     match connection.request(connection.client.get_data(&context.claim_path())).await {

@@ -144,7 +144,7 @@ pub(super) async fn look_for_foreign(context: &Context) {
         Err(ListError::Failed(error)) if !is_server_answer(&error) => return,
         Err(refused) => refused,
     };
-    if !context.settings.refuses_foreign() {
+    if !context.settings.is_shared() {
         return;
     }
     match refused {

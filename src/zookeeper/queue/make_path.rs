@@ -2,6 +2,7 @@
 
 use super::acl;
 use super::context::{Context, RETRY_DELAY};
+use super::znode::paths_down_to;
 use crate::zookeeper::client::{Connection, is_server_answer};
 use ::zookeeper::{CreateMode, Error};
 use recipes::ForeignClient;
@@ -17,10 +18,8 @@ const DELAY: Duration = RETRY_DELAY.saturating_mul(5);
 pub(super) async fn make_path(context: &Context, connection: &Connection) -> Result<(), Duration> {
     let acl = context.settings.acl;
     let root = &context.settings.root;
-    let ends = root.match_indices('/').skip(1).map(|(at, _)| at).chain([root.len()]);
-    for end in ends {
-        let path = &root[..end];
-        let last = end == root.len();
+    for path in paths_down_to(root) {
+        let last = path == root;
         let acls = if last { acl::of_queue(acl) } else { acl::of_ancestors(acl) };
         let container = CreateMode::Container.with_acls(acls);
         let persistent = CreateMode::Persistent.with_acls(acls);

@@ -22,18 +22,20 @@ pub(crate) use acl::refusal;
 pub(in crate::zookeeper) use acl::{of_queue, warn_if_weak};
 pub(crate) use claim::claim_path;
 pub(in crate::zookeeper) use context::{
-    BROKEN, Context, RETRY_DELAY, leave_if_znode_missing, leave_wrong_server,
+    BROKEN, Context, REFUSED_DELAY, RETRY_DELAY, leave_wrong_server,
 };
 pub(crate) use foreign::foreign_name;
 pub(crate) use join::OwnedZnode;
 pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};
 pub(in crate::zookeeper) use list::{CHILDREN_MAX, ListError, names_below, sync, unless_crowded};
-pub(crate) use read::{MemberZnode, QueueZnodes};
+pub(crate) use read::MemberZnode;
 pub(in crate::zookeeper) use read::{read_short, stats};
-pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
+pub(in crate::zookeeper) use watches::{AheadEvent, WatchRequest, watch};
 pub(in crate::zookeeper) use write::{give_up_if_no_auth, still_ours};
+pub(in crate::zookeeper) use znode::paths_down_to;
 pub(crate) use znode::{owner, server_time, token};
 
+use self::read::QueueZnodes;
 use self::write::QueueWrite;
 use super::client::{EventSender, SessionHandle, rejoin_delay};
 use crate::clock::Clock;
@@ -42,11 +44,11 @@ use crate::counters::Meter;
 use crate::status::ConnectionState;
 use crate::znode_names::ZnodeNames;
 use ::zookeeper::Error;
-use recipes::{FencingToken, Moment, Sequence, Ticket};
+use recipes::{Moment, Sequence, Ticket};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::error;
 
@@ -63,10 +65,9 @@ pub(crate) struct QueueSettings {
 }
 
 impl QueueSettings {
-    /// Returns true if members must stay out of the queue while foreign contenders with a different order are in the path.
-    /// This is so only in an election that is shared with another client; elsewhere, unknown clients must not be able to
-    /// stop an election.
-    fn refuses_foreign(&self) -> bool {
+    /// Returns true in an election that is shared with another client. Members must stay out of its queue while foreign
+    /// contenders with a different order are in the path. Elsewhere, unknown clients must not be able to stop an election.
+    fn is_shared(&self) -> bool {
         self.znodes.family().is_some()
     }
 }
@@ -107,16 +108,8 @@ pub(crate) enum QueueEvent {
     Listed { number: u64, members: BTreeSet<Sequence> },
     /// Foreign contenders with a different order were found, or are gone. Sent on change, and only where they keep us out.
     Foreign { keep_out: bool },
-    /// The names of the foreign contenders in the path. Sent on change.
-    ForeignListed(Vec<String>),
-    /// The predecessor's znode, which is now being watched. Sent again each time its data changes.
-    PredecessorRead { predecessor: Ticket, data: Vec<u8>, modified_ms: i64 },
-    /// The predecessor's znode is gone, and the watch has ended.
-    PredecessorGone {
-        predecessor: Sequence,
-        /// The token of the znode that was watched; `None` if no ephemeral znode existed at the last read.
-        token: Option<FencingToken>,
-    },
+    /// An event of the predecessor's znode, which is watched.
+    Predecessor(AheadEvent),
     /// A member's znode, read once.
     MemberRead { member: Ticket, data: Vec<u8>, modified_ms: i64, sent_at: Moment },
     /// The member's znode does not exist.
@@ -150,19 +143,15 @@ pub(crate) struct QueueSession {
     /// The task that joins, and then watches our own znode and the predecessor's.
     membership: Option<AbortHandle>,
     /// Sends the predecessor to watch to the membership task.
-    predecessor: watch::Sender<Option<Sequence>>,
+    predecessor: mpsc::UnboundedSender<WatchRequest>,
     /// The last listing, and our own ticket when it began.
     listing: Option<(Option<Ticket>, AbortHandle)>,
     /// The task that lists the path to find foreign contenders.
     look: Option<AbortHandle>,
-    /// The task that reads the foreign contenders that were listed.
-    foreign: Option<AbortHandle>,
     /// The number of listings begun so far.
     listings: u64,
     /// Sends writes to the task that carries them out in order.
     writes: mpsc::UnboundedSender<QueueWrite>,
-    /// The task that reads all members' znodes.
-    members: Option<AbortHandle>,
 }
 
 impl QueueSession {
@@ -182,13 +171,11 @@ impl QueueSession {
             requests,
             watches: JoinSet::new(),
             membership: None,
-            predecessor: watch::Sender::new(None),
+            predecessor: mpsc::unbounded_channel().0,
             listing: None,
             look: None,
-            foreign: None,
             listings: 0,
             writes,
-            members: None,
         }
     }
 
@@ -198,7 +185,7 @@ impl QueueSession {
         let writes = self.writes.clone();
         let was_lost = self.membership.is_some();
         let predecessor;
-        (self.predecessor, predecessor) = watch::channel(None);
+        (self.predecessor, predecessor) = mpsc::unbounded_channel();
         let membership = self.watches.spawn(async move {
             if was_lost {
                 tokio::time::sleep(rejoin_delay()).await;
@@ -216,7 +203,7 @@ impl QueueSession {
         let context = self.context.clone();
         let writes = self.writes.clone();
         let predecessor;
-        (self.predecessor, predecessor) = watch::channel(None);
+        (self.predecessor, predecessor) = mpsc::unbounded_channel();
         let membership = self.watches.spawn(async move {
             match join::find(&context).await {
                 Some(found) => {
@@ -259,20 +246,14 @@ impl QueueSession {
         self.look = Some(look);
     }
 
-    /// Reads these foreign contenders and publishes their clients. Aborts an earlier read, whose names are outdated.
-    pub(crate) fn read_foreign(&mut self, names: Vec<String>) {
-        let context = self.context.clone();
-        let read = self.requests.spawn(async move { foreign::read(&context, &names).await });
-        self.foreign.replace(read).inspect(AbortHandle::abort);
-    }
-
     pub(crate) fn is_last_listing(&self, number: u64) -> bool {
         number == self.listings
     }
 
     /// Watches this predecessor from now on, instead of the previous one.
     pub(crate) fn watch_predecessor(&self, predecessor: Sequence) {
-        let _receiver_gone = self.predecessor.send(Some(predecessor));
+        let path = self.context.path(predecessor);
+        let _receiver_gone = self.predecessor.send(WatchRequest::Watch(predecessor, path));
     }
 
     /// Reads a member's znode once. With `confirm`, a quorum must confirm that it exists.
@@ -288,26 +269,25 @@ impl QueueSession {
         self.requests.spawn(async move { read::verify(&context, member).await });
     }
 
-    /// Reads the znodes of all members.
-    pub(crate) fn read_all(&mut self, answer: oneshot::Sender<Result<QueueZnodes, Error>>) {
+    /// Returns a reading of the znodes of all members, which begins when it is awaited.
+    pub(crate) fn reading(&self) -> impl Future<Output = Result<QueueZnodes, Error>> + use<> {
         let context = self.context.clone();
-        self.requests.spawn(async move {
-            let _receiver_gone = answer.send(read::read_all(&context).await);
-        });
+        async move { read::read_all(&context).await }
     }
 
-    /// Reads the znodes of all members, unless such a read is already running. A failed read is not published.
+    /// Runs a task that ends with the session.
+    pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.requests.spawn(task);
+    }
+
+    /// Reads the znodes of all members. A failed read is not published.
     pub(crate) fn read_members(&mut self) {
-        if self.members.as_ref().is_some_and(|members| !members.is_finished()) {
-            return;
-        }
         let context = self.context.clone();
-        let members = self.requests.spawn(async move {
+        self.requests.spawn(async move {
             if let Ok(read) = read::read_all(&context).await {
                 context.send_event(QueueEvent::MembersRead(read.members));
             }
         });
-        self.members = Some(members);
     }
 
     /// Writes to our own znode, in the order of the calls.
@@ -365,14 +345,21 @@ pub(in crate::zookeeper) fn reap(tasks: [&mut JoinSet<()>; 2], what: &str) -> bo
 
 /// Reports that our znode exists, and watches it and the predecessor's from then on.
 async fn stand(
-    context: &Context,
+    context: &Arc<Context>,
     writes: &mpsc::UnboundedSender<QueueWrite>,
     ticket: Ticket,
-    predecessor: watch::Receiver<Option<Sequence>>,
+    predecessor: mpsc::UnboundedReceiver<WatchRequest>,
     event: QueueEvent,
 ) {
     context.state().own = Some(ticket);
     let _receiver_gone = writes.send(QueueWrite::Joined(ticket));
     context.send_event(event);
-    tokio::join!(watches::watch(context, ticket, predecessor), warn_if_weak(context));
+    let watching = async {
+        watch(context, Some(ticket), predecessor, |event| {
+            context.send_event(QueueEvent::Predecessor(event));
+        })
+        .await;
+        context.send_event(QueueEvent::TicketLost(ticket));
+    };
+    tokio::join!(watching, warn_if_weak(context));
 }

@@ -45,7 +45,8 @@ pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sen
         read_confirmed(context, &connection, member).await
     });
     let event = match read.await {
-        Ok((_, stat)) if context.is_not_ephemeral(member, &stat) => {
+        Ok((_, stat)) if owner(&stat).is_none() => {
+            context.pass_over(&[member]);
             QueueEvent::MemberGone { member, sent_at }
         }
         Ok((data, stat)) => {

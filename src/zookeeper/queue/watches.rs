@@ -1,4 +1,4 @@
-//! Watches our own znode and the predecessor's, or several znodes ahead of ours.
+//! Watches our own znode and the znodes ahead that we wait for.
 //!
 //! The invariant of this file: **the loss of our own znode is reported before the loss of a znode ahead of it, if it was
 //! committed before it.** Otherwise a member could act as the head of the queue with a znode that it no longer owns. The
@@ -10,55 +10,61 @@
 //!    it checks the watch of our own znode before it reports that event;
 //! 3. a watch ends with its connection. On the next connection, our own znode is read and watched before those ahead.
 
-use super::QueueEvent;
-use super::context::{BROKEN, Context, leave_if_znode_missing};
-use super::znode::{is_of_session, is_ours, token};
+use super::context::{BROKEN, Context, leave_ghost, leave_if_znode_missing};
+use super::znode::{is_of_session, is_ours, owner, token};
 use crate::zookeeper::client::{Connection, LeaveServerOutcome, SessionHandle};
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
 use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use recipes::{FencingToken, Sequence, Ticket};
-use tokio::sync::watch;
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use tokio::sync::mpsc;
 use tracing::warn;
 
-/// Watches until our own znode is lost. The predecessor to watch may change at any time.
-pub(super) async fn watch(
-    context: &Context,
-    ticket: Ticket,
-    wanted: watch::Receiver<Option<Sequence>>,
-) {
-    let predecessor = Predecessor { context, wanted, watched: None };
-    watch_until_own_is_lost(context, ticket, predecessor, |event| context.send_event(event)).await;
-    context.send_event(QueueEvent::TicketLost(ticket));
+/// A request about a znode ahead.
+pub(in crate::zookeeper) enum WatchRequest {
+    /// Watch the znode with this number, at this path. In an election, this replaces the znode that was watched before.
+    Watch(Sequence, String),
+    /// Ask a quorum whether the watched znode with this number exists.
+    Confirm(Sequence),
 }
 
-/// The znodes ahead of our own, whose events are reported in order.
-pub(in crate::zookeeper) trait ZnodesAhead {
-    type Event;
-
-    /// Waits for an event of one of the znodes. Cancel-safe: no event is lost.
-    async fn next_event(&mut self) -> Self::Event;
-
-    /// Reads all znodes again, because the watches ended with their connection.
-    fn read_again(&mut self);
+/// An event of a watched znode ahead.
+#[derive(Clone, Debug)]
+pub(in crate::zookeeper) enum AheadEvent {
+    /// The znode exists and is watched. In an election, it has this data, and the event is sent again each time that changes.
+    Read { znode: Ticket, data: Vec<u8>, modified_ms: i64 },
+    /// The znode is gone, and its watch has ended. The token is that of the znode that was watched; `None` if no ephemeral
+    /// znode existed at the last read.
+    Gone { sequence: Sequence, token: Option<FencingToken> },
 }
 
-/// Watches our own znode together with those ahead, and reports the events of those ahead. Returns when our own znode is
-/// lost, which the caller reports.
-pub(in crate::zookeeper) async fn watch_until_own_is_lost<A: ZnodesAhead>(
-    context: &Context,
-    ticket: Ticket,
-    mut ahead: A,
-    on_event: impl Fn(A::Event),
+/// Watches our own znode, if we have one, and the requested ones ahead, whose events are reported. Returns when our own znode
+/// is lost, which the caller reports.
+pub(in crate::zookeeper) async fn watch(
+    context: &Arc<Context>,
+    own: Option<Ticket>,
+    requests: mpsc::UnboundedReceiver<WatchRequest>,
+    on_event: impl Fn(AheadEvent),
 ) {
     let mut connections = context.session.clone();
+    let mut ahead = ZnodesAhead::new(context.clone(), requests);
     let mut unsent = None;
     loop {
         connections.mark_seen();
-        let Some(mut own) = watch_own(context, ticket).await else { return };
+        let mut own_change = match own {
+            Some(ticket) => match watch_own(context, ticket).await {
+                Some(change) => change,
+                None => return,
+            },
+            None => pending().boxed(),
+        };
         if let Some(event) = unsent.take() {
             on_event(event);
         }
-        match watch_all(&mut own, &mut connections, &mut ahead, &on_event).await {
+        match watch_all(&mut own_change, &mut connections, &mut ahead, &on_event).await {
             WatchesEnd::OwnLost => return,
             WatchesEnd::ReadAgain(event) => unsent = event,
         }
@@ -67,15 +73,15 @@ pub(in crate::zookeeper) async fn watch_until_own_is_lost<A: ZnodesAhead>(
 }
 
 /// The next step when the watches can no longer be used.
-enum WatchesEnd<E> {
+enum WatchesEnd {
     /// Our own znode is lost.
     OwnLost,
     /// Reads all znodes again. The event of a znode ahead is reported once our own is known to exist.
-    ReadAgain(Option<E>),
+    ReadAgain(Option<AheadEvent>),
 }
 
-impl<E> WatchesEnd<E> {
-    fn after_own_change(change: &WatchedEvent, unsent: Option<E>) -> Self {
+impl WatchesEnd {
+    fn after_own_change(change: &WatchedEvent, unsent: Option<AheadEvent>) -> Self {
         match change.event_type {
             EventType::NodeDeleted => Self::OwnLost,
             _ => Self::ReadAgain(unsent),
@@ -83,17 +89,17 @@ impl<E> WatchesEnd<E> {
     }
 }
 
-async fn watch_all<A: ZnodesAhead>(
+async fn watch_all(
     own: &mut BoxFuture<'static, WatchedEvent>,
     connections: &mut SessionHandle,
-    ahead: &mut A,
-    on_event: &impl Fn(A::Event),
-) -> WatchesEnd<A::Event> {
+    ahead: &mut ZnodesAhead,
+    on_event: &impl Fn(AheadEvent),
+) -> WatchesEnd {
     loop {
         tokio::select! {
             biased;
             // The watches ended with their connection: the library panics if one is polled after that.
-            _ = connections.changed() => return WatchesEnd::ReadAgain(None),
+            () = connections.changed() => return WatchesEnd::ReadAgain(None),
             change = &mut *own => return WatchesEnd::after_own_change(&change, None),
             event = ahead.next_event() => {
                 // The watch of our own znode may have fired since it was polled above.
@@ -109,12 +115,12 @@ async fn watch_all<A: ZnodesAhead>(
 /// Watches our own znode. Returns `None` if it is gone or belongs to another session.
 ///
 /// The watch is for children, and an ephemeral znode has none. So it fires when the znode is deleted, but not at each of
-/// our own writes. A breakable place is not written to by its owner, so its data is watched.
+/// our own writes. A lock's or barrier's place is not written to by its owner, so its data is watched.
 async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'static, WatchedEvent>> {
     let path = context.path(ticket.sequence);
     let read = context.retry_until_answered(async |connection| {
         let client = &connection.client;
-        let read = if context.is_breakable {
+        let read = if context.is_holding {
             let read = connection.request(client.get_and_watch_data(&path)).await;
             read.map(|(data, stat, watcher)| (data == BROKEN, stat, watcher))
         } else {
@@ -134,116 +140,204 @@ async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'stati
     Some(watcher.changed().boxed())
 }
 
-/// The predecessor to watch.
-struct Predecessor<'a> {
-    context: &'a Context,
-    wanted: watch::Receiver<Option<Sequence>>,
-    watched: Option<WatchedPredecessor>,
+/// The znodes ahead that are watched.
+struct ZnodesAhead {
+    context: Arc<Context>,
+    requests: mpsc::UnboundedReceiver<WatchRequest>,
+    watched: BTreeMap<Sequence, WatchedZnode>,
+    /// Pending readings, notifications and confirmations.
+    steps: FuturesUnordered<BoxFuture<'static, WatchStep>>,
 }
 
-struct WatchedPredecessor {
-    sequence: Sequence,
+struct WatchedZnode {
+    path: String,
     /// The token of the znode that existed at the last read.
     token: Option<FencingToken>,
-    /// The watch; `None` if the znode has to be read first.
-    change: Option<BoxFuture<'static, WatchedEvent>>,
 }
 
-impl ZnodesAhead for Predecessor<'_> {
-    type Event = QueueEvent;
+enum WatchStep {
+    Read(Sequence, WatchRead),
+    Changed(Sequence, WatchedEvent),
+    /// A quorum says that the znode is gone.
+    Gone(Sequence),
+    /// A quorum says that the znode exists.
+    Confirmed,
+}
 
-    async fn next_event(&mut self) -> QueueEvent {
-        let context = self.context;
+enum WatchRead {
+    Exists(Vec<u8>, Stat, OneshotWatcher),
+    /// The znode does not exist, as a quorum has confirmed.
+    Gone,
+    /// A quorum says that the znode exists, but no server that is known shows it.
+    NotShown,
+}
+
+impl ZnodesAhead {
+    fn new(context: Arc<Context>, requests: mpsc::UnboundedReceiver<WatchRequest>) -> Self {
+        let watched = BTreeMap::new();
+        let steps = FuturesUnordered::new();
+        Self { context, requests, watched, steps }
+    }
+
+    /// Waits for an event of one of the znodes. Cancel-safe: no event is lost.
+    async fn next_event(&mut self) -> AheadEvent {
         loop {
-            let watched = &mut self.watched;
-            let next = async {
-                match watched {
-                    Some(watched) => watched.next_event(context).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
-                Ok(()) = self.wanted.changed() => {
-                    let wanted = *self.wanted.borrow_and_update();
-                    self.watched =
-                        wanted.map(|sequence| WatchedPredecessor { sequence, token: None, change: None });
-                }
-                event = next => {
-                    if matches!(event, QueueEvent::PredecessorGone { .. }) {
-                        self.watched = None;
+                Some(request) = self.requests.recv() => self.begin(request),
+                Some(step) = self.steps.next() => {
+                    if let Some(event) = self.after(step) {
+                        return event;
                     }
-                    return event;
                 }
+                else => pending().await,
             }
         }
     }
 
+    /// Reads all znodes again, because the watches ended with their connection.
     fn read_again(&mut self) {
-        if let Some(watched) = &mut self.watched {
-            watched.change = None;
-        }
+        self.steps.clear();
+        self.watched.keys().for_each(|sequence| self.read(*sequence));
     }
-}
 
-impl WatchedPredecessor {
-    /// Waits for a change of the znode, or reads it if it is not watched yet.
-    async fn next_event(&mut self, context: &Context) -> QueueEvent {
-        if let Some(change) = &mut self.change {
-            let change = change.await;
-            self.change = None;
-            if change.event_type == EventType::NodeDeleted {
-                return self.gone();
+    fn begin(&mut self, request: WatchRequest) {
+        match request {
+            WatchRequest::Watch(sequence, path) => {
+                if !self.context.is_holding {
+                    self.watched.clear();
+                    self.steps.clear();
+                }
+                self.watched.insert(sequence, WatchedZnode { path, token: None });
+                self.read(sequence);
+            }
+            WatchRequest::Confirm(sequence) => {
+                let Some(WatchedZnode { path, .. }) = self.watched.get(&sequence) else { return };
+                let context = self.context.clone();
+                let path = path.clone();
+                let confirmed = async move {
+                    match exists(&context, &path).await {
+                        true => WatchStep::Confirmed,
+                        false => WatchStep::Gone(sequence),
+                    }
+                };
+                self.steps.push(confirmed.boxed());
             }
         }
-        let path = context.path(self.sequence);
-        let read = context.retry_until_answered(async |connection| {
-            read_and_watch(context, &connection, &path).await
-        });
-        let Ok(read) = read.await else { return self.gone() };
-        let Some((data, stat, watcher)) = read else {
-            // Leave the token out: without proof that the znode is gone, a lease must not be used.
-            self.token = None;
-            return self.gone();
+    }
+
+    fn read(&self, sequence: Sequence) {
+        let Some(WatchedZnode { path, .. }) = self.watched.get(&sequence) else { return };
+        let context = self.context.clone();
+        let path = path.clone();
+        let read = async move {
+            let read = context.retry_until_answered(async |connection| {
+                read_and_watch(&context, &connection, &path).await
+            });
+            WatchStep::Read(sequence, read.await.unwrap_or(WatchRead::Gone))
         };
-        if context.is_not_ephemeral(self.sequence, &stat) || context.is_denied(self.sequence, &stat)
-        {
-            return self.gone();
+        self.steps.push(read.boxed());
+    }
+
+    fn after(&mut self, step: WatchStep) -> Option<AheadEvent> {
+        match step {
+            WatchStep::Read(sequence, read) => self.after_reading(sequence, read),
+            WatchStep::Changed(sequence, change) if change.event_type != EventType::NodeDeleted => {
+                self.read(sequence);
+                None
+            }
+            WatchStep::Changed(sequence, _) | WatchStep::Gone(sequence) => self.gone(sequence),
+            WatchStep::Confirmed => None,
+        }
+    }
+
+    fn after_reading(&mut self, sequence: Sequence, read: WatchRead) -> Option<AheadEvent> {
+        let watched = self.watched.get_mut(&sequence)?;
+        let (data, stat, watcher) = match read {
+            WatchRead::Exists(data, stat, watcher) => (data, stat, watcher),
+            WatchRead::Gone => return self.gone(sequence),
+            WatchRead::NotShown => {
+                // Leave the token out: without proof that the znode is gone, a lease must not be used.
+                watched.token = None;
+                return self.gone(sequence);
+            }
+        };
+        if owner(&stat).is_none() {
+            match self.context.is_holding {
+                true => warn!(
+                    "{} is not ephemeral, so it is not a place in the queue: ignored. Delete it",
+                    watched.path
+                ),
+                false => self.context.pass_over(&[sequence]),
+            }
+            return self.gone(sequence);
+        }
+        if self.context.is_denied(sequence, &stat) {
+            return self.gone(sequence);
         }
         // A znode with this number that is not the one seen before is ahead of ours as well: while our znode exists, no
         // number is given twice, so one of two servers has shown a znode that no quorum committed.
         let token = token(&stat);
-        self.token = Some(token);
-        self.change = Some(watcher.changed().boxed());
-        let predecessor = Ticket { sequence: self.sequence, token };
-        QueueEvent::PredecessorRead { predecessor, data, modified_ms: stat.mtime }
+        watched.token = Some(token);
+        let changed = watcher.changed().map(move |change| WatchStep::Changed(sequence, change));
+        self.steps.push(changed.boxed());
+        let znode = Ticket { sequence, token };
+        Some(AheadEvent::Read { znode, data, modified_ms: stat.mtime })
     }
 
-    fn gone(&self) -> QueueEvent {
-        QueueEvent::PredecessorGone { predecessor: self.sequence, token: self.token }
+    fn gone(&mut self, sequence: Sequence) -> Option<AheadEvent> {
+        let WatchedZnode { token, .. } = self.watched.remove(&sequence)?;
+        Some(AheadEvent::Gone { sequence, token })
     }
 }
 
-/// Reads a predecessor's znode and watches it. A read that finds no znode counts only if a quorum agrees, because a server
-/// may have lost the znode; a notification needs no such check. Returns `None` if a quorum says that the znode exists, but
-/// the current server does not show it and no other server is known.
+/// Reads a znode ahead and watches it. If the znode is not shown, that counts only if a quorum agrees, because a server may
+/// have lost it; a notification needs no such check.
+///
+/// A lock needs no data. So it watches the children, of which an ephemeral znode has none: the watch fires when the znode is
+/// deleted. As a lock has no claim that would exclude a second holder, its read is repeated until a quorum agrees.
 async fn read_and_watch(
     context: &Context,
     connection: &Connection,
     path: &str,
-) -> Result<Option<(Vec<u8>, Stat, OneshotWatcher)>, Error> {
-    match connection.request(connection.client.get_and_watch_data(path)).await {
+) -> Result<WatchRead, Error> {
+    let client = &connection.client;
+    let read = if context.is_holding {
+        let read = connection.request(client.get_and_watch_children(path)).await;
+        read.map(|(_, stat, watcher)| (vec![], stat, watcher))
+    } else {
+        connection.request(client.get_and_watch_data(path)).await
+    };
+    match read {
         Err(Error::NoNode) => {}
-        Ok((_, stat, _)) if is_of_session(&stat, connection) => {
+        Ok((_, stat, _)) if !context.is_holding && is_of_session(&stat, connection) => {
             warn!(
                 "{path} is ahead of us and of our own session: starting over with another session"
             );
             return context.give_session_up().await;
         }
-        read => return read.map(Some),
+        read => {
+            return read.map(|(data, stat, watcher)| WatchRead::Exists(data, stat, watcher));
+        }
     }
     match leave_if_znode_missing(connection, path).await? {
-        LeaveServerOutcome::First | LeaveServerOutcome::Again => Err(Error::Timeout),
-        LeaveServerOutcome::NotYet => Ok(None),
+        LeaveServerOutcome::NotYet if !context.is_holding => Ok(WatchRead::NotShown),
+        _ => Err(Error::Timeout),
     }
+}
+
+/// Asks a quorum whether a znode exists. If it does not, but the current server still shows it, leaves that server.
+async fn exists(context: &Context, path: &str) -> bool {
+    let checked =
+        context.retry_until_answered(async |connection| match connection.check(path).await {
+            Err(Error::NoNode) => {
+                let shown = connection.request(connection.client.check_stat(path)).await?;
+                if shown.is_some() {
+                    leave_ghost(&connection, path);
+                }
+                Err(Error::NoNode)
+            }
+            checked => checked,
+        });
+    checked.await.is_ok()
 }

@@ -42,22 +42,6 @@ struct OwnZnodeVersion {
     seen: i32,
 }
 
-/// The znode that a renewal checks in addition to our own.
-enum RenewalCheck {
-    Nothing,
-    Claim,
-    Predecessor(Sequence),
-}
-
-/// The servers' answer to a renewal.
-enum RenewalOutcome {
-    /// Our znode exists, and its data has this version.
-    Ours(i32),
-    /// The additional znode is gone: our claim or the predecessor's znode. Also returned if we may not read the
-    /// predecessor's znode.
-    BesideGone,
-}
-
 /// Carries out the writes one after the other: no write is sent before the outcome of the previous one is known.
 pub(super) async fn write_in_order(
     context: Arc<Context>,
@@ -87,31 +71,27 @@ impl OwnZnodeVersion {
         context: &Context,
         write: QueueWrite,
     ) -> Result<QueueEvent, ZnodeLost> {
-        let (data, stat, sent_at) = match write {
+        let (stat, data, sent_at) = match write {
             QueueWrite::Joined(_) => unreachable!("the loop takes it"),
             QueueWrite::Renew(predecessor, sent_at) => {
                 return self.renew(context, predecessor, sent_at).await;
             }
             QueueWrite::Put(data, sent_at) => {
-                let stat = put(context, self.ticket, &data).await;
-                (data, stat, sent_at)
+                (put(context, self.ticket, &data).await?, data, sent_at)
             }
             QueueWrite::Claim(data, sent_at) => {
-                match claim::claim(context, self.ticket, &data).await {
-                    Ok(claim::ClaimOutcome::Ours(stat)) => {
+                match claim::claim(context, self.ticket, &data).await? {
+                    claim::ClaimOutcome::Ours(stat) => {
                         self.is_claimed = true;
-                        (data, Ok(stat), Some(sent_at))
+                        (stat, data, Some(sent_at))
                     }
-                    Ok(claim::ClaimOutcome::Anothers(data)) => {
+                    claim::ClaimOutcome::Anothers(data) => {
                         return Ok(QueueEvent::ClaimRefused { claimed: Some(data), sent_at });
                     }
-                    Err(lost) => (data, Err(lost), None),
                 }
             }
         };
-        self.last =
-            stat.as_ref().ok().map(|stat| LastWrite { data: data.clone(), version: stat.version });
-        let stat = stat?;
+        self.last = Some(LastWrite { data: data.clone(), version: stat.version });
         let created_ms = stat.ctime;
         let modified_ms = stat.mtime;
         Ok(QueueEvent::Written { data, created_ms, modified_ms, sent_at })
@@ -124,28 +104,24 @@ impl OwnZnodeVersion {
         predecessor: Option<Sequence>,
         sent_at: Moment,
     ) -> Result<QueueEvent, ZnodeLost> {
+        let predecessor = predecessor.filter(|_| !self.is_claimed);
         let beside = match predecessor {
-            _ if self.is_claimed => RenewalCheck::Claim,
-            Some(predecessor) => RenewalCheck::Predecessor(predecessor),
-            None => RenewalCheck::Nothing,
+            Some(predecessor) => Some(context.path(predecessor)),
+            None => self.is_claimed.then(|| context.claim_path()),
         };
-        let version = match check(context, self.ticket, &beside).await? {
-            RenewalOutcome::Ours(version) => version,
-            RenewalOutcome::BesideGone if self.is_claimed => {
-                self.is_claimed = false;
-                warn!("{} is gone: a client has deleted it", context.claim_path());
-                return Ok(QueueEvent::ClaimRefused { claimed: None, sent_at });
-            }
+        let mut version = check(context, self.ticket, beside.as_deref(), predecessor).await?;
+        if version.is_none() && self.is_claimed {
+            self.is_claimed = false;
+            warn!("{} is gone: a client has deleted it", context.claim_path());
+            return Ok(QueueEvent::ClaimRefused { claimed: None, sent_at });
+        }
+        if version.is_none() {
             // The watch reports that the predecessor is gone. Our own lease needs a check that is committed, so repeat it
             // without the predecessor.
-            RenewalOutcome::BesideGone => {
-                match check(context, self.ticket, &RenewalCheck::Nothing).await? {
-                    RenewalOutcome::Ours(version) => version,
-                    RenewalOutcome::BesideGone => unreachable!("nothing else was looked at"),
-                }
-            }
-        };
-        if context.settings.znodes.family().is_some() {
+            version = check(context, self.ticket, None, None).await?;
+        }
+        let version = version.expect("nothing else was checked");
+        if context.settings.is_shared() {
             self.note_version(context, version);
             return Ok(QueueEvent::Renewed { sent_at });
         }
@@ -155,9 +131,7 @@ impl OwnZnodeVersion {
         }
         Ok(QueueEvent::Renewed { sent_at })
     }
-}
 
-impl OwnZnodeVersion {
     /// Warns if another client has written to our znode since the last renewal. Its data stays: another write would trigger
     /// the one-shot watch of the contender behind us, as the first did.
     fn note_version(&mut self, context: &Context, version: i32) {
@@ -200,44 +174,39 @@ pub(in crate::zookeeper) async fn still_ours(
     }
 }
 
-/// Commits a check of our path, and of the path in `beside`, through a quorum. A stat pipelined behind the check confirms
-/// that the znode is still ours: a path can be used again.
+/// Commits a check of our path, and of the path `beside` it, through a quorum: that of our claim, or of the predecessor. A stat
+/// pipelined behind the check confirms that the znode is still ours: a path can be used again. Returns the version of our
+/// znode's data; `None` if the znode beside it is gone, or if we may not read the predecessor's.
 async fn check(
     context: &Context,
     ticket: Ticket,
-    beside: &RenewalCheck,
-) -> Result<RenewalOutcome, ZnodeLost> {
+    beside: Option<&str>,
+    predecessor: Option<Sequence>,
+) -> Result<Option<i32>, ZnodeLost> {
     let path = context.path(ticket.sequence);
-    let beside_path = match beside {
-        RenewalCheck::Nothing => None,
-        RenewalCheck::Claim => Some(context.claim_path()),
-        RenewalCheck::Predecessor(predecessor) => Some(context.path(*predecessor)),
-    };
     let checked = context.retry_until_answered(async |connection| {
         let asked = async {
-            let operations = 1 + usize::from(beside_path.is_some());
+            let operations = 1 + usize::from(beside.is_some());
             let checked = connection.transact(operations, |writer| {
                 writer.add_check_version(&path, -1)?;
-                beside_path.as_ref().map_or(Ok(()), |path| writer.add_check_version(path, -1))
+                beside.map_or(Ok(()), |path| writer.add_check_version(path, -1))
             });
             let stat = connection.client.check_stat(&path);
             let (checked, stat) = tokio::join!(checked, connection.request(stat));
-            match checked? {
-                TransactionResult::Done(_) => {}
-                TransactionResult::Failed { at: 0, error } => return Err(error),
-                TransactionResult::Failed { error, .. }
-                    if error == Error::NoNode || matches!(beside, RenewalCheck::Predecessor(_)) =>
-                {
-                    deny_ghost(context, &connection, beside, &error).await?;
-                    return Ok(RenewalOutcome::BesideGone);
+            match (checked?, predecessor) {
+                (TransactionResult::Done(_), _) => {}
+                (TransactionResult::Failed { at: 0, error }, _) => return Err(error),
+                (TransactionResult::Failed { error: Error::NoNode, .. }, Some(predecessor)) => {
+                    deny_ghost(context, &connection, predecessor).await?;
+                    return Ok(None);
                 }
+                (TransactionResult::Failed { error: Error::NoNode, .. }, None)
+                | (TransactionResult::Failed { .. }, Some(_)) => return Ok(None),
                 // For the claim, this error says nothing: a client may have revoked our permission to read it.
-                TransactionResult::Failed { error, .. } => return Err(error),
+                (TransactionResult::Failed { error, .. }, None) => return Err(error),
             }
             match stat? {
-                Some(stat) if is_ours(&stat, ticket, &connection) => {
-                    Ok(RenewalOutcome::Ours(stat.version))
-                }
+                Some(stat) if is_ours(&stat, ticket, &connection) => Ok(Some(stat.version)),
                 Some(_) => Err(Error::NoNode),
                 None => Err(context.own_is_not_shown(&connection, &path).await),
             }
@@ -247,20 +216,16 @@ async fn check(
     checked.await.map_err(|_| ZnodeLost)
 }
 
-/// Treats the predecessor as gone from now on if a quorum says so and the current server still shows it. By then, that
+/// Treats the predecessor, which a quorum says is gone, as gone from now on if the current server still shows it. By now, that
 /// server has applied everything that was committed before the quorum's answer, so it would keep showing the znode.
 async fn deny_ghost(
     context: &Context,
     connection: &Connection,
-    beside: &RenewalCheck,
-    error: &Error,
+    predecessor: Sequence,
 ) -> Result<(), Error> {
-    let (RenewalCheck::Predecessor(predecessor), Error::NoNode) = (beside, error) else {
-        return Ok(());
-    };
-    let path = context.path(*predecessor);
+    let path = context.path(predecessor);
     if let Some(shown) = connection.request(connection.client.check_stat(&path)).await? {
-        context.deny(connection, *predecessor, &shown);
+        context.deny(connection, predecessor, &shown);
     }
     Ok(())
 }

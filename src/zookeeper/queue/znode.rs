@@ -29,6 +29,12 @@ pub(crate) fn token(stat: &Stat) -> FencingToken {
     FencingToken(stat.czxid.cast_unsigned())
 }
 
+/// Returns the paths of a znode's ancestors, from the top, and then its own.
+pub(in crate::zookeeper) fn paths_down_to(path: &str) -> impl Iterator<Item = &str> {
+    let ends = path.match_indices('/').skip(1).map(|(at, _)| at).chain([path.len()]);
+    ends.map(|end| &path[..end])
+}
+
 /// Returns true if this is the very znode that we created: a path can be used again.
 pub(super) fn is_ours(stat: &Stat, ticket: Ticket, connection: &Connection) -> bool {
     token(stat) == ticket.token && is_of_session(stat, connection)

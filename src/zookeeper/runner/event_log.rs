@@ -7,7 +7,7 @@ use humantime::format_rfc3339_millis;
 use recipes::election::{Action, Change, ChangeKind, Event, Member, Standing, View};
 use recipes::{FencingToken, Moment, SessionEvent, SessionId, Ticket};
 use std::time::SystemTime;
-use tracing::{Level, debug, enabled, error, info, trace, warn};
+use tracing::{Level, debug, error, info, trace, warn};
 
 /// The target of the trace lines from which `scripts/check-log` replays the core: each event of the member, and its
 /// actions.
@@ -23,37 +23,21 @@ pub(super) struct EventLog {
     recorded: Option<LoggedEvent>,
 }
 
-/// An event that is still to be logged: its actions are performed first.
-struct LoggedEvent {
-    event: &'static str,
-    /// The message; `None` if the log level hides it.
-    words: Option<String>,
-    severity: Severity,
-    at: Moment,
-    /// True if later events belong to another session, or to no session.
-    ends_session: bool,
-    /// An error to log in addition.
-    alarm: Option<&'static str>,
-    /// The changes of the leader, and when the lease ended if it had expired before the event.
-    changes: (Vec<Change>, Option<SystemTime>),
-    /// `None` unless the protocol is traced.
-    step: Option<ProtocolStep>,
-}
-
-/// A step of the member, complete, as `Debug` texts.
-struct ProtocolStep {
-    heard: String,
-    actions: String,
-}
-
-/// How important an event is to a reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Severity {
-    /// The event is frequent and changes nothing. Logged at `debug`.
-    Routine,
-    Notable,
-    /// An operator should look tomorrow. Logged at `warn`.
-    Alarming,
+/// An event of the member that is still to be logged: its actions are performed first.
+pub(super) struct LoggedEvent {
+    pub(super) event: Event,
+    pub(super) actions: Vec<Action>,
+    /// When the member handled the event.
+    pub(super) at: Moment,
+    pub(super) level: Level,
+    /// Why the lease had run out before the event.
+    pub(super) lapse: Option<String>,
+    /// The changes of the leader.
+    pub(super) changes: Vec<Change>,
+    /// When the lease ended, if it had run out before the event.
+    pub(super) lapsed_at: Option<SystemTime>,
+    /// An error to log in addition: an operator should act now.
+    pub(super) alarm: Option<&'static str>,
 }
 
 /// The state of the member after an event: the fields of each line.
@@ -123,78 +107,69 @@ impl EventLog {
         }
     }
 
-    /// Keeps an event and the member's actions until [`Self::write`] logs them.
-    pub(super) fn record(
-        &mut self,
-        event: &Event,
-        describe: impl FnOnce() -> String,
-        wanted: &[Action],
-        changes: (Vec<Change>, Option<SystemTime>),
-        severity: Severity,
-        at: Moment,
-    ) {
-        let is_read = severity != Severity::Routine || enabled!(Level::DEBUG);
-        let words = is_read.then(|| {
-            let wants: Vec<_> = wanted.iter().map(Action::to_string).collect();
-            let wants = wants.join(", ");
-            if wants.is_empty() { describe() } else { format!("{}  ->  {wants}", describe()) }
-        });
-        let ends_session = wanted.iter().any(Action::ends_session);
-        let is_traced = HAS_TRACE && enabled!(target: PROTOCOL, Level::TRACE);
-        let step = is_traced
-            .then(|| ProtocolStep { heard: format!("{event:?}"), actions: format!("{wanted:?}") });
-        let event = event.name();
-        let alarm = None;
-        self.recorded =
-            Some(LoggedEvent { event, words, severity, at, ends_session, alarm, changes, step });
-    }
-
-    /// Adds an error to the event: an operator should act now.
-    pub(super) fn alarm(&mut self, words: &'static str) {
-        if let Some(record) = &mut self.recorded {
-            record.alarm = Some(words);
-        }
+    /// Keeps an event until [`Self::write`] logs it.
+    pub(super) fn record(&mut self, event: LoggedEvent) {
+        self.recorded = Some(event);
     }
 
     /// Logs the event, and the changes of the leader that follow from it.
     pub(super) fn write(&mut self, standing: &Standing) {
         let Some(record) = self.recorded.take() else { return };
-        let LoggedEvent { event, words, severity, at, ends_session, alarm, changes, step } = record;
-        let role = standing.at(at);
-        if HAS_TRACE && let Some(ProtocolStep { heard, actions }) = step {
-            let index = standing.index_at(at);
-            trace!(target: PROTOCOL, ?at, heard, actions, standing = ?role, ?index, "step");
+        let LoggedEvent { event, actions, at, level, changes, lapsed_at, alarm, .. } = &record;
+        let role = standing.at(*at);
+        if HAS_TRACE {
+            trace!(
+                target: PROTOCOL,
+                ?at,
+                heard = format!("{event:?}"),
+                actions = format!("{actions:?}"),
+                standing = ?role,
+                index = ?standing.index_at(*at),
+                "step"
+            );
         }
-        let name = role.name();
         let view = View::of(&role);
         let leader = view.leader();
         let fields = Fields {
             id: standing.profile().id.as_str(),
-            role: name,
+            role: role.name(),
             ticket: standing.ticket(),
             session: self.session,
             leader: leader.map(|announcement| announcement.leader.id.as_str()),
             token: leader.map(|announcement| announcement.ticket.token),
         };
-        if let Some(words) = words {
-            match severity {
-                Severity::Routine => line!(debug, event, self, fields, words),
-                Severity::Notable => line!(info, event, self, fields, words),
-                Severity::Alarming => line!(warn, event, self, fields, words),
-            }
+        let name = event.name();
+        match *level {
+            Level::DEBUG => line!(debug, name, self, fields, record.words()),
+            Level::WARN => line!(warn, name, self, fields, record.words()),
+            _ => line!(info, name, self, fields, record.words()),
         }
-        let (changes, lapsed_at) = changes;
-        for change in &changes {
-            let event = change.kind.name();
+        for change in changes {
+            let name = change.kind.name();
             let token = change.token;
-            line!(info, event, self, Fields { token, ..fields }, self::words(change, lapsed_at));
+            line!(info, name, self, Fields { token, ..fields }, words(change, *lapsed_at));
         }
         if let Some(alarm) = alarm {
             error!("{alarm}");
         }
-        if ends_session {
+        if actions.iter().any(Action::ends_session) {
             self.session = None;
         }
+    }
+}
+
+impl LoggedEvent {
+    /// Describes the event and the actions that followed.
+    fn words(&self) -> String {
+        let mut words = self.event.to_string();
+        if let Some(lapse) = &self.lapse {
+            words = format!("{lapse}; {words}");
+        }
+        if self.event == Event::Stop {
+            words += ": leaving the queue";
+        }
+        let actions: Vec<_> = self.actions.iter().map(Action::to_string).collect();
+        if actions.is_empty() { words } else { format!("{words}  ->  {}", actions.join(", ")) }
     }
 }
 

@@ -1,31 +1,30 @@
 //! The loop that runs a member: waits for an event, steps the member, performs its actions, and publishes.
 
 mod event_log;
-mod members_cache;
 mod problems;
 
-use self::event_log::{EventLog, Severity};
-use self::members_cache::MembersCache;
+use self::event_log::{EventLog, LoggedEvent};
+use super::cached::SharedReading;
 use super::client::{
     Credentials, PreviousEnd, SavedSession, SessionFile, SessionSettings, UnclosedSession,
     close_limit, end_former,
 };
-use super::election::{ElectionSession, Reading};
+use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
 use crate::counters::Counters;
 use crate::problems::Problems;
 use crate::status::{
-    self, ConnectionState, MemberRequest, RecentChanges, RecordedChange, ReplyTo, Snapshot,
-    StatusPublisher,
+    self, ConnectionState, MemberRequest, QueueReading, RecentChanges, RecordedChange, ReplyTo,
+    Snapshot, StatusPublisher,
 };
 use recipes::election::{Action, Cause, ChangeKind, Event, Member, Standing, changes};
 use recipes::{ClaimOwner, FencingToken, Moment, SessionEvent, SessionId, SessionRecord, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use tracing::{info, warn};
+use tracing::{Level, info, warn};
 
 /// Upper bound between iterations of the loop; `/livez` and the systemd watchdog check it.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -54,7 +53,7 @@ pub async fn run(
         resume,
         noted: None,
         resumed_term: None,
-        members: MembersCache::new(&settings.znodes),
+        members: SharedReading::default(),
         actions,
         standing: member.standing(),
         recent_changes: Arc::default(),
@@ -66,7 +65,6 @@ pub async fn run(
         alarm: Alarm::new().expect("one more file can be opened"),
         claim_refused_at: None,
         refused_by_unknown: None,
-        read_in_vain: None,
         looked_for_foreign_at: None,
         is_slow: false,
         reconnected_at: clock.now(),
@@ -109,7 +107,8 @@ struct Runner {
     noted: Option<SessionRecord>,
     /// The term that the previous process began and this one continues.
     resumed_term: Option<FencingToken>,
-    members: MembersCache,
+    /// The members as they were last read for operators.
+    members: SharedReading<QueueReading>,
     /// The actions of the member's last step that are still to be performed.
     actions: Vec<Action>,
     /// The member's standing after its last step.
@@ -127,8 +126,6 @@ struct Runner {
     claim_refused_at: Option<Moment>,
     /// The own ticket, if its last claim was refused because an unknown client owns the claim znode.
     refused_by_unknown: Option<Ticket>,
-    /// The last reading of the queue while this member was outside and did not join.
-    read_in_vain: Option<Event>,
     /// When this member last checked for foreign contenders; `None` unless it checks regularly.
     looked_for_foreign_at: Option<Moment>,
     /// True if the last heartbeat was answered later than the next one was due.
@@ -153,7 +150,7 @@ impl Runner {
         self.log.begin(&self.member, &self.actions);
         // A session that the previous process was closing may end at any moment, so close it.
         if let Some(former) = self.resume.former.take_if(|former| former.is_closing) {
-            self.unclosed = self.end(&former).await.err().flatten();
+            self.unclosed = self.end(&former).await;
         }
         loop {
             if self.leads_before_claim() || self.term_has_ended {
@@ -199,7 +196,7 @@ impl Runner {
     }
 
     /// Closes the session of the previous process, after noting that in the session file.
-    async fn end(&self, former: &SavedSession) -> Result<(), UnclosedSession> {
+    async fn end(&self, former: &SavedSession) -> UnclosedSession {
         self.resume.file.iter().for_each(|file| file.closing());
         let settings = &self.settings.zookeeper;
         let limit = close_limit(settings);
@@ -210,12 +207,10 @@ impl Runner {
     /// session is left.
     async fn leave(mut self) -> bool {
         // A member that was not healthy yet has not resumed the session.
-        let former = self.resume.former.take();
-        let has_ended = match former {
-            Some(former) => self.end(&former).await.is_ok(),
-            None => true,
-        };
-        let has_left = has_ended && self.unclosed.is_none();
+        let mut has_left = self.unclosed.is_none();
+        if let Some(former) = self.resume.former.take() {
+            has_left &= self.end(&former).await.is_none();
+        }
         if let Some(file) = self.resume.file.filter(|_| has_left) {
             file.remove();
         }
@@ -301,8 +296,9 @@ impl Runner {
             return;
         }
         self.reports.link.send_modify(ConnectionState::forget_session);
+        self.members.changes.note_change();
         if !actions.contains(&Action::OpenSession) {
-            return self.members.end_session(None::<fn() -> Reading>);
+            return;
         }
         let before = match (actions.contains(&Action::CloseSession), self.ticket_was_lost) {
             (false, _) => PreviousEnd::Ended,
@@ -322,9 +318,8 @@ impl Runner {
         let own_id = self.standing.profile().id.clone();
         let unclosed = self.unclosed.take();
         let reports = self.reports.clone();
-        let opened = ElectionSession::open(&self.settings, own_id, session, unclosed, reports);
-        let session = self.session.insert(opened);
-        self.members.end_session(Some(|| session.read_members()));
+        self.session =
+            Some(ElectionSession::open(&self.settings, own_id, session, unclosed, reports));
     }
 
     fn answer_commands(&mut self) {
@@ -339,8 +334,7 @@ impl Runner {
     /// 2. events of the session: an answer that has arrived takes precedence over a timeout;
     /// 3. the member's own timer;
     /// 4. requests of callers;
-    /// 5. a reading of the members;
-    /// 6. a change of the connection, to be published.
+    /// 5. a change of the connection, to be published.
     ///
     /// Returns `None` if there is nothing for the member to handle.
     async fn next_event(&mut self, stop: &mut oneshot::Receiver<()>) -> Option<Event> {
@@ -354,11 +348,6 @@ impl Runner {
                 wake_at.filter(|at| *at <= self.clock.now()).map(|_| Event::Woke)
             }
             Some(request) = self.publisher.requests.recv() => self.on_request(request),
-            read = self.members.read() => {
-                let again = self.session.as_mut().map(|session| || session.read_members());
-                self.members.answer(&read, again, self.clock.now());
-                None
-            }
             _ = self.link.changed() => None,
         }
     }
@@ -386,8 +375,12 @@ impl Runner {
                 None
             }
             MemberRequest::Members(answer) => {
-                let read = self.session.as_mut().map(|session| || session.read_members());
-                self.members.ask(answer, read, self.clock.now());
+                match &mut self.session {
+                    Some(session) => session.answer_members(self.members.clone(), answer),
+                    None => {
+                        let _receiver_gone = answer.send(Err("no session with ZooKeeper".into()));
+                    }
+                }
                 None
             }
             MemberRequest::PublishState(state) => {
@@ -431,11 +424,6 @@ impl Runner {
         self.term_has_ended =
             before.acquired_by().is_some() && self.standing.acquired_by().is_none();
         self.counters.on_state(&self.standing, now);
-        let lapse = lapsed.then(|| self.lapse());
-        let text = || match &lapse {
-            Some(lapse) => format!("{lapse}; {event}"),
-            None => event.to_string(),
-        };
         let changes = changes(&self.recent_changes.view(), &self.standing.at(now));
         let cause = Cause::of(&event, &before, now);
         // After a freeze, the lease may have ended long ago, and another member may have led since.
@@ -457,28 +445,30 @@ impl Runner {
             self.claim_refused_at = None;
         }
         if !changes.is_empty() || has_moved {
-            self.members.outdate();
+            self.members.changes.note_change();
         }
-        let is_routine = is_routine(&event, &self.actions)
-            || self.repeats_refusal(&event, now)
-            || self.repeats_reading(&event);
-        let severity = match (is_routine, lapsed) {
-            (true, _) => Severity::Routine,
-            (false, true) => Severity::Alarming,
-            (false, false) => Severity::Notable,
+        // A member that is kept out of the queue reads it again and again.
+        let waits_outside = matches!(event, Event::QueueRead(_))
+            && self.standing.ticket().is_none()
+            && self.actions.is_empty();
+        let is_routine =
+            waits_outside || is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
+        let level = match (is_routine, lapsed) {
+            (true, _) => Level::DEBUG,
+            (false, true) => Level::WARN,
+            (false, false) => Level::INFO,
         };
-        let stopping = self.stopping;
-        self.log.record(
-            &event,
-            || if stopping { format!("{}: leaving the queue", text()) } else { text() },
-            &self.actions,
-            (changes, lapsed_at),
-            severity,
-            now,
-        );
-        if self.standing.is_session_too_short() && !before.is_session_too_short() {
-            self.log.alarm(REFUSED);
-        }
+        let is_refused = self.standing.is_session_too_short() && !before.is_session_too_short();
+        self.log.record(LoggedEvent {
+            event,
+            actions: self.actions.clone(),
+            at: now,
+            level,
+            lapse: lapsed.then(|| self.lapse()),
+            changes,
+            lapsed_at,
+            alarm: is_refused.then_some(REFUSED),
+        });
         let out_of_order = self.standing.out_of_order();
         if let Some(pair) = out_of_order.filter(|_| before.out_of_order() != out_of_order) {
             warn!("{}", self.out_of_order(pair));
@@ -504,16 +494,6 @@ impl Runner {
             self.claim_refused_at = Some(now);
         }
         was_lately && (is_refusal || matches!(event, Event::QueueRead(_)))
-    }
-
-    /// Returns true if a member outside the queue continues to wait because it has read the same queue as before.
-    fn repeats_reading(&mut self, event: &Event) -> bool {
-        if self.standing.ticket().is_some() {
-            self.read_in_vain = None;
-            return false;
-        }
-        let is_in_vain = matches!(event, Event::QueueRead(_)) && self.actions.is_empty();
-        is_in_vain && self.read_in_vain.replace(event.clone()).as_ref() == Some(event)
     }
 }
 

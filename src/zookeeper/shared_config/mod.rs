@@ -11,7 +11,7 @@ mod watching;
 mod writing;
 
 use self::watching::watch_value;
-use super::cached::{Cached, ChangeCounter};
+use super::cached::SharedReading;
 use super::client::{Connection, SessionHandle, TransactionResult, in_words, is_server_answer};
 use super::queue::{ListError, leave_wrong_server, names_below, refusal};
 use crate::byte_budget::ByteBudget;
@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::error;
@@ -59,8 +59,6 @@ pub(super) struct SharedConfig {
     names: BTreeMap<ConfigName, Name>,
     /// Tasks that keep the known state of names up to date.
     watches: JoinSet<()>,
-    /// Tasks that end when a name may be forgotten.
-    forgetting: JoinSet<ConfigName>,
     /// Tasks that write, or read all names.
     requests: JoinSet<()>,
 }
@@ -75,8 +73,7 @@ struct ConfigContext {
     /// Limits the values that are read at the same time: the memory that a value takes is known only afterwards.
     reads: Arc<Semaphore>,
     meter: Arc<ConfigMeter>,
-    changes: ChangeCounter,
-    listed: Arc<Mutex<Option<Cached<ValueNames>>>>,
+    listed: SharedReading<ValueNames>,
 }
 
 /// The names of all values, in order.
@@ -92,8 +89,6 @@ struct Name {
     /// The number of the last question, which is a request for a reading that begins after it.
     questions: Arc<watch::Sender<u64>>,
     task: AbortHandle,
-    /// The task that ends when the name may be forgotten.
-    forgetting: AbortHandle,
 }
 
 impl SharedConfig {
@@ -106,15 +101,13 @@ impl SharedConfig {
             budget: requests.budget.clone(),
             reads: Arc::new(Semaphore::new(READS_MAX)),
             meter: requests.meter.clone(),
-            changes: ChangeCounter::default(),
-            listed: Arc::default(),
+            listed: SharedReading::default(),
         };
         Self {
             shared,
             sessions,
             names: BTreeMap::new(),
             watches: JoinSet::new(),
-            forgetting: JoinSet::new(),
             requests: JoinSet::new(),
         }
     }
@@ -139,16 +132,11 @@ impl SharedConfig {
     pub(super) async fn turn(&mut self, requests: &mut mpsc::Receiver<ConfigRequest>) {
         tokio::select! {
             biased;
-            Some(unused) = self.forgetting.join_next() => {
-                if let Ok(name) = unused {
-                    self.forget_if_unused(name);
-                }
-            }
             Some(ended) = self.watches.join_next() => {
                 if ended.is_err_and(|error| error.is_panic()) {
                     error!("the task that watches a value panicked; restarting it");
-                    self.revive();
                 }
+                self.forget_unused();
             }
             // If the task panicked, its answer channel is closed, which the requester notices.
             Some(_) = self.requests.join_next() => {}
@@ -191,14 +179,13 @@ impl SharedConfig {
         let known = Arc::new(known);
         let questions = Arc::new(watch::Sender::new(0));
         let task = self.keep_true(&name, &known, &questions);
-        let forgetting = self.forget_when_unused(name.clone(), known.clone());
         let watched = WatchedValue { known: first, questions: questions.clone() };
-        self.names.insert(name, Name { known, questions, task, forgetting });
+        self.names.insert(name, Name { known, questions, task });
         self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
         Ok(watched)
     }
 
-    /// Starts the task that keeps the known state of a name up to date.
+    /// Starts the task that keeps the known state of a name up to date, until no client has used the name for a while.
     fn keep_true(
         &mut self,
         name: &ConfigName,
@@ -207,14 +194,25 @@ impl SharedConfig {
     ) -> AbortHandle {
         let shared = self.shared.clone();
         let path = self.shared.path_of(name);
-        self.watches.spawn(watch_value(shared, path, known.clone(), questions.subscribe()))
+        let watching = watch_value(shared, path, known.clone(), questions.subscribe());
+        let known = known.clone();
+        self.watches.spawn(async move {
+            tokio::select! {
+                () = watching => {}
+                () = until_unused(&known) => {}
+            }
+        })
     }
 
-    /// Restarts watches that have ended.
-    fn revive(&mut self) {
+    /// Forgets the names whose task has ended. A name that was requested since is watched again.
+    fn forget_unused(&mut self) {
         let ended = self.names.iter().filter(|(_, name)| name.task.is_finished());
         let ended = ended.map(|(name, it)| (name.clone(), it.known.clone(), it.questions.clone()));
         for (name, known, questions) in ended.collect::<Vec<_>>() {
+            if is_unused(&known) {
+                self.forget(&name);
+                continue;
+            }
             let task = self.keep_true(&name, &known, &questions);
             if let Some(it) = self.names.get_mut(&name) {
                 it.task = task;
@@ -222,38 +220,9 @@ impl SharedConfig {
         }
     }
 
-    fn forget_when_unused(
-        &mut self,
-        name: ConfigName,
-        known: Arc<watch::Sender<ValueState>>,
-    ) -> AbortHandle {
-        self.forgetting.spawn(async move {
-            loop {
-                known.closed().await;
-                sleep(FORGET_AFTER).await;
-                if is_unused(&known) {
-                    return name;
-                }
-            }
-        })
-    }
-
-    fn forget_if_unused(&mut self, name: ConfigName) {
-        let Some(Name { known, .. }) = self.names.get(&name) else { return };
-        // The name may have been requested since.
-        if is_unused(known) {
-            return self.forget(&name);
-        }
-        let forgetting = self.forget_when_unused(name.clone(), known.clone());
-        if let Some(name) = self.names.get_mut(&name) {
-            name.forgetting = forgetting;
-        }
-    }
-
     fn forget(&mut self, name: &ConfigName) {
-        let Some(Name { task, forgetting, .. }) = self.names.remove(name) else { return };
+        let Some(Name { task, .. }) = self.names.remove(name) else { return };
         task.abort();
-        forgetting.abort();
         self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
     }
 
@@ -283,6 +252,17 @@ impl SharedConfig {
 /// Returns true if no client watches this name, and it has no value of ours.
 fn is_unused(known: &watch::Sender<ValueState>) -> bool {
     known.receiver_count() == 0 && !known.borrow().is_own()
+}
+
+/// Waits until no client has used this name for a while.
+async fn until_unused(known: &watch::Sender<ValueState>) {
+    loop {
+        known.closed().await;
+        sleep(FORGET_AFTER).await;
+        if is_unused(known) {
+            return;
+        }
+    }
 }
 
 /// The metrics label of a write whose condition was not met, or which the servers refused.
@@ -373,31 +353,22 @@ impl ConfigContext {
 
     /// Returns all names, in order, from a reading that is at most a second old.
     async fn names(&self) -> Result<ValueNames, String> {
-        let mut listed = self.listed.lock().await;
-        let changes = self.changes.get();
-        if let Some(listed) =
-            listed.as_ref().filter(|listed| listed.is_fresh(self.clock.now(), changes))
-        {
-            return Ok(listed.value.clone());
-        }
+        self.listed.get(self.clock, self.read_names()).await
+    }
+
+    async fn read_names(&self) -> Result<ValueNames, String> {
         let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
-        let names = match value_names(&connection, &self.settings.root).await {
+        let root = &self.settings.root;
+        let mut names = match names_below(&connection, root).await {
             Ok(names) => names,
             Err(ListError::Crowded(problem)) => return Err(problem),
             Err(ListError::Failed(error)) if is_server_answer(&error) => {
-                return Err(self.refusal(&connection, &self.settings.root, &error).await);
+                return Err(self.refusal(&connection, root, &error).await);
             }
             Err(ListError::Failed(error)) => return Err(in_words(&error)),
         };
-        *listed = Some(Cached::new(names.clone(), self.clock.now(), changes));
-        Ok(names)
+        names.retain(|name| ConfigName::new(name).is_some());
+        names.sort_unstable();
+        Ok(names.into())
     }
-}
-
-/// Returns the names of all values, in order.
-async fn value_names(connection: &Connection, root: &str) -> Result<ValueNames, ListError> {
-    let mut names = names_below(connection, root).await?;
-    names.retain(|name| ConfigName::new(name).is_some());
-    names.sort_unstable();
-    Ok(names.into())
 }

@@ -5,20 +5,15 @@ use super::ConfigContext;
 use super::reading::{current_as_of, read_and_watch};
 use crate::shared_config::{ValueReading, ValueState};
 use crate::zookeeper::client::{Connection, SessionHandle, is_server_answer};
+use crate::zookeeper::queue::{REFUSED_DELAY, RETRY_DELAY};
 use ::zookeeper::{Error, OneshotWatcher};
 use recipes::SessionId;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, warn};
-
-/// Delay before the next read if there was no answer.
-const RETRY_DELAY: Duration = Duration::from_millis(200);
-/// Delay before the next read if the servers refused it: only an operator can change that.
-const REFUSED_DELAY: Duration = Duration::from_secs(2);
 
 struct Watching {
     shared: ConfigContext,
@@ -56,7 +51,7 @@ impl Watching {
         tokio::select! {
             biased;
             // The watch ended with its connection: the library panics if one is polled after that.
-            _ = session.changed() => {}
+            () = session.changed() => {}
             () = self.watch_over(&connection) => {}
         }
     }

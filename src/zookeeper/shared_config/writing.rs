@@ -4,7 +4,7 @@ use super::ConfigContext;
 use crate::config::security::AclPolicy;
 use crate::shared_config::{Condition, ValueWrite, WriteAction, WriteError, WriteOutcome};
 use crate::zookeeper::client::{Connection, is_server_answer};
-use crate::zookeeper::queue::{acl_of_ancestors, of_queue};
+use crate::zookeeper::queue::{acl_of_ancestors, of_queue, paths_down_to};
 use ::zookeeper::{Acls, CreateMode, Error, Stat};
 use tracing::info;
 
@@ -26,7 +26,7 @@ impl ConfigContext {
             WriteAction::Delete => writing.delete(write.condition).await,
         };
         // Note this before the answer: a client that knows of this write must not be given the names from before it.
-        self.changes.note_change();
+        self.listed.changes.note_change();
         match written {
             Ok(written) => written,
             Err(error) if is_server_answer(&error) => {
@@ -145,16 +145,15 @@ impl Writing<'_> {
     /// order of changes.
     async fn make_root(&self) -> Result<(), Error> {
         let Some((root, _)) = self.path.rsplit_once('/') else { return Ok(()) };
-        let ends = root.match_indices('/').skip(1).map(|(at, _)| at).chain([root.len()]);
-        for end in ends {
-            let acls: Acls<'_> = match end == root.len() {
+        for path in paths_down_to(root) {
+            let acls: Acls<'_> = match path == root {
                 true => of_queue(self.acl),
                 false => acl_of_ancestors(self.acl),
             };
             let mode = CreateMode::Persistent.with_acls(acls);
-            let create = self.connection.client.create(&root[..end], b"", &mode);
+            let create = self.connection.client.create(path, b"", &mode);
             match self.connection.request(create).await {
-                Ok(_) => info!("created {}", &root[..end]),
+                Ok(_) => info!("created {path}"),
                 Err(Error::NodeExists) => {}
                 Err(error) => return Err(error),
             }

@@ -2,7 +2,7 @@
 
 use super::announcement::KnownLeader;
 use super::{Action, Member};
-use crate::contender::{AfterCommit, AfterRefusal};
+use crate::contender::AfterRefusal;
 use crate::{ClaimOwner, Moment};
 
 impl Member {
@@ -18,6 +18,7 @@ impl Member {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         queue.leader = KnownLeader::Unknown;
         queue.contradicting_head = None;
+        queue.confirm = None;
         queue.ready_shown = false;
         queue.accepts = false;
         let data = queue.data(&self.profile, self.priority);
@@ -32,7 +33,7 @@ impl Member {
             }
             return;
         };
-        if queue.contender.on_committed(session, sent_at, now) == AfterCommit::RanOut {
+        if !queue.contender.on_committed(session, sent_at, now) {
             self.rejoin();
         }
     }

@@ -28,7 +28,6 @@ use crate::session::{Duty, LeasedSession};
 use crate::{FencingToken, Margins, Moment, Sequence, SessionEvent, SessionId, Ticket};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::ops::Bound;
 use std::time::Duration;
 
 /// Identifies one requested lock or barrier.
@@ -190,6 +189,9 @@ enum HoldingsPhase {
     },
 }
 
+/// A quorum is asked for the znode that a holding waits for about once in this many heartbeats.
+const CONFIRM_EVERY: u32 = 32;
+
 /// All requested locks and barriers, and their session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holdings {
@@ -201,19 +203,11 @@ pub struct Holdings {
     in_use: bool,
     /// When a queue was last read.
     read_at: Option<Moment>,
-    /// The holding that had the last turn in [`Self::confirm`].
-    confirmed: HoldingId,
-    /// Grows with each heartbeat by the number of holdings. Each time it reaches [`Self::CONFIRM_ONE_IN`], one holding
-    /// gets its turn in [`Self::confirm`].
-    unconfirmed: usize,
 }
 
 impl Holdings {
     /// The maximum number of locks and barriers that are held or waited for at the same time.
     pub const MAX: usize = 1024;
-
-    /// With each heartbeat, one in this many holdings gets its turn in [`Self::confirm`].
-    const CONFIRM_ONE_IN: usize = 32;
 
     /// Begins without a session. A session is closed when nothing has needed it for `idle_after`.
     pub fn new(margins: Margins, idle_after: Duration) -> Self {
@@ -224,8 +218,6 @@ impl Holdings {
             holdings: BTreeMap::new(),
             in_use: false,
             read_at: None,
-            confirmed: HoldingId(0),
-            unconfirmed: 0,
         }
     }
 
@@ -490,8 +482,6 @@ impl Holdings {
     }
 
     fn heartbeat_due(&self, session: &LeasedSession) -> Option<Moment> {
-        // ZooKeeper increments the low half of session ids, so that half spreads heartbeats.
-        let number = i32::try_from(session.id().0 & 0x7FFF_FFFF).unwrap_or(0);
         let duty = if self.holdings.values().any(|holding| holding.recipe().needs_lease()) {
             Duty::Hold
         } else if self.holdings.is_empty() {
@@ -499,36 +489,34 @@ impl Holdings {
         } else {
             Duty::StandBy
         };
-        Sequence::new(number).and_then(|pace| session.heartbeat_due(pace, duty))
+        // ZooKeeper increments the low half of session ids, so that half spreads heartbeats.
+        pace(session.id().0.cast_unsigned()).and_then(|pace| session.heartbeat_due(pace, duty))
     }
 
     fn send_heartbeat(&mut self, now: Moment) -> Vec<Action> {
-        let due = self.session().and_then(|session| self.heartbeat_due(&session));
-        let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
-        if due.is_none_or(|due| due > now) {
+        let Some(before) = self.session() else { return vec![] };
+        if self.heartbeat_due(&before).is_none_or(|due| due > now) {
             return vec![];
         }
-        session.heartbeat_sent(now);
+        if let HoldingsPhase::Open { session, .. } = &mut self.phase {
+            session.heartbeat_sent(now);
+        }
         let mut actions = vec![Action::Renew { sent_at: now }];
-        actions.extend(self.confirm());
+        actions.extend(self.confirm(&before, now));
         actions
     }
 
     /// Asks a quorum, a few holdings at a time, whether the znodes that holdings wait for still exist: a server that
     /// lost a transaction may show a deleted znode indefinitely.
-    fn confirm(&mut self) -> Vec<Action> {
-        self.unconfirmed += self.holdings.len();
-        let turns = self.unconfirmed / Self::CONFIRM_ONE_IN;
-        self.unconfirmed %= Self::CONFIRM_ONE_IN;
-        let behind = self.holdings.range((Bound::Excluded(self.confirmed), Bound::Unbounded));
-        let in_turn = behind.chain(self.holdings.range(..=self.confirmed)).take(turns);
-        let asked: Vec<_> =
-            in_turn.map(|(id, holding)| (*id, holding.recipe().waits_for())).collect();
-        self.confirmed = asked.last().map_or(self.confirmed, |(id, _)| *id);
-        asked
-            .into_iter()
-            .filter_map(|(id, ahead)| Some(Action::Place(id, place::Action::Confirm(ahead?))))
-            .collect()
+    fn confirm(&self, session: &LeasedSession, now: Moment) -> Vec<Action> {
+        let due = self.holdings.iter().filter(|(id, _)| {
+            pace(id.0).is_some_and(|pace| session.is_confirmation_due(pace, CONFIRM_EVERY, now))
+        });
+        due.filter_map(|(id, holding)| {
+            let ahead = holding.recipe().waits_for()?;
+            Some(Action::Place(*id, place::Action::Confirm(ahead)))
+        })
+        .collect()
     }
 
     fn each(&mut self, of: impl Fn(&mut dyn Recipe) -> Vec<Effect>) -> Vec<Action> {
@@ -562,6 +550,11 @@ impl HeldRecipe {
             Self::Barrier(barrier) => barrier,
         }
     }
+}
+
+/// Returns the low half of a number, by which what sessions or holdings do at intervals is spread over time.
+fn pace(number: u64) -> Option<Sequence> {
+    i32::try_from(number & 0x7FFF_FFFF).ok().and_then(Sequence::new)
 }
 
 /// Returns the actions for the effects of one holding.

@@ -24,7 +24,7 @@ mod mode;
 
 pub use mode::{LockEntry, Mode, holders};
 
-use crate::contender::{AfterCommit, AfterPredecessor, Contender, Located};
+use crate::contender::{AfterPredecessor, Contender, Located};
 use crate::holding::{End, HoldingSpec, HoldingState, Loss};
 use crate::place::{Action, Effect, Event, Recipe};
 use crate::session::LeasedSession;
@@ -127,8 +127,8 @@ impl Recipe for Lock {
         let Stage::InQueue(queue) = &mut self.stage else { return vec![] };
         let ticket = queue.contender.ticket();
         match queue.contender.on_committed(session, sent_at, now) {
-            AfterCommit::Unchanged => vec![],
-            AfterCommit::RanOut => self.leave(ticket, End::Lost(Loss::LeaseRanOut)),
+            true => vec![],
+            false => self.leave(ticket, End::Lost(Loss::LeaseRanOut)),
         }
     }
 
