@@ -3,9 +3,8 @@
 use super::authorize::Authorized;
 use super::problem::ProblemResponse;
 use super::query::NoQuery;
-use super::verdict::millis;
 use super::{AppState, body, query};
-use crate::api::{self, Done, Transfer, Transferred};
+use crate::api::{self, Done, Transfer, Transferred, millis};
 use crate::transfer::{self, Refusal};
 use axum::Json;
 use axum::body::HttpBody;
@@ -114,14 +113,7 @@ pub(super) async fn transfer(
             "no leader is known",
             refusal.to_string(),
         )),
-        Err(refusal) => {
-            let mut why = refusal.to_string();
-            let needs_tickets = app.status.snapshot.borrow().tickets_end_at.is_some();
-            if needs_tickets && refusal == Refusal::NotReady {
-                why += ". A member without Kerberos tickets is not ready either";
-            }
-            Err(ProblemResponse::conflict(refusal.kind(), title, why))
-        }
+        Err(refusal) => Err(ProblemResponse::conflict(refusal.kind(), title, refusal.to_string())),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The Prometheus metrics, evaluated at the moment of the scrape.
 
 use super::{AppState, Verdict};
-use crate::status::{HookRecord, SyncedFileState};
+use crate::api::{BarrierRole, Hook, LockState, SyncedFileStatus};
+use crate::status::HookRecord;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -163,17 +164,25 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
     }
     hooks(&scrape, &app.status.hooks.borrow().records);
     if let Some(holdings) = &app.status.holdings {
+        let all = &app.registry;
         scrape.gauges(
             "bellwether_locks",
             "Locks that applications hold or wait for through this member, by state.",
             ["state"],
-            app.registry.locks_counted(*now),
+            [
+                (["held"], all.count_locks(LockState::Held, *now)),
+                (["waiting"], all.count_locks(LockState::Waiting, *now)),
+            ],
         );
         scrape.gauges(
             "bellwether_barriers",
             "Applications in front of barriers or inside, through this member, by state.",
             ["state"],
-            app.registry.barriers_counted(*now),
+            [
+                (["waiting"], all.count_barriers(BarrierRole::Waiting, *now)),
+                (["inside"], all.count_barriers(BarrierRole::Inside, *now)),
+                (["leaving"], all.count_barriers(BarrierRole::Leaving, *now)),
+            ],
         );
         scrape.add(holdings.meter.locks.collectors());
         scrape.add(holdings.meter.barriers.collectors());
@@ -182,7 +191,7 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
         scrape.add(config.meter.collectors());
         let files = app.status.synced_files.borrow();
         let current = files.iter().enumerate().map(|(n, record)| {
-            let is_current = record.state == SyncedFileState::Current;
+            let is_current = record.state == SyncedFileStatus::Current;
             ([n.to_string(), record.name.clone()], yes(is_current))
         });
         scrape.gauges(
@@ -217,7 +226,7 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
 /// long.
 fn hooks(scrape: &Scrape, records: &[HookRecord]) {
     let runs = records.iter().enumerate().flat_map(|(n, record)| {
-        let HookRecord { runs, failures, cut_short, .. } = *record;
+        let Hook { runs, failures, cut_short, .. } = record.report;
         let done = runs.saturating_sub(failures + cut_short);
         let results = [("done", done), ("failed", failures), ("cut_short", cut_short)];
         results.map(|(result, runs)| ([n.to_string(), result.to_owned()], runs as f64))
@@ -307,10 +316,11 @@ fn yes(is_so: bool) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Authorization, ConnectionLimits, ElectionNames, Handler, services};
+    use super::super::{Authorization, ConnectionLimits, Handler, services};
     use crate::byte_budget::ByteBudget;
     use crate::clock::Clock;
     use crate::status;
+    use crate::znode_names::ElectionNames;
     use axum::body::Body;
     use axum::extract::Request;
     use http_body_util::BodyExt;

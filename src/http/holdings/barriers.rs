@@ -3,23 +3,21 @@
 use super::super::AppState;
 use super::super::authorize::Authorized;
 use super::super::problem::{ProblemResponse, QueryRefusal};
-use super::super::query::{NoQuery, RecipePath, values};
+use super::super::query::{NoQuery, RecipePath, count, values};
 use super::{Gone, NotAcquired, RecipesOff};
-use crate::api::{self, BarrierMember, BarrierNames, BarrierState};
-use crate::holdings::{BarrierOccupant, LookRequest};
+use crate::api::{self, BarrierNames, BarrierState};
+use crate::holdings::LookRequest;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
-use std::num::NonZeroU32;
+use recipes::holding::{End, HoldingKind, HoldingSpec, HoldingState};
 use utoipa::IntoParams;
 
 /// An example of a valid query, for error messages.
 const ENTER: &str = "?size=3 or ?size=3&wait=30s";
 
 const KIND: HoldingKind = HoldingKind::Barrier;
-const SIZE_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
 /// The size of a barrier, and how long to wait in front of it.
 #[derive(IntoParams)]
@@ -62,10 +60,8 @@ pub(in crate::http) async fn state(
     _: NoQuery,
     RecipePath { name, .. }: RecipePath,
 ) -> Result<Json<BarrierState>, ProblemResponse> {
-    let read = app.read_holdings(KIND, |answer| LookRequest::Barrier(name, answer)).await?;
-    let size = read.size.map(NonZeroU32::get);
-    let members = read.members.iter().map(member).collect();
-    Ok(Json(BarrierState { size, open: read.is_open, members }))
+    let state = app.read_holdings(KIND, |answer| LookRequest::Barrier(name, answer)).await?;
+    Ok(Json((*state).clone()))
 }
 
 /// Enters a barrier together with others, once enough are there, as server-sent events.
@@ -88,8 +84,13 @@ pub(in crate::http) async fn enter(
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
     let [size, wait, process] = values(&uri, ["size", "wait", "process"], ENTER)?;
-    let size = barrier_size(size.as_deref())?;
-    app.hold(name, HoldingSpec::Barrier(size), wait, process).await
+    let size = size.ok_or_else(|| {
+        ProblemResponse::bad_request(
+            "size is missing: for how many the barrier is, such as ?size=3",
+        )
+    })?;
+    let spec = HoldingSpec::Barrier(count("size", &size)?);
+    app.hold(name, spec, wait, process).await
 }
 
 /// Makes a participant that is inside leave the barrier. Its stream gets `left` when all participants have left.
@@ -107,7 +108,9 @@ pub(in crate::http) async fn leave(
     _: NoQuery,
     RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
-    match app.registry.leave(&name, &id, app.clock) {
+    let found = app.registry.find(KIND, &name, &id);
+    let absent = HoldingState::Ended(End::Released);
+    match found.map_or(absent, |barrier| barrier.leave(app.clock.now())) {
         HoldingState::Held { .. } | HoldingState::Leaving => Ok(StatusCode::NO_CONTENT),
         HoldingState::Waiting { .. } | HoldingState::Gathering { .. } => {
             let detail = format!(
@@ -124,28 +127,4 @@ pub(in crate::http) async fn leave(
             Err(ProblemResponse::new(StatusCode::GONE, "barrier-lost", title, detail))
         }
     }
-}
-
-fn member(present: &BarrierOccupant) -> BarrierMember {
-    BarrierMember {
-        member: present.member.clone(),
-        process: present.process.as_ref().map(|process| process.as_str().to_owned()),
-        inside: present.is_inside,
-        token: present.ticket.token.0,
-        znode: present.znode.clone(),
-        since: api::date(present.since),
-    }
-}
-
-fn barrier_size(size: Option<&str>) -> Result<NonZeroU32, ProblemResponse> {
-    let Some(written) = size else {
-        let why = "size is missing: for how many the barrier is, such as ?size=3";
-        return Err(ProblemResponse::bad_request(why));
-    };
-    let size = written.parse().ok().filter(|size| *size <= SIZE_MAX);
-    size.ok_or_else(|| {
-        ProblemResponse::bad_request(format!(
-            "size={written:?} must be an integer from 1 to {SIZE_MAX}, such as ?size=3"
-        ))
-    })
 }

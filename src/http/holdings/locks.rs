@@ -3,12 +3,12 @@
 use super::super::AppState;
 use super::super::authorize::Authorized;
 use super::super::problem::{ProblemResponse, QueryRefusal};
-use super::super::query::{NoQuery, RecipePath, WAIT, flag, number, span, values};
+use super::super::query::{NoQuery, RecipePath, WAIT, count, flag, number, span, values};
 use super::holding::{WaitLimit, refusal};
-use super::ttl::TtlLocks;
-use super::{Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, mode_words};
-use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
-use crate::holdings::{BreakStep, HoldingName, LockQueuePlace, LookRequest};
+use super::ttl::{self, HeldLock};
+use super::{Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff};
+use crate::api::{self, LockMode, LockNames, LockQueue};
+use crate::holdings::{BreakStep, HoldingName, LookRequest};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
@@ -29,7 +29,6 @@ const RENEW: &str = "?ttl=15s";
 const BREAK: &str = "?now=1";
 
 const KIND: HoldingKind = HoldingKind::Lock;
-const SLOTS_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 const WAIT_DEFAULT: Duration = Duration::from_secs(5);
 const TTL_DEFAULT: Duration = Duration::from_secs(15);
 const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
@@ -89,13 +88,7 @@ pub(in crate::http) async fn queue(
     _: NoQuery,
     RecipePath { name, .. }: RecipePath,
 ) -> Result<Json<LockQueue>, ProblemResponse> {
-    let places = queue_of(&app, &name).await?;
-    let (holders, waiting): (Vec<_>, Vec<&LockQueuePlace>) =
-        places.iter().partition(|place| place.holds);
-    Ok(Json(LockQueue {
-        holders: holders.into_iter().map(place).collect(),
-        waiting: waiting.into_iter().map(place).collect(),
-    }))
+    Ok(Json((*queue_of(&app, &name).await?).clone()))
 }
 
 /// Holds a lock for as long as this connection is open and the lease runs, as server-sent events.
@@ -161,8 +154,8 @@ pub(in crate::http) async fn keep(
             return Err(ProblemResponse::unavailable("not-locked", "not locked", NO_ANSWER));
         }
     }
-    let id = TtlLocks::add(&app, name.clone(), holding, ttl);
-    let body = TtlLocks::body(&app, &name, id, None);
+    let id = ttl::hold(&app, holding, ttl);
+    let body = ttl::body(&app, &name, id, None);
     // The lease may have run out since.
     body.map(|body| (StatusCode::CREATED, Json(body)))
         .map_err(|_| refusal(&name, spec, End::Lost(Loss::LeaseRanOut)))
@@ -185,7 +178,7 @@ pub(in crate::http) async fn renew(
 ) -> Result<Json<api::TtlLock>, ProblemResponse> {
     let [ttl] = values(&uri, ["ttl"], RENEW)?;
     let ttl = span("ttl", ttl, &TTL)?.unwrap_or(TTL_DEFAULT);
-    TtlLocks::body(&app, &name, id, Some(ttl)).map(Json)
+    ttl::body(&app, &name, id, Some(ttl)).map(Json)
 }
 
 /// Releases a lock. The answer comes when its znode is gone.
@@ -202,9 +195,9 @@ pub(in crate::http) async fn give_back(
     _: NoQuery,
     RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
-    let mut holding = TtlLocks::take(&app, &name, &id)?;
-    holding.release.release();
-    match tokio::time::timeout(RELEASE_TIMEOUT, holding.gone()).await {
+    let HeldLock { entry, .. } = HeldLock::find(&app, &name, &id)?;
+    entry.ends_at.send_replace(Some(app.clock.now()));
+    match tokio::time::timeout(RELEASE_TIMEOUT, entry.gone()).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(_) => {
             let why = "it is given back for this member's part, but ZooKeeper did not confirm it: its znode may \
@@ -218,7 +211,7 @@ pub(in crate::http) async fn give_back(
 pub(super) async fn queue_of(
     app: &AppState,
     name: &HoldingName,
-) -> Result<Arc<[LockQueuePlace]>, ProblemResponse> {
+) -> Result<Arc<LockQueue>, ProblemResponse> {
     app.read_holdings(KIND, |answer| LookRequest::Queue(name.clone(), answer)).await
 }
 
@@ -279,36 +272,20 @@ impl AppState {
     }
 }
 
-/// Converts a place into its form in bodies.
-pub(super) fn place(place: &LockQueuePlace) -> LockPlace {
-    let (mode, slots) = mode_words(place.entry.mode);
-    LockPlace {
-        member: place.member.clone(),
-        process: place.process.as_ref().map(|process| process.as_str().to_owned()),
-        mode,
-        slots,
-        token: place.ticket.token.0,
-        znode: place.znode.clone(),
-        since: api::date(place.since),
-    }
-}
-
 fn lock_spec(mode: Option<&str>, slots: Option<&str>) -> Result<HoldingSpec, ProblemResponse> {
-    fn wrong(why: String) -> Result<HoldingSpec, ProblemResponse> {
-        Err(ProblemResponse::bad_request(why))
-    }
-    match (mode, slots) {
-        (None | Some("exclusive"), None) => Ok(HoldingSpec::Lock(Mode::Exclusive)),
-        (Some("shared"), None) => Ok(HoldingSpec::Lock(Mode::Shared)),
-        (Some(other), None) => wrong(format!(
-            "mode={other:?} is not known: write exclusive or shared, or ?slots=3 for a semaphore"
-        )),
-        (Some(_), Some(_)) => wrong("mode and slots exclude each other: leave one out".into()),
-        (None, Some(slots)) => match slots.parse::<NonZeroU32>() {
-            Ok(number) if number <= SLOTS_MAX => Ok(HoldingSpec::Lock(Mode::Slots(number))),
-            Ok(_) | Err(_) => wrong(format!(
-                "slots={slots:?} must be an integer from 1 to {SLOTS_MAX}, such as ?slots=3"
-            )),
-        },
-    }
+    let mode = match (mode, slots) {
+        (None | Some("exclusive"), None) => Mode::Exclusive,
+        (Some("shared"), None) => Mode::Shared,
+        (None, Some(slots)) => Mode::Slots(count("slots", slots)?),
+        (Some(other), None) => {
+            return Err(ProblemResponse::bad_request(format!(
+                "mode={other:?} is not known: write exclusive or shared, or ?slots=3 for a semaphore"
+            )));
+        }
+        (Some(_), Some(_)) => {
+            let why = "mode and slots exclude each other: leave one out";
+            return Err(ProblemResponse::bad_request(why));
+        }
+    };
+    Ok(HoldingSpec::Lock(mode))
 }
