@@ -84,7 +84,7 @@ async fn receive(
                     outbox.finish();
                 }
             }
-            Ok(Incoming::AdminCommand(word)) => shared.word(id, word),
+            Ok(Incoming::AdminCommand(word)) => shared.word(id, &word),
             Ok(Incoming::TooLong(length)) => {
                 warn!(connection = id.0, length, max, "closing: no frame may have this length");
                 return;

@@ -83,7 +83,7 @@ impl ServerHandle {
     }
 
     /// Answers a four-letter word. The connection is closed after the answer.
-    pub(crate) fn word(&self, from: ConnectionId, word: AdminCommand) {
+    pub(crate) fn word(&self, from: ConnectionId, word: &AdminCommand) {
         let mut hosted = self.hosted();
         hosted.state.traffic.received += 1;
         if let Some(connection) = hosted.state.connections.get_mut(&from) {

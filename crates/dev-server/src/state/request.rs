@@ -61,15 +61,6 @@ impl ServerState {
             }
         };
         self.handle(now, from, session, header, request);
-        if let Some(connection) = self.connections.get_mut(&from) {
-            let last = &mut connection.last;
-            last.name = opcode::short_name(header.kind);
-            last.zxid = self.zxid;
-            last.elapsed_ms = now.elapsed_ms;
-            if header.xid >= 0 {
-                last.xid = header.xid;
-            }
-        }
         Ok(())
     }
 
