@@ -7,7 +7,7 @@ use crate::state::{Now, Output, ServerState};
 use crate::watches::ConnectionId;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -31,16 +31,9 @@ pub(crate) struct ServerHandle {
 #[derive(Debug)]
 struct Hosted {
     state: ServerState,
-    outboxes: HashMap<ConnectionId, Outlet>,
+    outboxes: HashMap<ConnectionId, Arc<Outbox>>,
     /// The number of connections ever admitted, which is the id of the last one.
     admitted: u64,
-}
-
-/// The peer address of a connection, and its outbox.
-#[derive(Debug)]
-struct Outlet {
-    address: IpAddr,
-    outbox: Arc<Outbox>,
 }
 
 impl ServerHandle {
@@ -61,16 +54,15 @@ impl ServerHandle {
         let now = self.now();
         let max = self.settings.max_connections_per_address;
         let mut hosted = self.hosted();
-        let of_address =
-            hosted.outboxes.values().filter(|outlet| outlet.address == address.ip()).count();
+        let connections = hosted.state.connections.values();
+        let of_address = connections.filter(|other| other.address.ip() == address.ip()).count();
         if max > 0 && of_address >= max {
             return None;
         }
         hosted.admitted += 1;
         let id = ConnectionId(hosted.admitted);
         let outbox = Arc::new(Outbox::default());
-        let outlet = Outlet { address: address.ip(), outbox: Arc::clone(&outbox) };
-        hosted.outboxes.insert(id, outlet);
+        hosted.outboxes.insert(id, Arc::clone(&outbox));
         hosted.state.accept(id, address, now);
         Some((id, outbox))
     }
@@ -90,9 +82,9 @@ impl ServerHandle {
             connection.traffic.received += 1;
         }
         let text = admin_commands::answer(word, &hosted.state, self.now(), self);
-        if let Some(outlet) = hosted.outboxes.get(&from) {
-            let _fits = outlet.outbox.push(Instant::now() + self.delay(), text.into_bytes());
-            outlet.outbox.finish();
+        if let Some(outbox) = hosted.outboxes.get(&from) {
+            let _fits = outbox.push(Instant::now() + self.delay(), text.into_bytes());
+            outbox.finish();
         }
     }
 
@@ -103,7 +95,7 @@ impl ServerHandle {
         let result = with(&mut hosted.state, self.now());
         let due = Instant::now() + self.delay();
         for (id, output) in hosted.state.take_outputs() {
-            let Some(Outlet { outbox, .. }) = hosted.outboxes.get(&id) else { continue };
+            let Some(outbox) = hosted.outboxes.get(&id) else { continue };
             match output {
                 Output::Frame(frame) => {
                     if !outbox.push(due, frame) {

@@ -7,7 +7,7 @@ use crate::tree::Node;
 use crate::watches::{ConnectionId, WatchMode};
 use crate::wire::opcode;
 use crate::wire::reply::{OperationResult, Reply};
-use crate::wire::request::{Part, ReadRequest};
+use crate::wire::request::{ReadRequest, Request};
 
 /// The maximum size of a multiRead's results, in bytes: one short frame may request the same long data thousands of
 /// times.
@@ -89,11 +89,11 @@ impl ServerState {
     }
 
     /// Answers several reads, each of which may be refused separately.
-    fn multi_read(&mut self, from: ConnectionId, parts: Vec<Part>) -> Result<Reply, ErrorCode> {
+    fn multi_read(&mut self, from: ConnectionId, parts: Vec<Request>) -> Result<Reply, ErrorCode> {
         let mut results = Vec::new();
         let mut size = 0;
         for part in parts {
-            let Part::Read(read) = part else { return Ok(Reply::ResultsSoFar(results)) };
+            let Request::Read(read) = part else { return Ok(Reply::ResultsSoFar(results)) };
             if size > MAX_MULTI_READ {
                 return Err(ErrorCode::Marshalling);
             }
