@@ -45,10 +45,7 @@ impl ServerState {
             ReadRequest::Children { path, watch, with_stat } => {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
                 let node = self.readable(from, &path)?;
-                let reply = match with_stat {
-                    true => Reply::NamesAndStat(node.children(), node.stat()),
-                    false => Reply::Names(node.children()),
-                };
+                let reply = Reply::Names(node.children(), with_stat.then(|| node.stat()));
                 if watch {
                     self.child_watches.add(&path, from, WatchMode::OneShot);
                 }
@@ -75,7 +72,7 @@ impl ServerState {
                 if !matches!(prefix.trim(), "" | "/") {
                     paths.retain(|path| path.starts_with(&prefix));
                 }
-                Ok(Reply::Names(paths))
+                Ok(Reply::Names(paths, None))
             }
             ReadRequest::AllChildrenNumber { path } => {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
@@ -106,7 +103,7 @@ impl ServerState {
                 Ok(reply) => {
                     size += match &reply {
                         Reply::Data(data, _) => data.as_ref().map_or(0, Vec::len),
-                        Reply::Names(names) => names.iter().map(String::len).sum(),
+                        Reply::Names(names, _) => names.iter().map(String::len).sum(),
                         _ => 0,
                     };
                     OperationResult::Done(kind, reply)

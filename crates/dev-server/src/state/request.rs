@@ -39,8 +39,8 @@ impl ServerState {
                 return Ok(());
             }
             opcode::SASL => {
-                // A real server without SASL also accepts the token without checking it.
-                self.send(from, reply::answer(header.xid, 0, &Ok(Reply::NoToken)));
+                // A real server without SASL also accepts the token without checking it, and answers null.
+                self.send(from, reply::answer(header.xid, 0, &Ok(Reply::Path(None))));
                 return Ok(());
             }
             _ => {}
