@@ -14,30 +14,20 @@ const VERSION: &str = "3.8.0-bellwether-dev-server, built on an unknown day";
 /// The version in answers that imitate ClickHouse Keeper.
 const KEEPER_VERSION: &str = "v25.3.1.1-bellwether-dev-server";
 
-/// A four-letter word. As the length of a frame, it would be more than 1 GiB.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct AdminCommand(String);
-
-impl AdminCommand {
-    pub(crate) fn parse(head: [u8; 4]) -> Option<Self> {
-        let word = head.iter().all(u8::is_ascii_lowercase).then_some(head)?;
-        Some(Self(word.map(char::from).iter().collect()))
-    }
+/// Returns the four-letter word, if the bytes are one. As the length of a frame, it would be more than 1 GiB.
+pub(crate) fn parse(head: [u8; 4]) -> Option<String> {
+    let is_word = head.iter().all(u8::is_ascii_lowercase);
+    is_word.then(|| head.map(char::from).iter().collect())
 }
 
 /// Returns the answer to a four-letter word.
-pub(crate) fn answer(
-    word: &AdminCommand,
-    state: &ServerState,
-    now: Now,
-    server: &ServerHandle,
-) -> String {
+pub(crate) fn answer(word: &str, state: &ServerState, now: Now, server: &ServerHandle) -> String {
     if state.limits.keeper.is_some_and(|keeper| keeper.refuses_words) {
         return String::new();
     }
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _written = match word.0.as_str() {
+    let _written = match word {
         "conf" => conf(&mut text, state, server),
         "cons" => cons(&mut text, state),
         "envi" => writeln!(text, "Environment:\nzookeeper.version={VERSION}\nhost.name=localhost"),
@@ -169,8 +159,8 @@ mod tests {
 
     #[test]
     fn a_frame_length_is_not_taken_for_a_four_letter_word() {
-        assert_eq!(AdminCommand::parse(*b"ruok"), Some(AdminCommand("ruok".to_owned())));
-        assert_eq!(AdminCommand::parse([0, 0, 0, 45]), None);
+        assert_eq!(parse(*b"ruok"), Some("ruok".to_owned()));
+        assert_eq!(parse([0, 0, 0, 45]), None);
     }
 
     #[test]

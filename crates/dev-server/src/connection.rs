@@ -1,6 +1,6 @@
 //! One connection: frames in, frames out.
 
-use crate::admin_commands::AdminCommand;
+use crate::admin_commands;
 use crate::outbox::Outbox;
 use crate::shared::ServerHandle;
 use crate::watches::ConnectionId;
@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 /// The maximum time until a client requests a session (`zookeeper.nio.sessionlessCnxnTimeout`).
@@ -22,7 +22,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 enum Incoming {
     Frame(Vec<u8>),
-    AdminCommand(AdminCommand),
+    AdminCommand(String),
 }
 
 /// Serves a connection until it is closed. The stream may be any stream like TCP's.
@@ -87,13 +87,12 @@ async fn receive(
         }
     }
     // Meanwhile, `send` sends the remaining frames.
-    sleep(LAST_FRAMES_TIMEOUT + shared.delay()).await;
+    sleep(LAST_FRAMES_TIMEOUT).await;
 }
 
-/// Sends each frame when it is due, until the outbox is closed.
+/// Sends the frames, until the outbox is closed.
 async fn send(writer: &mut (impl AsyncWrite + Unpin), outbox: &Outbox) -> io::Result<()> {
-    while let Some((due, frame)) = outbox.next().await {
-        sleep_until(due).await;
+    while let Some(frame) = outbox.next().await {
         writer.write_all(&frame).await?;
         writer.flush().await?;
     }
@@ -114,7 +113,7 @@ async fn incoming(
             _ => Err(error),
         };
     }
-    if first && let Some(word) = AdminCommand::parse(head) {
+    if first && let Some(word) = admin_commands::parse(head) {
         return Ok(Some(Incoming::AdminCommand(word)));
     }
     let announced = i32::from_be_bytes(head);

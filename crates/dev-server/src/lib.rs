@@ -25,7 +25,7 @@
 //!   Debian's 3.8.0 includes.
 //! - ACLs with the schemes world, digest, auth and ip.
 //! - The four-letter words conf, cons, envi, isro, mntr, ruok, srvr, stat, wchc and wchs.
-//! - [`Knobs`], with which tests inject faults.
+//! - [`Knobs`], with which tests end sessions.
 //!
 //! With [`ServerSettings::keeper`], it behaves like ClickHouse Keeper instead, as far as this matters to clients that
 //! hold leases. That mode follows Keeper's source, and was never compared with a running Keeper.

@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 /// With this many bytes waiting, the server stops reading from the client.
 const FULL: usize = 1 << 20;
@@ -25,8 +24,7 @@ pub(crate) struct Outbox {
 
 #[derive(Debug, Default)]
 struct FrameQueue {
-    /// The waiting frames, each with the moment before which it is not sent.
-    frames: VecDeque<(Instant, Vec<u8>)>,
+    frames: VecDeque<Vec<u8>>,
     bytes: usize,
     /// Whether frames are not added any longer. The waiting ones are still sent.
     has_ended: bool,
@@ -35,7 +33,7 @@ struct FrameQueue {
 impl Outbox {
     /// Adds a frame and returns true. If too many bytes are waiting already, drops the connection and returns false.
     #[must_use]
-    pub(crate) fn push(&self, due: Instant, frame: Vec<u8>) -> bool {
+    pub(crate) fn push(&self, frame: Vec<u8>) -> bool {
         let mut queue = self.queue();
         if queue.has_ended {
             return true;
@@ -46,7 +44,7 @@ impl Outbox {
             return false;
         }
         queue.bytes += frame.len();
-        queue.frames.push_back((due, frame));
+        queue.frames.push_back(frame);
         self.filled.notify_one();
         true
     }
@@ -68,14 +66,14 @@ impl Outbox {
     }
 
     /// Waits for the next frame to send. Returns `None` once the outbox has ended and is empty. Only one task may wait.
-    pub(crate) async fn next(&self) -> Option<(Instant, Vec<u8>)> {
+    pub(crate) async fn next(&self) -> Option<Vec<u8>> {
         loop {
             {
                 let mut queue = self.queue();
-                if let Some((due, frame)) = queue.frames.pop_front() {
+                if let Some(frame) = queue.frames.pop_front() {
                     queue.bytes -= frame.len();
                     self.emptied.notify_one();
-                    return Some((due, frame));
+                    return Some(frame);
                 }
                 if queue.has_ended {
                     return None;
@@ -115,11 +113,10 @@ mod tests {
     #[tokio::test]
     async fn what_was_pushed_before_the_end_is_sent() {
         let outbox = Outbox::default();
-        let now = Instant::now();
-        assert!(outbox.push(now, vec![1]));
+        assert!(outbox.push(vec![1]));
         outbox.finish();
-        assert!(outbox.push(now, vec![2]));
-        assert_eq!(outbox.next().await, Some((now, vec![1])));
+        assert!(outbox.push(vec![2]));
+        assert_eq!(outbox.next().await, Some(vec![1]));
         assert_eq!(outbox.next().await, None);
         assert!(!outbox.has_room().await);
     }
@@ -127,8 +124,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_does_not_read_is_dropped_at_last() {
         let outbox = Outbox::default();
-        let now = Instant::now();
-        let pushed = (0..100).take_while(|_| outbox.push(now, vec![0; FULL])).count();
+        let pushed = (0..100).take_while(|_| outbox.push(vec![0; FULL])).count();
         assert_eq!(pushed, 16);
         outbox.is_dropped().await;
         assert_eq!(outbox.next().await, None);
@@ -137,7 +133,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_outbox_has_room_again_once_it_was_emptied() {
         let outbox = Outbox::default();
-        assert!(outbox.push(Instant::now(), vec![0; FULL]));
+        assert!(outbox.push(vec![0; FULL]));
         let (room, frame) = tokio::join!(outbox.has_room(), outbox.next());
         assert!(room);
         assert!(frame.is_some());
