@@ -1,7 +1,7 @@
 //! How to check the application's health, parsed and checked.
 
 use super::error::{ConfigError, ValueError};
-use super::hook::place;
+use super::hook::{arguments_shown, place};
 use super::sources::Values;
 use super::table;
 use std::time::Duration;
@@ -57,11 +57,9 @@ impl Check {
 pub(super) fn shown(text: &str) -> String {
     let mut words = text.split_whitespace();
     match words.next() {
-        Some(program) if program.starts_with('/') => match words.count() {
-            0 => program.into(),
-            1 => format!("{program} (1 argument)"),
-            more => format!("{program} ({more} arguments)"),
-        },
+        Some(program) if program.starts_with('/') => {
+            format!("{program}{}", arguments_shown(words.count()))
+        }
         Some(url) => url.split('?').next().unwrap_or_default().into(),
         None => String::new(),
     }

@@ -114,18 +114,22 @@ impl fmt::Display for HookAction {
     }
 }
 
+/// Describes the arguments of a command by their number, because they may be secret.
+pub(super) fn arguments_shown(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => " (1 argument)".into(),
+        more => format!(" ({more} arguments)"),
+    }
+}
+
 /// Describes the hook for `check-config`.
 impl fmt::Display for HookConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.action)?;
         match &self.action {
             HookAction::Run { command, timeout } => {
-                match command.len() - 1 {
-                    0 => {}
-                    1 => f.write_str(" (1 argument)")?,
-                    more => write!(f, " ({more} arguments)")?,
-                }
-                write!(f, ", timeout {timeout:?}")?;
+                write!(f, "{}, timeout {timeout:?}", arguments_shown(command.len() - 1))?;
             }
             HookAction::Post(Webhook { timeout, retries, secret_file, .. }) => {
                 write!(f, ", timeout {timeout:?}, retries {retries}")?;

@@ -8,12 +8,12 @@ use std::time::Duration;
 /// The directory where Kubernetes mounts the credentials of a pod's service account.
 pub(super) const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The variables that Kubernetes sets in a container's environment. They are empty elsewhere.
+/// The variables that Kubernetes sets in a container's environment. Except the name, they are empty elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct PodEnvironment {
     pub host: String,
     pub port: String,
-    /// The pod's name.
+    /// The pod's name, or else the host's name: the default of the member's id.
     pub name: String,
     /// The pod's address.
     pub ip: String,
@@ -41,45 +41,43 @@ pub enum KubernetesTarget {
 }
 
 impl KubernetesHook {
-    /// Returns a hook that keeps the label with this key up to date.
-    pub(super) fn pod_label(
-        key: &str,
+    pub(super) fn new(
+        target: KubernetesTarget,
         written: &PodEnvironment,
         account: PathBuf,
         timeout: Duration,
     ) -> Result<Self, ValueError> {
-        check_key(key)?;
         let (host, port) = api_server(written)?;
+        Ok(Self { target, host, port, account, timeout })
+    }
+}
+
+impl KubernetesTarget {
+    /// Returns the label with this key of this pod.
+    pub(super) fn pod_label(key: &str, written: &PodEnvironment) -> Result<Self, ValueError> {
+        check_key(key)?;
         let pod = written.name.clone();
         if !is_subdomain(&pod) {
             return Err(ValueError::new(format!("needs the pod's name, and {pod:?} is none"))
                 .remedy("set POD_NAME by the downward API (metadata.name)")
                 .hiding_value());
         }
-        let target = KubernetesTarget::PodLabel { key: key.into(), pod };
-        Ok(Self { target, host, port, account, timeout })
+        Ok(Self::PodLabel { key: key.into(), pod })
     }
 
-    /// Returns a hook that writes this pod's address into the EndpointSlice `name`.
-    pub(super) fn endpoint_slice(
-        name: &str,
-        written: &PodEnvironment,
-        account: PathBuf,
-        timeout: Duration,
-    ) -> Result<Self, ValueError> {
+    /// Returns the EndpointSlice `name`, for this pod's address.
+    pub(super) fn endpoint_slice(name: &str, written: &PodEnvironment) -> Result<Self, ValueError> {
         if !is_subdomain(name) {
             return Err(ValueError::new("must be the name of an EndpointSlice")
                 .remedy("write such as \"example-leader\""));
         }
-        let (host, port) = api_server(written)?;
         let ip = &written.ip;
         let Ok(address) = ip.parse() else {
             return Err(ValueError::new(format!("needs the pod's address, and {ip:?} is none"))
                 .remedy("set POD_IP by the downward API (status.podIP)")
                 .hiding_value());
         };
-        let target = KubernetesTarget::EndpointSlice { name: name.into(), address };
-        Ok(Self { target, host, port, account, timeout })
+        Ok(Self::EndpointSlice { name: name.into(), address })
     }
 }
 
@@ -158,16 +156,16 @@ mod tests {
     fn label(key: &str, host: &str, port: &str, name: &str) -> Result<KubernetesHook, String> {
         let written = pod(host, port, name);
         let timeout = Duration::from_secs(5);
-        let label = KubernetesHook::pod_label(key, &written, ACCOUNT.into(), timeout);
-        label.map_err(|flaw| flaw.at("pod_label", key).to_string())
+        let hook = KubernetesTarget::pod_label(key, &written)
+            .and_then(|label| KubernetesHook::new(label, &written, ACCOUNT.into(), timeout));
+        hook.map_err(|flaw| flaw.at("pod_label", key).to_string())
     }
 
     #[test]
     fn a_slice_has_a_name_and_the_pod_an_address() {
         let slice = |name: &str, ip: &str| {
             let written = PodEnvironment { ip: ip.into(), ..pod("10.0.0.1", "443", "app-0") };
-            let timeout = Duration::from_secs(5);
-            KubernetesHook::endpoint_slice(name, &written, ACCOUNT.into(), timeout)
+            KubernetesTarget::endpoint_slice(name, &written)
                 .map_err(|flaw| flaw.at("endpoint_slice", name).to_string())
         };
         slice("example-leader", "10.0.0.7").unwrap();

@@ -5,7 +5,6 @@ use super::error::ConfigError;
 use super::sources::Values;
 use super::{Config, KILL_MARGIN, table};
 use crate::znode_names::ZnodeNames;
-use recipes::election::Priority;
 use recipes::{LeaseDuration, Margins};
 use std::time::Duration;
 
@@ -78,31 +77,16 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
     let Some(family) = values.get(&table::COMPATIBLE_WITH)? else {
         return Ok(ZnodeNames::from(&*values.get(&table::PREFIX)?));
     };
-    let prefix = values.get(&table::PREFIX)?;
-    if prefix != table::PREFIX.row.default.words() {
-        let problem = format!(
-            "names znodes in our own way, and {} = {:?} in that of {family}",
-            table::COMPATIBLE_WITH.key(),
-            family.name()
-        );
-        return Err(ConfigError::new(table::PREFIX.key(), problem)
-            .found(prefix)
-            .remedy("leave one of them out"));
-    }
-    let ours_alone = |key: &'static str, found: String| {
-        let problem = format!(
-            "is for an election of our own, and {} = {:?}: {family} knows of no priority",
-            table::COMPATIBLE_WITH.key(),
-            family.name()
-        );
-        ConfigError::new(key, problem).found(found).remedy("leave one of them out")
-    };
-    let priority = values.get(&table::PRIORITY)?;
-    if priority != Priority::default() {
-        return Err(ours_alone(table::PRIORITY.key(), priority.number().to_string()));
-    }
-    if let Some(wait) = values.get(&table::PREEMPT_AFTER)? {
-        return Err(ours_alone(table::PREEMPT_AFTER.key(), format!("{wait:?}")));
+    for row in [&table::PREFIX.row, &table::PRIORITY.row, &table::PREEMPT_AFTER.row] {
+        let written = &values.value(row).text;
+        if written != row.default.words() {
+            let key = table::COMPATIBLE_WITH.key();
+            let name = family.name();
+            let problem = format!("is only for an election of our own, and {key} = {name:?}");
+            return Err(ConfigError::new(row.key, problem)
+                .found(written)
+                .remedy("leave one of them out"));
+        }
     }
     let path = values.get(&table::PATH)?;
     let root = values.get(&table::RECIPES_ROOT)?;

@@ -97,8 +97,8 @@ fn what_another_clients_election_cannot_have_is_refused() {
     assert!(config(&among(&default)).is_ok());
     assert_eq!(
         error(&among(&[("election.prefix", "app_")])),
-        "election.prefix = \"app_\" names znodes in our own way, and election.compatible_with = \"curator-latch\" in \
-         that of Curator's LeaderLatch: leave one of them out"
+        "election.prefix = \"app_\" is only for an election of our own, and election.compatible_with = \
+         \"curator-latch\": leave one of them out"
     );
     assert_eq!(
         error(&among(&[("recipes.root", "/election/shared")])),
@@ -107,10 +107,10 @@ fn what_another_clients_election_cannot_have_is_refused() {
     );
     assert_eq!(
         error(&among(&[("election.priority", "90")])),
-        "election.priority = \"90\" is for an election of our own, and election.compatible_with = \"curator-latch\": Curator's \
-         LeaderLatch knows of no priority: leave one of them out"
+        "election.priority = \"90\" is only for an election of our own, and election.compatible_with = \
+         \"curator-latch\": leave one of them out"
     );
-    assert!(error(&among(&[("election.preempt_after", "1m")])).contains("no priority"));
+    assert!(error(&among(&[("election.preempt_after", "1m")])).contains("only for an election"));
 }
 
 #[test]

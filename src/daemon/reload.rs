@@ -6,8 +6,7 @@ use crate::cli::{self, CliCommand, Effective};
 use crate::config::{self, HookConfig, Row, SettingValue, SyncedFileConfig, table};
 use crate::status::{MemberRequest, ReplyTo, StatusHandle};
 use crate::znode_names::ZnodeNames;
-use recipes::election;
-use recipes::election::{Priority, Profile};
+use recipes::election::{Command, Profile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -72,7 +71,12 @@ impl InForce {
             }
         }
         self.update_profile(status, &new.config.profile, &changed).await;
-        self.set_priority(status, new.config.priority, &changed).await;
+        // A priority set with `PATCH /member` is kept, unless the file's value has changed.
+        if let Some(priority) = among(&changed, &table::PRIORITY.row)
+            && send(status, Command::SetPriority(new.config.priority)).await
+        {
+            self.take(priority);
+        }
         for value in changed.iter().filter(|value| !value.row.changes_in_flight) {
             let key = value.row.key;
             let old = value.row.shown(&self.values[key]);
@@ -97,43 +101,25 @@ impl InForce {
         new: &Profile,
         changed: &[&SettingValue],
     ) {
-        let current = status.snapshot.borrow().standing.profile().as_ref().clone();
-        let [moved, relabelled] =
-            [&table::ADDRESS.row, &table::LABELS.row].map(|row| among(changed, row));
-        if moved.is_none() && relabelled.is_none() {
+        let address = among(changed, &table::ADDRESS.row);
+        let labels = among(changed, &table::LABELS.row);
+        if address.is_none() && labels.is_none() {
             return;
         }
-        let address = if moved.is_some() { new.address.clone() } else { current.address.clone() };
-        let labels = if relabelled.is_some() { new.labels.clone() } else { current.labels.clone() };
-        let profile = Profile { address, labels, ..current };
+        let mut profile = status.snapshot.borrow().standing.profile().as_ref().clone();
+        if address.is_some() {
+            profile.address.clone_from(&new.address);
+        }
+        if labels.is_some() {
+            profile.labels.clone_from(&new.labels);
+        }
         if let Err(error) = config::fits(&profile, &self.znodes) {
             return error!("SIGHUP: {error}; address and labels stay as they were");
         }
-        let Profile { address, labels, .. } = profile;
-        let (caller, _) = ReplyTo::new(None);
-        let request =
-            MemberRequest::Command(election::Command::UpdateProfile { address, labels }, caller);
-        if status.requests.send(request).await.is_err() {
-            return error!("SIGHUP: the election has ended");
+        let command = Command::UpdateProfile { address: profile.address, labels: profile.labels };
+        if send(status, command).await {
+            address.into_iter().chain(labels).for_each(|value| self.take(value));
         }
-        moved.into_iter().chain(relabelled).for_each(|value| self.take(value));
-    }
-
-    /// Sends the new priority to the member. A priority set with `PATCH /member` is kept, unless the file's value has
-    /// changed.
-    async fn set_priority(
-        &mut self,
-        status: &StatusHandle,
-        priority: Priority,
-        changed: &[&SettingValue],
-    ) {
-        let Some(value) = among(changed, &table::PRIORITY.row) else { return };
-        let (caller, _) = ReplyTo::new(None);
-        let request = MemberRequest::Command(election::Command::SetPriority(priority), caller);
-        if status.requests.send(request).await.is_err() {
-            return error!("SIGHUP: the election has ended");
-        }
-        self.take(value);
     }
 
     /// Notes that this setting's new value is active.
@@ -141,6 +127,16 @@ impl InForce {
         info!("SIGHUP: {} is {:?} now", value.row.key, value.shown());
         self.values.insert(value.row.key, value.text.clone());
     }
+}
+
+/// Sends a command to the member. Returns false if the election has ended.
+async fn send(status: &StatusHandle, command: Command) -> bool {
+    let (caller, _) = ReplyTo::new(None);
+    let sent = status.requests.send(MemberRequest::Command(command, caller)).await.is_ok();
+    if !sent {
+        error!("SIGHUP: the election has ended");
+    }
+    sent
 }
 
 fn among<'a>(changed: &[&'a SettingValue], row: &Row) -> Option<&'a SettingValue> {

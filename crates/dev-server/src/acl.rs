@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use sha1::{Digest, Sha1};
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 pub(crate) const READ: i32 = 1;
@@ -195,16 +195,7 @@ fn network(text: &str) -> Option<(u32, u32)> {
 }
 
 fn ipv4(text: &str) -> Option<u32> {
-    let mut address = 0;
-    let mut parts = 0;
-    for part in text.split('.') {
-        address = (address << 8) | u32::from(part.parse::<u8>().ok()?);
-        parts += 1;
-        if parts > 4 {
-            return None;
-        }
-    }
-    (parts == 4).then_some(address)
+    text.parse().ok().map(Ipv4Addr::to_bits)
 }
 
 fn masked_to(address: u32, bits: u32) -> u32 {
@@ -229,7 +220,7 @@ fn id_hash(id: &Id) -> i32 {
 mod tests {
     use super::*;
 
-    const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn raw(scheme: &str, id: &str) -> RawAcl {
         RawAcl { perms: ALL, scheme: Some(scheme.to_owned()), id: Some(id.to_owned()) }

@@ -1,6 +1,6 @@
 //! One connection: frames in, frames out.
 
-use crate::admin_commands::AdminCommand;
+use crate::admin_commands;
 use crate::outbox::Outbox;
 use crate::shared::ServerHandle;
 use crate::watches::ConnectionId;
@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 /// The maximum time until a client requests a session (`zookeeper.nio.sessionlessCnxnTimeout`).
@@ -22,11 +22,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 enum Incoming {
     Frame(Vec<u8>),
-    AdminCommand(AdminCommand),
-    /// The connection has ended.
-    End,
-    /// The announced length is not valid for a frame.
-    TooLong(i32),
+    AdminCommand(String),
 }
 
 /// Serves a connection until it is closed. The stream may be any stream like TCP's.
@@ -62,14 +58,12 @@ async fn receive(
     let mut first = true;
     while outbox.has_room().await {
         let incoming = if first {
-            timeout(FIRST_FRAME_TIMEOUT, incoming(reader, max, first))
-                .await
-                .unwrap_or(Ok(Incoming::End))
+            timeout(FIRST_FRAME_TIMEOUT, incoming(reader, max, first)).await.unwrap_or(Ok(None))
         } else {
             incoming(reader, max, first).await
         };
         match incoming {
-            Ok(Incoming::Frame(frame)) if first => {
+            Ok(Some(Incoming::Frame(frame))) if first => {
                 first = false;
                 let connected = shared.with_state(|state, now| state.connect(now, id, &frame));
                 if let Err(refused) = connected {
@@ -77,19 +71,15 @@ async fn receive(
                     outbox.finish();
                 }
             }
-            Ok(Incoming::Frame(frame)) => {
+            Ok(Some(Incoming::Frame(frame))) => {
                 let handled = shared.with_state(|state, now| state.request(now, id, &frame));
                 if let Err(malformed) = handled {
                     warn!(connection = id.0, "closing: {malformed}");
                     outbox.finish();
                 }
             }
-            Ok(Incoming::AdminCommand(word)) => shared.word(id, word),
-            Ok(Incoming::TooLong(length)) => {
-                warn!(connection = id.0, length, max, "closing: no frame may have this length");
-                return;
-            }
-            Ok(Incoming::End) => return,
+            Ok(Some(Incoming::AdminCommand(word))) => shared.word(id, &word),
+            Ok(None) => return,
             Err(error) => {
                 debug!(connection = id.0, "closed: {error}");
                 return;
@@ -97,41 +87,42 @@ async fn receive(
         }
     }
     // Meanwhile, `send` sends the remaining frames.
-    sleep(LAST_FRAMES_TIMEOUT + shared.delay()).await;
+    sleep(LAST_FRAMES_TIMEOUT).await;
 }
 
-/// Sends each frame when it is due, until the outbox is closed.
+/// Sends the frames, until the outbox is closed.
 async fn send(writer: &mut (impl AsyncWrite + Unpin), outbox: &Outbox) -> io::Result<()> {
-    while let Some((due, frame)) = outbox.next().await {
-        sleep_until(due).await;
+    while let Some(frame) = outbox.next().await {
         writer.write_all(&frame).await?;
         writer.flush().await?;
     }
     Ok(())
 }
 
-/// Reads the next input from a client. Only the first may be a four-letter word.
+/// Reads the next input from a client; `None` at the end of the stream, or if no frame may have the announced length.
+/// Only the first input may be a four-letter word.
 async fn incoming(
     reader: &mut (impl AsyncRead + Unpin),
     max: usize,
     first: bool,
-) -> io::Result<Incoming> {
+) -> io::Result<Option<Incoming>> {
     let mut head = [0; 4];
     if let Err(error) = reader.read_exact(&mut head).await {
         return match error.kind() {
-            io::ErrorKind::UnexpectedEof => Ok(Incoming::End),
+            io::ErrorKind::UnexpectedEof => Ok(None),
             _ => Err(error),
         };
     }
-    if first && let Some(word) = AdminCommand::parse(head) {
-        return Ok(Incoming::AdminCommand(word));
+    if first && let Some(word) = admin_commands::parse(head) {
+        return Ok(Some(Incoming::AdminCommand(word)));
     }
     let announced = i32::from_be_bytes(head);
     let Some(length) = usize::try_from(announced).ok().filter(|length| *length <= max) else {
-        return Ok(Incoming::TooLong(announced));
+        warn!(announced, max, "closing: no frame may have this length");
+        return Ok(None);
     };
     let frame = at_most(reader, length).await?;
-    Ok(if frame.len() == length { Incoming::Frame(frame) } else { Incoming::End })
+    Ok((frame.len() == length).then_some(Incoming::Frame(frame)))
 }
 
 /// Reads `length` bytes, or fewer if the stream ends before.
@@ -166,11 +157,11 @@ mod tests {
             let read = runtime.block_on(incoming(&mut &bytes[..], max, false));
             let allowed = usize::try_from(announced).ok().filter(|length| *length <= max);
             match (read.expect("memory can be read"), allowed) {
-                (Incoming::TooLong(length), None) => prop_assert_eq!(length, announced),
-                (Incoming::Frame(frame), Some(length)) => {
+                (None, None) => {}
+                (Some(Incoming::Frame(frame)), Some(length)) => {
                     prop_assert_eq!(Some(&frame[..]), sent.get(..length));
                 }
-                (Incoming::End, Some(length)) => {
+                (None, Some(length)) => {
                     prop_assert!(sent.len() < length);
                     let read = runtime.block_on(at_most(&mut &sent[..], length));
                     let read = read.expect("memory can be read");

@@ -1,6 +1,7 @@
 //! Feeds arbitrary client input to a server, for the fuzz target and for a test.
 
-use crate::state::{Now, Output, ServerLimits, ServerState};
+use crate::settings::ServerSettings;
+use crate::state::{Now, Output, ServerState};
 use crate::watches::ConnectionId;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -11,14 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 ///
 /// Panics if the server sends a frame whose length prefix is wrong.
 pub fn feed(bytes: &[u8]) {
-    let limits = ServerLimits {
-        tick_ms: 2000,
-        min_timeout_ms: 4000,
-        max_timeout_ms: 40_000,
-        extended_types: true,
-        keeper: None,
-    };
-    let mut state = ServerState::new(limits, [7; 16], 1);
+    let mut state = ServerState::new(ServerSettings::default().limits(), [7; 16], 1);
     let mut rest = bytes;
     let mut connection = None;
     let mut count = 0;

@@ -24,8 +24,8 @@
 //!   session is notified only about znodes that it may read, as in real servers since the fix of CVE-2024-23944, which
 //!   Debian's 3.8.0 includes.
 //! - ACLs with the schemes world, digest, auth and ip.
-//! - The four-letter words conf, cons, dump, envi, isro, mntr, ruok, srvr, stat, wchc, wchp and wchs.
-//! - [`Knobs`], with which tests inject faults.
+//! - The four-letter words conf, cons, envi, isro, mntr, ruok, srvr, stat, wchc and wchs.
+//! - [`Knobs`], with which tests end sessions.
 //!
 //! With [`ServerSettings::keeper`], it behaves like ClickHouse Keeper instead, as far as this matters to clients that
 //! hold leases. That mode follows Keeper's source, and was never compared with a running Keeper.
@@ -58,7 +58,7 @@
 //! - The server stops reading from a client that does not read, and closes the connection when 16 MiB wait to be sent.
 //!   A multiRead of more than 16 MiB is refused with MarshallingError, and an ACL of more than 65,536 entries with
 //!   InvalidACL.
-//! - The answers to four-letter words report latencies of 0, and `mntr` and `dump` lack some lines.
+//! - The answers to four-letter words report latencies of 0, and `mntr` and `cons` tell less.
 //!
 //! # How it is tested
 //!

@@ -2,44 +2,27 @@
 
 /// How a znode is created, according to the flags of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CreateMode {
-    Persistent,
-    Ephemeral,
-    PersistentSequential,
-    EphemeralSequential,
-    Container,
-    PersistentWithTtl,
-    PersistentSequentialWithTtl,
-}
+pub(crate) struct CreateMode(i32);
 
 impl CreateMode {
+    /// Returns `None` for flags that the real server does not know.
     pub(crate) fn from_flags(flags: i32) -> Option<Self> {
-        Some(match flags {
-            0 => Self::Persistent,
-            1 => Self::Ephemeral,
-            2 => Self::PersistentSequential,
-            3 => Self::EphemeralSequential,
-            4 => Self::Container,
-            5 => Self::PersistentWithTtl,
-            6 => Self::PersistentSequentialWithTtl,
-            _ => return None,
-        })
+        (0..=6).contains(&flags).then_some(Self(flags))
     }
 
     pub(crate) fn is_ephemeral(self) -> bool {
-        matches!(self, Self::Ephemeral | Self::EphemeralSequential)
+        matches!(self.0, 1 | 3)
     }
 
     pub(crate) fn is_sequential(self) -> bool {
-        matches!(
-            self,
-            Self::PersistentSequential
-                | Self::EphemeralSequential
-                | Self::PersistentSequentialWithTtl
-        )
+        matches!(self.0, 2 | 3 | 6)
+    }
+
+    pub(crate) fn is_container(self) -> bool {
+        self.0 == 4
     }
 
     pub(crate) fn has_ttl(self) -> bool {
-        matches!(self, Self::PersistentWithTtl | Self::PersistentSequentialWithTtl)
+        matches!(self.0, 5 | 6)
     }
 }

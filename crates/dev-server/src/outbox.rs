@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 /// With this many bytes waiting, the server stops reading from the client.
 const FULL: usize = 1 << 20;
@@ -25,51 +24,34 @@ pub(crate) struct Outbox {
 
 #[derive(Debug, Default)]
 struct FrameQueue {
-    /// The waiting frames, each with the moment before which it is not sent.
-    frames: VecDeque<(Instant, Vec<u8>)>,
+    frames: VecDeque<Vec<u8>>,
     bytes: usize,
-    end: OutboxEnd,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum OutboxEnd {
-    #[default]
-    Open,
-    /// Frames are not added any longer, but the waiting ones are still sent.
-    Finished,
-    /// Frames are neither added nor sent any longer.
-    Dropped,
+    /// Whether frames are not added any longer. The waiting ones are still sent.
+    has_ended: bool,
 }
 
 impl Outbox {
     /// Adds a frame and returns true. If too many bytes are waiting already, drops the connection and returns false.
     #[must_use]
-    pub(crate) fn push(&self, due: Instant, frame: Vec<u8>) -> bool {
+    pub(crate) fn push(&self, frame: Vec<u8>) -> bool {
         let mut queue = self.queue();
-        if queue.end != OutboxEnd::Open {
+        if queue.has_ended {
             return true;
         }
-        let fits = queue.bytes < OVERFULL;
-        if fits {
-            queue.bytes += frame.len();
-            queue.frames.push_back((due, frame));
-        }
-        drop(queue);
-        if fits {
-            self.filled.notify_one();
-        } else {
+        if queue.bytes >= OVERFULL {
+            drop(queue);
             self.drop_all();
+            return false;
         }
-        fits
+        queue.bytes += frame.len();
+        queue.frames.push_back(frame);
+        self.filled.notify_one();
+        true
     }
 
     /// Closes the connection once all frames have been sent.
     pub(crate) fn finish(&self) {
-        let mut queue = self.queue();
-        if queue.end == OutboxEnd::Open {
-            queue.end = OutboxEnd::Finished;
-        }
-        drop(queue);
+        self.queue().has_ended = true;
         self.filled.notify_one();
         self.emptied.notify_one();
     }
@@ -77,28 +59,25 @@ impl Outbox {
     /// Closes the connection at once, and discards the waiting frames.
     pub(crate) fn drop_all(&self) {
         let mut queue = self.queue();
-        queue.end = OutboxEnd::Dropped;
+        queue.has_ended = true;
         queue.frames.clear();
         queue.bytes = 0;
-        drop(queue);
         self.dropped.notify_one();
     }
 
     /// Waits for the next frame to send. Returns `None` once the outbox has ended and is empty. Only one task may wait.
-    pub(crate) async fn next(&self) -> Option<(Instant, Vec<u8>)> {
+    pub(crate) async fn next(&self) -> Option<Vec<u8>> {
         loop {
-            let (frame, open) = {
+            {
                 let mut queue = self.queue();
-                let frame = queue.frames.pop_front();
-                queue.bytes -= frame.as_ref().map_or(0, |(_, frame)| frame.len());
-                (frame, queue.end == OutboxEnd::Open)
-            };
-            if frame.is_some() {
-                self.emptied.notify_one();
-                return frame;
-            }
-            if !open {
-                return None;
+                if let Some(frame) = queue.frames.pop_front() {
+                    queue.bytes -= frame.len();
+                    self.emptied.notify_one();
+                    return Some(frame);
+                }
+                if queue.has_ended {
+                    return None;
+                }
             }
             self.filled.notified().await;
         }
@@ -107,15 +86,11 @@ impl Outbox {
     /// Waits until more may be read from the client. Returns false once the outbox has ended. Only one task may wait.
     pub(crate) async fn has_room(&self) -> bool {
         loop {
-            let (bytes, open) = {
+            {
                 let queue = self.queue();
-                (queue.bytes, queue.end == OutboxEnd::Open)
-            };
-            if !open {
-                return false;
-            }
-            if bytes < FULL {
-                return true;
+                if queue.has_ended || queue.bytes < FULL {
+                    return !queue.has_ended;
+                }
             }
             self.emptied.notified().await;
         }
@@ -138,11 +113,10 @@ mod tests {
     #[tokio::test]
     async fn what_was_pushed_before_the_end_is_sent() {
         let outbox = Outbox::default();
-        let now = Instant::now();
-        assert!(outbox.push(now, vec![1]));
+        assert!(outbox.push(vec![1]));
         outbox.finish();
-        assert!(outbox.push(now, vec![2]));
-        assert_eq!(outbox.next().await, Some((now, vec![1])));
+        assert!(outbox.push(vec![2]));
+        assert_eq!(outbox.next().await, Some(vec![1]));
         assert_eq!(outbox.next().await, None);
         assert!(!outbox.has_room().await);
     }
@@ -150,8 +124,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_does_not_read_is_dropped_at_last() {
         let outbox = Outbox::default();
-        let now = Instant::now();
-        let pushed = (0..100).take_while(|_| outbox.push(now, vec![0; FULL])).count();
+        let pushed = (0..100).take_while(|_| outbox.push(vec![0; FULL])).count();
         assert_eq!(pushed, 16);
         outbox.is_dropped().await;
         assert_eq!(outbox.next().await, None);
@@ -160,7 +133,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_outbox_has_room_again_once_it_was_emptied() {
         let outbox = Outbox::default();
-        assert!(outbox.push(Instant::now(), vec![0; FULL]));
+        assert!(outbox.push(vec![0; FULL]));
         let (room, frame) = tokio::join!(outbox.has_room(), outbox.next());
         assert!(room);
         assert!(frame.is_some());

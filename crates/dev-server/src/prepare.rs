@@ -105,7 +105,7 @@ impl<'a> Preparation<'a> {
         let mut path = path.ok_or(ErrorCode::Marshalling)?;
         let parent_path = path::parent_of_new(&path)?.to_owned();
         let acl = acl::fixed(acl, &self.caller.ids)?;
-        let parent = self.record(&parent_path)?;
+        let mut parent = self.record(&parent_path)?;
         acl::check(&parent.acl, acl::CREATE, &self.caller.ids)?;
         if mode.is_sequential() {
             path.push_str(&format!("{:010}", parent.meta.creations));
@@ -128,14 +128,10 @@ impl<'a> Preparation<'a> {
             CreateKind::Ttl => Owner::with_ttl(ttl_ms).ok_or(ErrorCode::BadArguments)?,
         };
         let parent_creations = parent.meta.creations.wrapping_add(1);
-        self.outstanding.insert(
-            parent_path,
-            Some(Record {
-                meta: NodeMeta { creations: parent_creations, pzxid: self.zxid, ..parent.meta },
-                children: parent.children.saturating_add(1),
-                acl: parent.acl,
-            }),
-        );
+        parent.meta.creations = parent_creations;
+        parent.meta.pzxid = self.zxid;
+        parent.children = parent.children.saturating_add(1);
+        self.outstanding.insert(parent_path, Some(parent));
         let meta = NodeMeta::new(self.zxid, self.time_ms, owner);
         self.outstanding
             .insert(path.clone(), Some(Record { meta, children: 0, acl: Arc::clone(&acl) }));
@@ -145,21 +141,16 @@ impl<'a> Preparation<'a> {
     fn delete(&mut self, path: Option<String>, version: i32) -> Result<TreeChange, ErrorCode> {
         let path = path.ok_or(ErrorCode::Marshalling)?;
         let parent_path = path::parent_of_old(&path)?.to_owned();
-        let parent = self.record(&parent_path)?;
+        let mut parent = self.record(&parent_path)?;
         acl::check(&parent.acl, acl::DELETE, &self.caller.ids)?;
         let node = self.record(&path)?;
         next_version(node.meta.version, version)?;
         if node.children > 0 {
             return Err(ErrorCode::NotEmpty);
         }
-        self.outstanding.insert(
-            parent_path,
-            Some(Record {
-                meta: NodeMeta { pzxid: self.zxid, ..parent.meta },
-                children: parent.children.saturating_sub(1),
-                acl: parent.acl,
-            }),
-        );
+        parent.meta.pzxid = self.zxid;
+        parent.children = parent.children.saturating_sub(1);
+        self.outstanding.insert(parent_path, Some(parent));
         self.outstanding.insert(path.clone(), None);
         Ok(TreeChange::Delete(path))
     }

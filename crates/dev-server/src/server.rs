@@ -9,7 +9,6 @@ use crate::watches::ConnectionId;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -57,7 +56,7 @@ impl DevServer {
         self.shared.address
     }
 
-    /// Returns the handle with which tests inject faults.
+    /// Returns the handle on the sessions.
     pub fn knobs(&self) -> Knobs {
         Knobs::new(Arc::clone(&self.shared))
     }
@@ -83,10 +82,6 @@ async fn accept(listener: TcpListener, shared: Arc<ServerHandle>) {
                 continue;
             }
         };
-        if shared.is_refusing.load(Ordering::Relaxed) {
-            debug!(%address, "refusing a connection, as it was told to");
-            continue;
-        }
         let Some((id, outbox)) = shared.admit(address) else {
             warn!(%address, "refusing a connection: its address has too many");
             continue;
@@ -108,14 +103,11 @@ async fn serve(
     let Some(tls) = shared.settings.tls.clone() else {
         return connection::serve(stream, shared, id, outbox).await;
     };
-    match timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(tls).accept(stream)).await {
-        Ok(Ok(stream)) => connection::serve(stream, shared, id, outbox).await,
-        Ok(Err(error)) => {
+    let handshake = timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(tls).accept(stream)).await;
+    match handshake.unwrap_or_else(|elapsed| Err(elapsed.into())) {
+        Ok(stream) => connection::serve(stream, shared, id, outbox).await,
+        Err(error) => {
             warn!(connection = id.0, "closing a connection: no TLS: {error}");
-            shared.leave(id);
-        }
-        Err(_) => {
-            warn!(connection = id.0, "closing a connection: no TLS within {HANDSHAKE_TIMEOUT:?}");
             shared.leave(id);
         }
     }

@@ -1,16 +1,15 @@
 //! Sessions: when they expire, and which connection each uses.
 
 use crate::watches::ConnectionId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-/// The sessions of a server, in buckets by the moment of their expiry.
+/// The sessions of a server.
 ///
 /// As in `ExpiryQueue`, a moment is rounded up to the next multiple of the tick, even if it is a multiple already.
 /// Times are in milliseconds since the server started.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     by_id: BTreeMap<i64, SessionEntry>,
-    buckets: BTreeMap<u64, BTreeSet<i64>>,
     tick_ms: u64,
     next_id: i64,
 }
@@ -26,12 +25,7 @@ impl Sessions {
     pub(crate) fn new(tick_ms: u64, wall_ms: i64) -> Self {
         let server = 1_i64 << 56;
         let milliseconds = (wall_ms.cast_unsigned() << 24 >> 8).cast_signed();
-        Self {
-            by_id: BTreeMap::new(),
-            buckets: BTreeMap::new(),
-            tick_ms: tick_ms.max(1),
-            next_id: server | milliseconds,
-        }
+        Self { by_id: BTreeMap::new(), tick_ms: tick_ms.max(1), next_id: server | milliseconds }
     }
 
     pub(crate) fn create(&mut self, timeout_ms: u64, now_ms: u64) -> i64 {
@@ -39,7 +33,6 @@ impl Sessions {
         self.next_id += 1;
         let expires_ms = self.rounded_up(now_ms + timeout_ms);
         self.by_id.insert(id, SessionEntry { expires_ms, connection: None });
-        self.buckets.entry(expires_ms).or_default().insert(id);
         id
     }
 
@@ -47,28 +40,23 @@ impl Sessions {
     pub(crate) fn touch(&mut self, id: i64, timeout_ms: u64, now_ms: u64) -> bool {
         let expires_ms = self.rounded_up(now_ms + timeout_ms);
         let Some(session) = self.by_id.get_mut(&id) else { return false };
-        let before_ms = std::mem::replace(&mut session.expires_ms, expires_ms);
-        if before_ms != expires_ms {
-            self.leave_bucket(before_ms, id);
-            self.buckets.entry(expires_ms).or_default().insert(id);
-        }
+        session.expires_ms = expires_ms;
         true
     }
 
     /// Returns the sessions whose time is up. They stay in the set until each is removed.
     pub(crate) fn expired(&self, now_ms: u64) -> Vec<i64> {
-        self.buckets.range(..=now_ms).flat_map(|(_, ids)| ids).copied().collect()
+        let due = self.by_id.iter().filter(|(_, session)| session.expires_ms <= now_ms);
+        due.map(|(id, _)| *id).collect()
     }
 
-    /// Returns the next moment at which a bucket may be due.
+    /// Returns the next moment at which a session may expire.
     pub(crate) fn next_check_ms(&self, now_ms: u64) -> u64 {
         self.rounded_up(now_ms)
     }
 
     pub(crate) fn remove(&mut self, id: i64) {
-        if let Some(session) = self.by_id.remove(&id) {
-            self.leave_bucket(session.expires_ms, id);
-        }
+        self.by_id.remove(&id);
     }
 
     pub(crate) fn attach(&mut self, id: i64, connection: ConnectionId) {
@@ -102,21 +90,8 @@ impl Sessions {
         self.by_id.len()
     }
 
-    pub(crate) fn buckets(&self) -> &BTreeMap<u64, BTreeSet<i64>> {
-        &self.buckets
-    }
-
     fn rounded_up(&self, time_ms: u64) -> u64 {
         (time_ms / self.tick_ms + 1) * self.tick_ms
-    }
-
-    fn leave_bucket(&mut self, expires_ms: u64, id: i64) {
-        if let Some(bucket) = self.buckets.get_mut(&expires_ms) {
-            bucket.remove(&id);
-            if bucket.is_empty() {
-                self.buckets.remove(&expires_ms);
-            }
-        }
     }
 }
 

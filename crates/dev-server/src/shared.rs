@@ -1,14 +1,13 @@
 //! State shared by the tasks of a server, and the outbox of each connection.
 
-use crate::admin_commands::{self, AdminCommand};
+use crate::admin_commands;
 use crate::outbox::Outbox;
 use crate::settings::ServerSettings;
 use crate::state::{Now, Output, ServerState};
 use crate::watches::ConnectionId;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
@@ -20,10 +19,6 @@ pub(crate) struct ServerHandle {
     pub(crate) settings: ServerSettings,
     pub(crate) address: SocketAddr,
     started: Instant,
-    /// The delay of everything that is sent.
-    pub(crate) delay_ms: AtomicU64,
-    /// Whether each new connection is closed at once.
-    pub(crate) is_refusing: AtomicBool,
     hosted: Mutex<Hosted>,
 }
 
@@ -31,16 +26,9 @@ pub(crate) struct ServerHandle {
 #[derive(Debug)]
 struct Hosted {
     state: ServerState,
-    outboxes: HashMap<ConnectionId, Outlet>,
+    outboxes: HashMap<ConnectionId, Arc<Outbox>>,
     /// The number of connections ever admitted, which is the id of the last one.
     admitted: u64,
-}
-
-/// The peer address of a connection, and its outbox.
-#[derive(Debug)]
-struct Outlet {
-    address: IpAddr,
-    outbox: Arc<Outbox>,
 }
 
 impl ServerHandle {
@@ -50,8 +38,6 @@ impl ServerHandle {
             settings,
             address,
             started: Instant::now(),
-            delay_ms: AtomicU64::new(0),
-            is_refusing: AtomicBool::new(false),
             hosted: Mutex::new(Hosted { state, outboxes: HashMap::new(), admitted: 0 }),
         }
     }
@@ -61,16 +47,15 @@ impl ServerHandle {
         let now = self.now();
         let max = self.settings.max_connections_per_address;
         let mut hosted = self.hosted();
-        let of_address =
-            hosted.outboxes.values().filter(|outlet| outlet.address == address.ip()).count();
+        let connections = hosted.state.connections.values();
+        let of_address = connections.filter(|other| other.address.ip() == address.ip()).count();
         if max > 0 && of_address >= max {
             return None;
         }
         hosted.admitted += 1;
         let id = ConnectionId(hosted.admitted);
         let outbox = Arc::new(Outbox::default());
-        let outlet = Outlet { address: address.ip(), outbox: Arc::clone(&outbox) };
-        hosted.outboxes.insert(id, outlet);
+        hosted.outboxes.insert(id, Arc::clone(&outbox));
         hosted.state.accept(id, address, now);
         Some((id, outbox))
     }
@@ -83,16 +68,16 @@ impl ServerHandle {
     }
 
     /// Answers a four-letter word. The connection is closed after the answer.
-    pub(crate) fn word(&self, from: ConnectionId, word: AdminCommand) {
+    pub(crate) fn word(&self, from: ConnectionId, word: &str) {
         let mut hosted = self.hosted();
         hosted.state.traffic.received += 1;
         if let Some(connection) = hosted.state.connections.get_mut(&from) {
             connection.traffic.received += 1;
         }
         let text = admin_commands::answer(word, &hosted.state, self.now(), self);
-        if let Some(outlet) = hosted.outboxes.get(&from) {
-            let _fits = outlet.outbox.push(Instant::now() + self.delay(), text.into_bytes());
-            outlet.outbox.finish();
+        if let Some(outbox) = hosted.outboxes.get(&from) {
+            let _fits = outbox.push(text.into_bytes());
+            outbox.finish();
         }
     }
 
@@ -101,12 +86,11 @@ impl ServerHandle {
         let mut hosted = self.hosted();
         // Read the time under the lock, so that no later transaction has an earlier time.
         let result = with(&mut hosted.state, self.now());
-        let due = Instant::now() + self.delay();
         for (id, output) in hosted.state.take_outputs() {
-            let Some(Outlet { outbox, .. }) = hosted.outboxes.get(&id) else { continue };
+            let Some(outbox) = hosted.outboxes.get(&id) else { continue };
             match output {
                 Output::Frame(frame) => {
-                    if !outbox.push(due, frame) {
+                    if !outbox.push(frame) {
                         warn!(
                             connection = id.0,
                             "closing: the client does not read what it is sent"
@@ -128,10 +112,6 @@ impl ServerHandle {
     /// Returns the moment that is `elapsed_ms` after the start.
     pub(crate) fn until(&self, elapsed_ms: u64) -> Instant {
         self.started + Duration::from_millis(elapsed_ms)
-    }
-
-    pub(crate) fn delay(&self) -> Duration {
-        Duration::from_millis(self.delay_ms.load(Ordering::Relaxed))
     }
 
     fn hosted(&self) -> MutexGuard<'_, Hosted> {

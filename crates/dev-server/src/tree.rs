@@ -6,7 +6,7 @@
 use crate::acl::{self, AclEntry};
 use crate::java::JavaSet;
 use crate::stat::{NodeMeta, Owner, Stat};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The initial number of buckets of the real server's set of children (`DataNode.addChild`).
@@ -72,8 +72,6 @@ pub(crate) struct Tree {
     nodes: HashMap<String, Node>,
     /// Ephemeral znodes by session; a session stays listed until it ends.
     ephemerals: BTreeMap<i64, JavaSet>,
-    containers: BTreeSet<String>,
-    with_ttl: BTreeSet<String>,
 }
 
 impl Tree {
@@ -88,12 +86,7 @@ impl Tree {
             ("/zookeeper/quota".to_owned(), Node::with_children(acl::open(), &[])),
             ("/zookeeper/config".to_owned(), config),
         ]);
-        Self {
-            nodes,
-            ephemerals: BTreeMap::new(),
-            containers: BTreeSet::new(),
-            with_ttl: BTreeSet::new(),
-        }
+        Self { nodes, ephemerals: BTreeMap::new() }
     }
 
     pub(crate) fn node(&self, path: &str) -> Option<&Node> {
@@ -111,19 +104,9 @@ impl Tree {
             parent.meta.creations = parent_creations;
             parent.meta.pzxid = zxid;
         }
-        match owner {
-            Owner::Tree => {}
-            Owner::Session(session) => self
-                .ephemerals
-                .entry(session)
-                .or_insert_with(|| JavaSet::with_buckets(DEFAULT_BUCKETS))
-                .insert(&path),
-            Owner::Container => {
-                self.containers.insert(path.clone());
-            }
-            Owner::Ttl(_) => {
-                self.with_ttl.insert(path.clone());
-            }
+        if let Owner::Session(session) = owner {
+            let paths = self.ephemerals.entry(session);
+            paths.or_insert_with(|| JavaSet::with_buckets(DEFAULT_BUCKETS)).insert(&path);
         }
         let node = Node::new(data, acl, NodeMeta::new(zxid, time_ms, owner));
         let stat = node.stat();
@@ -139,19 +122,10 @@ impl Tree {
             parent.children.remove(name);
             parent.meta.pzxid = parent.meta.pzxid.max(zxid);
         }
-        match node.meta.owner {
-            Owner::Tree => {}
-            Owner::Session(session) => {
-                if let Some(paths) = self.ephemerals.get_mut(&session) {
-                    paths.remove(path);
-                }
-            }
-            Owner::Container => {
-                self.containers.remove(path);
-            }
-            Owner::Ttl(_) => {
-                self.with_ttl.remove(path);
-            }
+        if let Owner::Session(session) = node.meta.owner
+            && let Some(paths) = self.ephemerals.get_mut(&session)
+        {
+            paths.remove(path);
         }
         true
     }
@@ -216,18 +190,15 @@ impl Tree {
     /// Returns the znodes that the server itself must delete (`ContainerManager`): containers that had children and
     /// have none left, and znodes without children that have not changed for longer than their TTL.
     pub(crate) fn outlived(&self, wall_ms: i64) -> Vec<String> {
-        let candidates = self.containers.iter().chain(&self.with_ttl);
-        candidates
-            .filter(|path| {
-                self.node(path).is_some_and(|node: &Node| match node.meta.owner {
-                    _ if !node.children.is_empty() => false,
-                    Owner::Container => node.meta.creations > 0,
-                    Owner::Ttl(ttl_ms) => wall_ms.saturating_sub(node.meta.mtime_ms) > ttl_ms,
-                    Owner::Tree | Owner::Session(_) => false,
-                })
-            })
-            .cloned()
-            .collect()
+        let outlived = self.nodes.iter().filter(|(_, node)| match node.meta.owner {
+            _ if !node.children.is_empty() => false,
+            Owner::Container => node.meta.creations > 0,
+            Owner::Ttl(ttl_ms) => wall_ms.saturating_sub(node.meta.mtime_ms) > ttl_ms,
+            Owner::Tree | Owner::Session(_) => false,
+        });
+        let mut paths: Vec<String> = outlived.map(|(path, _)| path.clone()).collect();
+        paths.sort_unstable();
+        paths
     }
 
     /// Returns the number of znodes as the real server counts them, where the root counts twice because of its two
@@ -268,10 +239,8 @@ impl Tree {
     /// Panics unless children, parents and lists agree.
     pub(crate) fn assert_whole(&self) {
         let listed = |path: &String, owner: Owner| match owner {
-            Owner::Tree => true,
             Owner::Session(session) => self.ephemerals[&session].list().contains(path),
-            Owner::Container => self.containers.contains(path),
-            Owner::Ttl(_) => self.with_ttl.contains(path),
+            Owner::Tree | Owner::Container | Owner::Ttl(_) => true,
         };
         for (path, node) in &self.nodes {
             if let Some((parent, name)) = path.rsplit_once('/') {
@@ -285,8 +254,6 @@ impl Tree {
         let ephemerals: usize = self.ephemerals.values().map(JavaSet::len).sum();
         let owned = |node: &&Node| matches!(node.meta.owner, Owner::Session(_));
         assert_eq!(ephemerals, self.nodes.values().filter(owned).count());
-        let mut paths = self.containers.iter().chain(&self.with_ttl);
-        assert!(paths.all(|path| self.nodes.contains_key(path)));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::ErrorCode;
 use crate::path::with_ancestors;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A client's connection, numbered in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,45 +39,31 @@ pub(crate) enum WatchMode {
 /// persistent one.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    by_path: BTreeMap<String, BTreeSet<ConnectionId>>,
-    /// A connection that ever had a watch stays listed, as in the real server's counts.
-    by_connection: BTreeMap<ConnectionId, BTreeSet<String>>,
-    /// The modes of the watches that are not one-shot.
-    modes: HashMap<ConnectionId, HashMap<String, WatchMode>>,
+    by_path: BTreeMap<String, BTreeMap<ConnectionId, WatchMode>>,
 }
 
 impl Watches {
     pub(crate) fn add(&mut self, path: &str, connection: ConnectionId, mode: WatchMode) {
-        self.by_path.entry(path.to_owned()).or_default().insert(connection);
-        self.by_connection.entry(connection).or_default().insert(path.to_owned());
-        match mode {
-            WatchMode::OneShot => self.forget_mode(path, connection),
-            WatchMode::Persistent | WatchMode::Recursive => {
-                self.modes.entry(connection).or_default().insert(path.to_owned(), mode);
-            }
-        }
+        self.by_path.entry(path.to_owned()).or_default().insert(connection, mode);
     }
 
     /// Returns the connections to notify of an event, and removes their one-shot watches.
     pub(crate) fn trigger(&mut self, path: &str, kind: EventKind) -> BTreeSet<ConnectionId> {
         let mut notified = BTreeSet::new();
         for watched in with_ancestors(path) {
-            let connections: Vec<ConnectionId> =
-                self.by_path.get(watched).into_iter().flatten().copied().collect();
-            for connection in connections {
-                match self.mode(watched, connection) {
-                    WatchMode::Recursive if kind != EventKind::ChildrenChanged => {
-                        notified.insert(connection);
-                    }
-                    WatchMode::Persistent if watched == path => {
-                        notified.insert(connection);
-                    }
-                    WatchMode::OneShot if watched == path => {
-                        notified.insert(connection);
-                        self.forget(watched, connection);
-                    }
-                    _ => {}
+            let Some(connections) = self.by_path.get_mut(watched) else { continue };
+            connections.retain(|connection, mode| {
+                let reports = match mode {
+                    WatchMode::Recursive => kind != EventKind::ChildrenChanged,
+                    WatchMode::Persistent | WatchMode::OneShot => watched == path,
+                };
+                if reports {
+                    notified.insert(*connection);
                 }
+                !(reports && *mode == WatchMode::OneShot)
+            });
+            if connections.is_empty() {
+                self.by_path.remove(watched);
             }
         }
         notified
@@ -85,17 +71,19 @@ impl Watches {
 
     /// Removes the watch of a connection on a path. Returns true if there was one.
     pub(crate) fn remove(&mut self, path: &str, connection: ConnectionId) -> bool {
-        let there = self.by_path.get(path).is_some_and(|all| all.contains(&connection));
-        self.forget(path, connection);
-        self.forget_mode(path, connection);
-        there
+        let Some(connections) = self.by_path.get_mut(path) else { return false };
+        let removed = connections.remove(&connection).is_some();
+        if connections.is_empty() {
+            self.by_path.remove(path);
+        }
+        removed
     }
 
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) {
-        for path in self.by_connection.remove(&connection).unwrap_or_default() {
-            self.forget(&path, connection);
-        }
-        self.modes.remove(&connection);
+        self.by_path.retain(|_, connections| {
+            connections.remove(&connection);
+            !connections.is_empty()
+        });
     }
 
     /// Returns true if any connection has a watch on the path, as the real server does for `checkWatches`.
@@ -114,43 +102,24 @@ impl Watches {
         Ok(there)
     }
 
-    pub(crate) fn by_path(&self) -> &BTreeMap<String, BTreeSet<ConnectionId>> {
-        &self.by_path
-    }
-
-    pub(crate) fn by_connection(&self) -> &BTreeMap<ConnectionId, BTreeSet<String>> {
-        &self.by_connection
+    /// Returns each watch: its path, and its connection.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, ConnectionId)> {
+        let watches = self.by_path.iter();
+        watches.flat_map(|(path, all)| all.keys().map(|connection| (path.as_str(), *connection)))
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.by_connection.values().map(BTreeSet::len).sum()
+        self.iter().count()
     }
 
-    fn mode(&self, path: &str, connection: ConnectionId) -> WatchMode {
-        let modes = self.modes.get(&connection);
-        modes.and_then(|modes| modes.get(path)).copied().unwrap_or(WatchMode::OneShot)
+    /// Returns the number of watched paths.
+    pub(crate) fn paths(&self) -> usize {
+        self.by_path.len()
     }
 
     fn any_recursive(&self) -> bool {
-        self.modes.values().flat_map(HashMap::values).any(|mode| *mode == WatchMode::Recursive)
-    }
-
-    fn forget(&mut self, path: &str, connection: ConnectionId) {
-        if let Some(connections) = self.by_path.get_mut(path) {
-            connections.remove(&connection);
-            if connections.is_empty() {
-                self.by_path.remove(path);
-            }
-        }
-        if let Some(paths) = self.by_connection.get_mut(&connection) {
-            paths.remove(path);
-        }
-    }
-
-    fn forget_mode(&mut self, path: &str, connection: ConnectionId) {
-        if let Some(modes) = self.modes.get_mut(&connection) {
-            modes.remove(path);
-        }
+        let mut modes = self.by_path.values().flat_map(BTreeMap::values);
+        modes.any(|mode| *mode == WatchMode::Recursive)
     }
 }
 

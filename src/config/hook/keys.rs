@@ -3,7 +3,7 @@
 use super::{HookAction, HookConfig, SIGNALS, Webhook, WhenUnknown};
 use crate::config::error::{ConfigError, ValueError, numbered};
 use crate::config::parse::{duration, host_and_port, mode, one_of};
-use crate::config::pod::{self, KubernetesHook};
+use crate::config::pod::{self, KubernetesHook, KubernetesTarget};
 use recipes::election::ChangeKind;
 use rustix::process::Signal;
 use serde::Deserialize;
@@ -128,14 +128,16 @@ impl HookKeys {
     fn kubernetes(&self, pod: &pod::PodEnvironment) -> Result<KubernetesHook, ConfigError> {
         let account = self.service_account.as_deref().unwrap_or(pod::ACCOUNT);
         let account = absolute("service_account", account)?;
+        let (key, name, target) = match (&self.pod_label, &self.endpoint_slice) {
+            (Some(name), _) => ("pod_label", name, KubernetesTarget::pod_label(name, pod)),
+            (_, Some(name)) => {
+                ("endpoint_slice", name, KubernetesTarget::endpoint_slice(name, pod))
+            }
+            (None, None) => return Err(not_one_kind()),
+        };
         let timeout = self.timeout()?;
-        match (&self.pod_label, &self.endpoint_slice) {
-            (Some(key), _) => KubernetesHook::pod_label(key, pod, account, timeout)
-                .map_err(|flaw| flaw.at("pod_label", key)),
-            (_, Some(name)) => KubernetesHook::endpoint_slice(name, pod, account, timeout)
-                .map_err(|flaw| flaw.at("endpoint_slice", name)),
-            (None, None) => Err(not_one_kind()),
-        }
+        let hook = target.and_then(|target| KubernetesHook::new(target, pod, account, timeout));
+        hook.map_err(|flaw| flaw.at(key, name))
     }
 
     /// Checks that each key is allowed for this kind of hook.

@@ -45,9 +45,6 @@ impl ServerState {
         self.sessions.attach(session, from);
         if let Some(connection) = self.connections.get_mut(&from) {
             connection.session = session;
-            connection.last.name = "SESS";
-            connection.last.zxid = self.zxid;
-            connection.last.elapsed_ms = now.elapsed_ms;
         }
         let password = self.password(session);
         self.send(from, reply::connected(timeout_ms, session, &password, request.knows_read_only));

@@ -69,16 +69,6 @@ pub(crate) struct ClientConnection {
     /// Whether the connection is about to be closed, so that further frames are ignored.
     closing: bool,
     pub(crate) traffic: Traffic,
-    pub(crate) last: LastOperation,
-}
-
-/// The last operation of a connection, for `cons`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LastOperation {
-    pub(crate) name: &'static str,
-    pub(crate) xid: i32,
-    pub(crate) zxid: i64,
-    pub(crate) elapsed_ms: u64,
 }
 
 /// A server's state.
@@ -130,7 +120,6 @@ impl ServerState {
             ids: vec![Id::of_address(address.ip())],
             closing: false,
             traffic: Traffic::default(),
-            last: LastOperation { name: "NA", xid: -1, zxid: -1, elapsed_ms: 0 },
         };
         self.connections.insert(id, connection);
     }

@@ -7,7 +7,7 @@ use crate::tree::Node;
 use crate::watches::{ConnectionId, WatchMode};
 use crate::wire::opcode;
 use crate::wire::reply::{OperationResult, Reply};
-use crate::wire::request::{Part, ReadRequest};
+use crate::wire::request::{ReadRequest, Request};
 
 /// The maximum size of a multiRead's results, in bytes: one short frame may request the same long data thousands of
 /// times.
@@ -45,10 +45,7 @@ impl ServerState {
             ReadRequest::Children { path, watch, with_stat } => {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
                 let node = self.readable(from, &path)?;
-                let reply = match with_stat {
-                    true => Reply::NamesAndStat(node.children(), node.stat()),
-                    false => Reply::Names(node.children()),
-                };
+                let reply = Reply::Names(node.children(), with_stat.then(|| node.stat()));
                 if watch {
                     self.child_watches.add(&path, from, WatchMode::OneShot);
                 }
@@ -75,7 +72,7 @@ impl ServerState {
                 if !matches!(prefix.trim(), "" | "/") {
                     paths.retain(|path| path.starts_with(&prefix));
                 }
-                Ok(Reply::Names(paths))
+                Ok(Reply::Names(paths, None))
             }
             ReadRequest::AllChildrenNumber { path } => {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
@@ -89,11 +86,11 @@ impl ServerState {
     }
 
     /// Answers several reads, each of which may be refused separately.
-    fn multi_read(&mut self, from: ConnectionId, parts: Vec<Part>) -> Result<Reply, ErrorCode> {
+    fn multi_read(&mut self, from: ConnectionId, parts: Vec<Request>) -> Result<Reply, ErrorCode> {
         let mut results = Vec::new();
         let mut size = 0;
         for part in parts {
-            let Part::Read(read) = part else { return Ok(Reply::ResultsSoFar(results)) };
+            let Request::Read(read) = part else { return Ok(Reply::ResultsSoFar(results)) };
             if size > MAX_MULTI_READ {
                 return Err(ErrorCode::Marshalling);
             }
@@ -106,7 +103,7 @@ impl ServerState {
                 Ok(reply) => {
                     size += match &reply {
                         Reply::Data(data, _) => data.as_ref().map_or(0, Vec::len),
-                        Reply::Names(names) => names.iter().map(String::len).sum(),
+                        Reply::Names(names, _) => names.iter().map(String::len).sum(),
                         _ => 0,
                     };
                     OperationResult::Done(kind, reply)

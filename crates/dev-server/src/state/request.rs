@@ -7,7 +7,7 @@ use crate::error::ErrorCode;
 use crate::watches::ConnectionId;
 use crate::wire::opcode;
 use crate::wire::reply::{self, Reply};
-use crate::wire::request::{AuthPacket, Create, CreateKind, Header, Request, WriteRequest};
+use crate::wire::request::{Create, CreateKind, Header, Request, WriteRequest};
 use crate::wire::{Malformed, Reader};
 
 /// The xid of every answer to a ping, whatever the xid of the ping was.
@@ -39,8 +39,8 @@ impl ServerState {
                 return Ok(());
             }
             opcode::SASL => {
-                // A real server without SASL also accepts the token without checking it.
-                self.send(from, reply::answer(header.xid, 0, &Ok(Reply::NoToken)));
+                // A real server without SASL also accepts the token without checking it, and answers null.
+                self.send(from, reply::answer(header.xid, 0, &Ok(Reply::Path(None))));
                 return Ok(());
             }
             _ => {}
@@ -61,15 +61,6 @@ impl ServerState {
             }
         };
         self.handle(now, from, session, header, request);
-        if let Some(connection) = self.connections.get_mut(&from) {
-            let last = &mut connection.last;
-            last.name = opcode::short_name(header.kind);
-            last.zxid = self.zxid;
-            last.elapsed_ms = now.elapsed_ms;
-            if header.xid >= 0 {
-                last.xid = header.xid;
-            }
-        }
         Ok(())
     }
 
@@ -130,14 +121,12 @@ impl ServerState {
         header: Header,
         reader: &mut Reader<'_>,
     ) -> Result<(), Malformed> {
-        let packet = AuthPacket::decode(reader)?;
+        let _kind = reader.int()?;
+        let scheme = reader.string()?;
+        let auth = reader.buffer()?;
         let Some(connection) = self.connections.get_mut(&from) else { return Ok(()) };
-        let result = acl::authenticate(
-            packet.scheme.as_deref(),
-            packet.auth.as_deref(),
-            connection.address.ip(),
-            &mut connection.ids,
-        );
+        let address = connection.address.ip();
+        let result = acl::authenticate(scheme.as_deref(), auth, address, &mut connection.ids);
         // The answer has zxid 0, because authentication is handled before the frame becomes a request.
         let result = result.map(|()| Reply::Nothing);
         self.send(from, reply::answer(header.xid, 0, &result));

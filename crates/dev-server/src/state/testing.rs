@@ -1,6 +1,7 @@
 //! A way to speak to a state as clients do.
 
-use super::{Now, Output, ServerLimits, ServerState};
+use super::{Now, Output, ServerState};
+use crate::settings::ServerSettings;
 use crate::watches::ConnectionId;
 use crate::wire::{Malformed, Reader, Writer};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -40,13 +41,7 @@ pub(crate) struct Welcome {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        let limits = ServerLimits {
-            tick_ms: 2000,
-            min_timeout_ms: 4000,
-            max_timeout_ms: 40_000,
-            extended_types: true,
-            keeper: None,
-        };
+        let limits = ServerSettings::default().limits();
         let now = Now { wall_ms: 1_000_000, elapsed_ms: 0 };
         Self { state: ServerState::new(limits, [7; 16], now.wall_ms), now, connections: 0 }
     }

@@ -6,31 +6,15 @@ use crate::watches::{ConnectionId, EventKind, WatchMode, Watches};
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::{Paths, SetWatches, Watch};
 
-/// The kind of watches that a request is about, numbered as in `Watcher.WatcherType`.
-#[derive(Clone, Copy, Debug)]
-enum Which {
-    Children,
-    Data,
-    Any,
-}
-
-impl Which {
-    /// Fails for any other number, for which Java throws an IllegalArgumentException.
-    fn from_number(number: i32) -> Result<Self, ErrorCode> {
-        match number {
-            1 => Ok(Self::Children),
-            2 => Ok(Self::Data),
-            3 => Ok(Self::Any),
-            _ => Err(ErrorCode::Marshalling),
-        }
-    }
-
-    fn is_children(self) -> bool {
-        matches!(self, Self::Children | Self::Any)
-    }
-
-    fn is_data(self) -> bool {
-        matches!(self, Self::Data | Self::Any)
+/// Returns whether a request is about watches on children, and whether it is about watches on data, by its number in
+/// `Watcher.WatcherType`.
+fn watches_of_kind(number: i32) -> Result<(bool, bool), ErrorCode> {
+    match number {
+        1 => Ok((true, false)),
+        2 => Ok((false, true)),
+        3 => Ok((true, true)),
+        // Java throws an IllegalArgumentException here.
+        _ => Err(ErrorCode::Marshalling),
     }
 }
 
@@ -53,18 +37,18 @@ impl ServerState {
                 Ok(Reply::Number(0))
             }
             Watch::Check { path, kind } => {
-                let which = Which::from_number(kind)?;
+                let (on_children, on_data) = watches_of_kind(kind)?;
                 let path = path.ok_or(ErrorCode::Marshalling)?;
-                let children = which.is_children() && self.child_watches.any_on(&path)?;
-                let data = which.is_data() && self.data_watches.any_on(&path)?;
+                let children = on_children && self.child_watches.any_on(&path)?;
+                let data = on_data && self.data_watches.any_on(&path)?;
                 let there = children || data;
                 if there { Ok(Reply::Nothing) } else { Err(ErrorCode::NoWatcher) }
             }
             Watch::Remove { path, kind } => {
-                let which = Which::from_number(kind)?;
+                let (on_children, on_data) = watches_of_kind(kind)?;
                 let path = path.ok_or(ErrorCode::NoWatcher)?;
-                let children = which.is_children() && self.child_watches.remove(&path, from);
-                let data = which.is_data() && self.data_watches.remove(&path, from);
+                let children = on_children && self.child_watches.remove(&path, from);
+                let data = on_data && self.data_watches.remove(&path, from);
                 if children || data { Ok(Reply::Nothing) } else { Err(ErrorCode::NoWatcher) }
             }
         }

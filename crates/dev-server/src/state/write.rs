@@ -8,7 +8,7 @@ use crate::prepare::{Preparation, Requester, TreeChange};
 use crate::tree::NewNode;
 use crate::watches::{ConnectionId, EventKind};
 use crate::wire::reply::{OperationResult, Reply};
-use crate::wire::request::{Create, CreateKind, Part, ReadRequest, WriteRequest};
+use crate::wire::request::{Create, CreateKind, ReadRequest, Request, WriteRequest};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -34,16 +34,16 @@ impl ServerState {
         &mut self,
         now: Now,
         from: ConnectionId,
-        parts: Vec<Part>,
+        parts: Vec<Request>,
     ) -> Result<Reply, ErrorCode> {
         let zxid = self.next_zxid();
         // The real server fails here before the transaction counts, so its zxid does not become the last one.
         let has_null_path = parts.iter().any(|part| match part {
-            Part::Write(write) => write.path().is_none(),
-            Part::Read(ReadRequest::Data { path, .. } | ReadRequest::Children { path, .. }) => {
+            Request::Write(write) => write.path().is_none(),
+            Request::Read(ReadRequest::Data { path, .. } | ReadRequest::Children { path, .. }) => {
                 path.is_none()
             }
-            Part::Read(_) => false,
+            _ => false,
         });
         if has_null_path {
             return Ok(Reply::ResultsSoFar(Vec::new()));
@@ -52,15 +52,13 @@ impl ServerState {
         let caller = self.caller(from);
         let mut changes = Vec::new();
         let mut refused = None;
-        {
-            let mut preparation = Preparation::new(&self.tree, &caller, zxid, now.wall_ms);
-            for part in parts {
-                match part_of_multi(part).and_then(|write| preparation.prepare(write)) {
-                    Ok(change) => changes.push(change),
-                    Err(code) => {
-                        refused = Some(code);
-                        break;
-                    }
+        let mut preparation = Preparation::new(&self.tree, &caller, zxid, now.wall_ms);
+        for part in parts {
+            match part_of_multi(part).and_then(|write| preparation.prepare(write)) {
+                Ok(change) => changes.push(change),
+                Err(code) => {
+                    refused = Some(code);
+                    break;
                 }
             }
         }
@@ -69,15 +67,11 @@ impl ServerState {
             // This error refuses the multi as a whole, and not a single operation.
             Some(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(Vec::new())),
             Some(code) => {
-                let failed = changes.len();
-                (0..count)
-                    .map(|index| match index.cmp(&failed) {
-                        std::cmp::Ordering::Less => 0,
-                        std::cmp::Ordering::Equal => code.number(),
-                        std::cmp::Ordering::Greater => ErrorCode::RuntimeInconsistency.number(),
-                    })
-                    .map(OperationResult::Error)
-                    .collect()
+                let mut results = vec![OperationResult::Error(0); changes.len()];
+                results.push(OperationResult::Error(code.number()));
+                let untried = ErrorCode::RuntimeInconsistency.number();
+                results.resize(count, OperationResult::Error(untried));
+                results
             }
             None => {
                 let mut results = Vec::new();
@@ -182,15 +176,15 @@ impl ServerState {
 
 /// Decodes an operation of a multi as the real server does (`Op.Create`): the flags alone determine how a znode is
 /// created, whichever of the four operations was used.
-fn part_of_multi(part: Part) -> Result<WriteRequest, ErrorCode> {
-    let Part::Write(write) = part else { return Err(ErrorCode::Marshalling) };
+fn part_of_multi(part: Request) -> Result<WriteRequest, ErrorCode> {
+    let Request::Write(write) = part else { return Err(ErrorCode::Marshalling) };
     let WriteRequest::Create(create) = write else { return Ok(write) };
-    let mode = CreateMode::from_flags(create.flags).unwrap_or(CreateMode::Persistent);
-    let kind = match (create.kind, mode.has_ttl()) {
+    let mode = CreateMode::from_flags(create.flags);
+    let kind = match (create.kind, mode.is_some_and(CreateMode::has_ttl)) {
         (CreateKind::Ttl, true) => return Ok(WriteRequest::Create(create)),
         // Java throws a ClassCastException here.
         (_, true) => return Err(ErrorCode::Marshalling),
-        (_, false) if mode == CreateMode::Container => CreateKind::Container,
+        (_, false) if mode.is_some_and(CreateMode::is_container) => CreateKind::Container,
         (_, false) => CreateKind::Create,
     };
     Ok(WriteRequest::Create(Create { kind, ttl_ms: -1, ..create }))

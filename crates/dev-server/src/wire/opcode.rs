@@ -48,31 +48,3 @@ pub(crate) fn takes_zxid(kind: i32) -> bool {
             | CLOSE_SESSION
     )
 }
-
-/// Returns the name of an operation in the answers to `cons`.
-pub(crate) fn short_name(kind: i32) -> &'static str {
-    match kind {
-        CREATE | CREATE2 | CREATE_CONTAINER | CREATE_TTL => "CREA",
-        DELETE => "DELE",
-        EXISTS => "EXIS",
-        GET_DATA => "GETD",
-        SET_DATA => "SETD",
-        GET_ACL => "GETA",
-        SET_ACL => "SETA",
-        GET_CHILDREN | GET_CHILDREN2 => "GETC",
-        SYNC => "SYNC",
-        PING => "PING",
-        MULTI => "MULT",
-        MULTI_READ => "MLTR",
-        CHECK_WATCHES => "CHKW",
-        REMOVE_WATCHES => "REMW",
-        SET_WATCHES => "SETW",
-        SET_WATCHES2 => "STW2",
-        ADD_WATCH => "ADDW",
-        GET_EPHEMERALS => "GETE",
-        GET_ALL_CHILDREN_NUMBER => "GETACN",
-        WHO_AM_I => "HOMI",
-        CLOSE_SESSION => "CLOS",
-        _ => "NA",
-    }
-}

@@ -19,8 +19,7 @@ pub(crate) enum Reply {
     Created(String, Stat),
     Stat(Stat),
     Data(Option<Vec<u8>>, Stat),
-    Names(Vec<String>),
-    NamesAndStat(Vec<String>, Stat),
+    Names(Vec<String>, Option<Stat>),
     Acl(Vec<AclEntry>, Stat),
     Number(i32),
     Identities(Vec<Id>),
@@ -28,8 +27,6 @@ pub(crate) enum Reply {
     /// The results before the operation at which a multi or multiRead failed as a whole. The real server sends them
     /// after a header with MarshallingError.
     ResultsSoFar(Vec<OperationResult>),
-    /// The reply of a server without SASL to a SASL token: null.
-    NoToken,
 }
 
 /// The result of one operation of a multi or multiRead.
@@ -105,10 +102,11 @@ impl Reply {
                 into.buffer(data.as_deref());
                 stat.encode(into);
             }
-            Self::Names(names) => into.vector(names, |into, name| into.string(name)),
-            Self::NamesAndStat(names, stat) => {
+            Self::Names(names, stat) => {
                 into.vector(names, |into, name| into.string(name));
-                stat.encode(into);
+                if let Some(stat) = stat {
+                    stat.encode(into);
+                }
             }
             Self::Acl(acl, stat) => {
                 into.vector(acl, |into, entry| {
@@ -129,7 +127,6 @@ impl Reply {
                 }
                 multi_header(into, -1, true, -1);
             }
-            Self::NoToken => into.buffer(None),
         }
     }
 }

@@ -42,20 +42,6 @@ impl Header {
     }
 }
 
-/// Credentials to add to a connection.
-#[derive(Debug)]
-pub(crate) struct AuthPacket {
-    pub(crate) scheme: Option<String>,
-    pub(crate) auth: Option<Vec<u8>>,
-}
-
-impl AuthPacket {
-    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let _kind = from.int()?;
-        Ok(Self { scheme: from.string()?, auth: owned(from.buffer()?) })
-    }
-}
-
 /// An ACL entry as it was sent, where any string may be null.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RawAcl {
@@ -70,7 +56,8 @@ pub(crate) enum Request {
     Ping,
     CloseSession,
     Write(WriteRequest),
-    Multi(Vec<Part>),
+    /// The operations of a multi, which all write or all read.
+    Multi(Vec<Self>),
     /// A check outside of a multi.
     BareCheck,
     Reconfig,
@@ -123,25 +110,37 @@ pub(crate) enum CreateKind {
     Ttl,
 }
 
-/// One operation of a multi or multiRead.
-#[derive(Debug)]
-pub(crate) enum Part {
-    Write(WriteRequest),
-    Read(ReadRequest),
-}
-
 /// A request that only reads.
 #[derive(Debug)]
 pub(crate) enum ReadRequest {
-    Exists { path: Option<String>, watch: bool },
-    Data { path: Option<String>, watch: bool },
-    Children { path: Option<String>, watch: bool, with_stat: bool },
-    Acl { path: Option<String> },
-    Sync { path: Option<String> },
-    Ephemerals { prefix: Option<String> },
-    AllChildrenNumber { path: Option<String> },
+    Exists {
+        path: Option<String>,
+        watch: bool,
+    },
+    Data {
+        path: Option<String>,
+        watch: bool,
+    },
+    Children {
+        path: Option<String>,
+        watch: bool,
+        with_stat: bool,
+    },
+    Acl {
+        path: Option<String>,
+    },
+    Sync {
+        path: Option<String>,
+    },
+    Ephemerals {
+        prefix: Option<String>,
+    },
+    AllChildrenNumber {
+        path: Option<String>,
+    },
     WhoAmI,
-    Multi(Vec<Part>),
+    /// The operations of a multiRead, which all write or all read.
+    Multi(Vec<Request>),
 }
 
 /// A request about watches.
@@ -185,10 +184,7 @@ impl Request {
             | opcode::CREATE_CONTAINER
             | opcode::CREATE_TTL
             | opcode::DELETE
-            | opcode::SET_DATA => match part(kind, from)? {
-                Part::Write(write) => Self::Write(write),
-                Part::Read(read) => Self::Read(read),
-            },
+            | opcode::SET_DATA => part(kind, from)?,
             opcode::EXISTS => {
                 Self::Read(ReadRequest::Exists { path: from.string()?, watch: from.bool()? })
             }
@@ -227,8 +223,8 @@ impl Request {
 }
 
 /// Decodes the operations of a multi, which all write or all read.
-fn parts(from: &mut Reader<'_>) -> Result<Vec<Part>, Malformed> {
-    let mut parts: Vec<Part> = Vec::new();
+fn parts(from: &mut Reader<'_>) -> Result<Vec<Request>, Malformed> {
+    let mut parts: Vec<Request> = Vec::new();
     loop {
         let kind = from.int()?;
         let done = from.bool()?;
@@ -237,9 +233,9 @@ fn parts(from: &mut Reader<'_>) -> Result<Vec<Part>, Malformed> {
             return Ok(parts);
         }
         let part = part(kind, from)?;
-        let mixed = parts
-            .first()
-            .is_some_and(|first| matches!(first, Part::Read(_)) != matches!(part, Part::Read(_)));
+        let mixed = parts.first().is_some_and(|first| {
+            matches!(first, Request::Read(_)) != matches!(part, Request::Read(_))
+        });
         if mixed {
             return Err(Malformed("a multi has operations that write and others that read"));
         }
@@ -247,33 +243,34 @@ fn parts(from: &mut Reader<'_>) -> Result<Vec<Part>, Malformed> {
     }
 }
 
-fn part(kind: i32, from: &mut Reader<'_>) -> Result<Part, Malformed> {
+/// Decodes an operation that may be a part of a multi or multiRead.
+fn part(kind: i32, from: &mut Reader<'_>) -> Result<Request, Malformed> {
     Ok(match kind {
-        opcode::CREATE => Part::Write(create(CreateKind::Create, from)?),
-        opcode::CREATE2 => Part::Write(create(CreateKind::Create2, from)?),
-        opcode::CREATE_CONTAINER => Part::Write(create(CreateKind::Container, from)?),
-        opcode::CREATE_TTL => Part::Write(create(CreateKind::Ttl, from)?),
+        opcode::CREATE => Request::Write(create(CreateKind::Create, from)?),
+        opcode::CREATE2 => Request::Write(create(CreateKind::Create2, from)?),
+        opcode::CREATE_CONTAINER => Request::Write(create(CreateKind::Container, from)?),
+        opcode::CREATE_TTL => Request::Write(create(CreateKind::Ttl, from)?),
         opcode::DELETE => {
-            Part::Write(WriteRequest::Delete { path: from.string()?, version: from.int()? })
+            Request::Write(WriteRequest::Delete { path: from.string()?, version: from.int()? })
         }
-        opcode::SET_DATA => Part::Write(WriteRequest::SetData {
+        opcode::SET_DATA => Request::Write(WriteRequest::SetData {
             path: from.string()?,
             data: owned(from.buffer()?),
             version: from.int()?,
         }),
         opcode::CHECK => {
-            Part::Write(WriteRequest::Check { path: from.string()?, version: from.int()? })
+            Request::Write(WriteRequest::Check { path: from.string()?, version: from.int()? })
         }
         // Within a multiRead, the real server sets no watch even if the request asks for it.
         opcode::GET_DATA => {
             let path = from.string()?;
             let _watch = from.bool()?;
-            Part::Read(ReadRequest::Data { path, watch: false })
+            Request::Read(ReadRequest::Data { path, watch: false })
         }
         opcode::GET_CHILDREN => {
             let path = from.string()?;
             let _watch = from.bool()?;
-            Part::Read(ReadRequest::Children { path, watch: false, with_stat: false })
+            Request::Read(ReadRequest::Children { path, watch: false, with_stat: false })
         }
         _ => return Err(Malformed("a multi has an operation that is none of its own")),
     })
