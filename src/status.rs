@@ -244,24 +244,6 @@ pub enum CommandError {
 /// Limits the wait for a reading of the queue.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Sends a request to a runner, and returns its answer.
-///
-/// # Errors
-/// The reason why there is no answer, for operators.
-pub async fn ask<R, T>(
-    runner: &mpsc::Sender<R>,
-    request: impl FnOnce(oneshot::Sender<T>) -> R,
-    patience: Duration,
-) -> Result<T, String> {
-    let (answer, answered) = oneshot::channel();
-    runner.try_send(request(answer)).map_err(|_| "too many ask at once")?;
-    match timeout(patience, answered).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(_)) => Err("this member is leaving".into()),
-        Err(_) => Err(format!("ZooKeeper did not answer within {patience:?}")),
-    }
-}
-
 /// The reply channel of a command, with the deadline of its caller.
 pub struct ReplyTo {
     done: oneshot::Sender<bool>,
