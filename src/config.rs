@@ -23,7 +23,7 @@ mod setting;
 mod sources;
 pub mod table;
 
-pub use self::error::{ConfigError, ConfigErrors, FoundValue, ValueError};
+pub use self::error::{ConfigError, ConfigErrors, ValueError};
 pub use self::file::File;
 pub use self::files::{file_text, named, token, token_in, weak_secrets};
 pub use self::health::{Check, Health};
