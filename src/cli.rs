@@ -22,7 +22,7 @@ mod unknown_variables;
 
 pub use self::effective::Effective;
 pub use self::programs::runnable;
-use crate::config::{self, Check, Config, ConfigErrors, HookAction, Scope, table};
+use crate::config::{self, Check, Config, ConfigErrors, Health, HookAction, Scope, table};
 use crate::terminal::ClientCommand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
@@ -220,17 +220,13 @@ pub fn read() -> Result<CliCommand, String> {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let (_, given) = matches.subcommand().expect("clap demands a command");
     match cli.command {
-        Subcommands::Run(file) => Ok(CliCommand::Run(effective(file, given)?)),
+        Subcommands::Run(file) => Ok(CliCommand::Run(effective(file, given, false)?)),
         Subcommands::Exec(ExecOptions { file, once, command }) => {
-            let mut effective = effective(file, given)?;
-            effective.config = effective.config.with_command()?;
+            let effective = effective(file, given, true)?;
             Ok(CliCommand::Exec { effective, once, command })
         }
         Subcommands::CheckConfig(CheckOptions { file, for_exec, json, connect }) => {
-            let mut effective = effective(file, given)?;
-            if for_exec {
-                effective.config = effective.config.with_command()?;
-            }
+            let effective = effective(file, given, for_exec)?;
             Ok(CliCommand::CheckConfig { effective, json, connect })
         }
         Subcommands::Guard(guard) => Ok(CliCommand::Guard(guard)),
@@ -289,61 +285,63 @@ fn command() -> clap::Command {
 }
 
 /// Builds the effective configuration, and checks the files that it names.
-fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigErrors> {
-    let effective = Effective::new(sources::values(file.config, given)?)?;
+fn effective(
+    file: ConfigFile,
+    given: &ArgMatches,
+    for_exec: bool,
+) -> Result<Effective, ConfigErrors> {
+    let mut effective = Effective::new(sources::values(file.config, given)?)?;
+    if for_exec {
+        effective.config = effective.config.with_command()?;
+    }
     let config = &effective.config;
     // Check the token now. Otherwise a wrong token would only be noticed when a command arrives.
-    config
-        .token_file
-        .as_deref()
-        .map_or(Ok(()), |file| config::token(table::TOKEN_FILE.key(), file).map(drop))?;
+    if let Some(file) = &config.token_file {
+        config::token(table::TOKEN_FILE.key(), file)?;
+    }
     config::can_use_files(&config.hooks, &config.kept)?;
     Ok(effective)
 }
 
 /// Returns the log level of `lock` and `barrier` from the environment; by default `warn`.
-pub fn level_of_lock() -> String {
-    let row = &table::LOG_LEVEL.row;
-    let written = row.variable.and_then(|variable| std::env::var(variable).ok());
-    written.filter(|level| !level.is_empty()).unwrap_or_else(|| "warn".into())
+///
+/// # Errors
+/// The variable is not text.
+pub fn level_of_lock() -> Result<String, String> {
+    let written = sources::in_environment(&table::LOG_LEVEL.row)?;
+    Ok(written.unwrap_or_else(|| "warn".into()))
 }
 
 /// Returns warnings about settings that are probably mistakes but do not prevent a start, one sentence for each.
 pub fn warnings(config: &Config) -> Vec<String> {
-    let hooks = config.hooks.iter().enumerate().filter_map(|(n, hook)| match &hook.action {
-        HookAction::Run { command, .. } => {
-            programs::missing(&format!("hook[{n}].command"), command)
+    let mut warnings = unknown_variables::unknown_variables();
+    warnings.extend(unheard(config));
+    if let Some(file) = &config.session_file {
+        warnings.extend(config::no_directory(table::SESSION_FILE.key(), file));
+    }
+    warnings.extend(config::weak_secrets(config));
+    for (n, hook) in config.hooks.iter().enumerate() {
+        warnings.extend(missing(&format!("hook[{n}]"), &hook.action));
+    }
+    for (n, kept) in config.kept.iter().enumerate() {
+        warnings.extend(config::no_directory(&format!("config[{n}].file"), &kept.file));
+        if let Some(then) = &kept.then {
+            warnings.extend(missing(&format!("config[{n}].then"), then));
         }
-        HookAction::Keep { file, .. } => config::no_directory(&format!("hook[{n}].file"), file),
+    }
+    if let Some(Health { check: Check::Run(command), .. }) = &config.health {
+        warnings.extend(programs::missing(table::HEALTH_CHECK.key(), command));
+    }
+    warnings
+}
+
+/// Warns of an action whose program, or the directory of whose file, does not exist yet.
+fn missing(table: &str, action: &HookAction) -> Option<String> {
+    match action {
+        HookAction::Run { command, .. } => programs::missing(&format!("{table}.command"), command),
+        HookAction::Keep { file, .. } => config::no_directory(&format!("{table}.file"), file),
         _ => None,
-    });
-    let kept = config.kept.iter().enumerate().flat_map(|(n, kept)| {
-        let file = config::no_directory(&format!("config[{n}].file"), &kept.file);
-        let program = match &kept.then {
-            Some(HookAction::Run { command, .. }) => {
-                programs::missing(&format!("config[{n}].then.command"), command)
-            }
-            Some(_) | None => None,
-        };
-        file.into_iter().chain(program)
-    });
-    let health = config.health.as_ref().and_then(|health| match &health.check {
-        Check::Run(command) => programs::missing(table::HEALTH_CHECK.key(), command),
-        Check::Get { .. } => None,
-    });
-    let session = config.session_file.as_ref();
-    let session = session.and_then(|file| config::no_directory(table::SESSION_FILE.key(), file));
-    let unknown = unknown_variables::unknown_variables().into_iter();
-    let unheard = unheard(config).into_iter();
-    let secrets = config::weak_secrets(config).into_iter();
-    unknown
-        .chain(unheard)
-        .chain(session)
-        .chain(secrets)
-        .chain(hooks)
-        .chain(kept)
-        .chain(health)
-        .collect()
+    }
 }
 
 /// Warns of settings that other members cannot see in another client's election, where a contender's znode contains only

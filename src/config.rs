@@ -23,7 +23,7 @@ mod setting;
 mod sources;
 pub mod table;
 
-pub use self::error::{ConfigError, ConfigErrors, FoundValue, ValueError};
+pub use self::error::{ConfigError, ConfigErrors, ValueError};
 pub use self::file::File;
 pub use self::files::{file_text, named, token, token_in, weak_secrets};
 pub use self::health::{Check, Health};
@@ -32,7 +32,7 @@ pub use self::hook::{
     replaceable, secret,
 };
 pub use self::kept::{SyncedFileConfig, SyncedFileKeys};
-pub use self::parse::{host_and_port, labels_as_text, listen, on_this_machine, span};
+pub use self::parse::{duration, host_and_port, labels_as_text, on_this_machine};
 pub use self::pod::{KubernetesHook, KubernetesTarget, PodEnvironment, is_namespace};
 pub use self::profile::fits;
 pub use self::servers::Servers;
@@ -70,6 +70,8 @@ pub struct Config {
     pub session_file: Option<PathBuf>,
     /// The member's priority in the election.
     pub priority: Priority,
+    pub log_format: LogFormat,
+    pub log_level: String,
     /// How to check the application's health; `None` if it is not checked.
     pub health: Option<Health>,
     /// The hooks, in the order in which they run.
@@ -175,8 +177,8 @@ impl Config {
     /// All values that are not valid; if each is, the first of those that do not fit together.
     pub fn new(values: &Values) -> Result<Self, ConfigErrors> {
         let mut errors = values.errors();
-        let hooks = values.hooks(&mut errors);
-        let kept = values.kept(&mut errors);
+        let hooks = HookConfig::all(&values.hooks, &values.pod, &mut errors);
+        let kept = SyncedFileConfig::all(&values.kept, &values.pod, &mut errors);
         if !errors.is_empty() {
             return Err(ConfigErrors(errors));
         }
@@ -184,10 +186,10 @@ impl Config {
         let settings = Settings::new(values, session_timeout)?;
         let LeaseMargins { margins, heartbeat_is_a_tenth } =
             LeaseMargins::new(values, session_timeout)?;
-        let policy = Policy { margins, preempt_after: values.get(&table::PREEMPT_AFTER)? };
+        let policy = Policy { margins, preempt_after: values.written(&table::PREEMPT_AFTER)? };
         let profile = Profile {
             id: values.get(&table::ID)?,
-            address: values.get(&table::ADDRESS)?,
+            address: values.written(&table::ADDRESS)?,
             labels: values.get(&table::LABELS)?,
             revision: 0,
         };
@@ -217,6 +219,8 @@ impl Config {
             },
             session_file: values.written(&table::SESSION_FILE)?,
             priority: values.get(&table::PRIORITY)?,
+            log_format: values.get(&table::LOG_FORMAT)?,
+            log_level: values.get(&table::LOG_LEVEL)?,
             health: Health::new(values)?,
             hooks,
             kept,
@@ -283,7 +287,7 @@ impl RecipePaths {
     /// Returns `None` if recipes are switched off.
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let Servers { chroot, .. } = values.get(&table::SERVERS)?;
-        let Some(root) = values.get(&table::RECIPES_ROOT)? else { return Ok(None) };
+        let Some(root) = values.written(&table::RECIPES_ROOT)? else { return Ok(None) };
         let election = values.get(&table::PATH)?;
         for name in Self::NAMES {
             let path = format!("{root}/{name}");
@@ -308,7 +312,7 @@ impl RecipePaths {
 /// Parses the addresses of both listeners, and checks that they differ.
 fn listeners(values: &Values) -> Result<(Listen, Option<SocketAddr>), ConfigError> {
     let listen = values.get(&table::LISTEN)?;
-    let probe_listen = values.get(&table::PROBE_LISTEN)?;
+    let probe_listen = values.written(&table::PROBE_LISTEN)?;
     if let Some(probe) = probe_listen
         && Listen::Tcp(probe) == listen
         && probe.port() != 0

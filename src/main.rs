@@ -107,7 +107,8 @@ fn run_client_command(command: ClientCommand) -> Result<u8, ExitFailure> {
     warnings.iter().for_each(|warning| complain(warning));
     if let ClientCommand::Guarded(_) = command {
         process::keep_writing_in_background();
-        daemon::log_for_command(&cli::level_of_lock()).map_err(misconfigured)?;
+        let level = cli::level_of_lock().map_err(misconfigured)?;
+        daemon::log_for_command(&level).map_err(misconfigured)?;
     }
     exit_code(runtime::run(terminal::run(command, Clock::system())))
 }

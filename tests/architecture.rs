@@ -176,7 +176,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const LIVES_IN: &[(&str, &[&str])] = &[
     ("axum", &["http", "fuzzing"]),
     ("clock_gettime", &["clock"]),
-    ("clap", &["cli"]),
+    ("clap", &["cli", "terminal"]),
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("anstream", &["terminal"]),

@@ -8,10 +8,11 @@ use crate::terminal::{
     self, BARRIER, BARRIER_NAMES, Call, ClientCommand, HoldingName, LOCK_NAMES, LOCK_QUEUE,
     LONGEST_TRANSFER, OutputFormat, Probe, Query, Sidecar, Token,
 };
-use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{ArgMatches, Args, Subcommand, ValueEnum};
+use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
+use clap::{ArgMatches, Args, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 const URL_VARIABLE: &str = "BELLWETHER_URL";
 
@@ -127,20 +128,10 @@ pub(super) struct StreamArguments {
 pub(super) struct OutputArguments {
     /// How to print
     #[arg(short, long, value_name = "FORM", default_value = "table")]
-    output: FormatName,
+    output: OutputFormat,
     /// The same as --output json
     #[arg(long, conflicts_with = "output")]
     json: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum FormatName {
-    /// For people
-    Table,
-    /// For people, with every column
-    Wide,
-    /// JSON, as it is answered
-    Json,
 }
 
 #[derive(Args)]
@@ -210,13 +201,18 @@ pub(super) struct CommandTarget {
 #[derive(Args)]
 pub(super) struct TransferArguments {
     /// The id of the member that is to lead [default: the next one that is ready]
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     to: Option<String>,
     /// For how long at most to wait for it to be ready: 500ms, 30s, 5m
-    #[arg(long, value_name = "DURATION", default_value = "30s")]
-    within: String,
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = transfer_time)]
+    within: Duration,
     #[command(flatten)]
     command: SidecarCommand,
+}
+
+fn transfer_time(written: &str) -> Result<Duration, String> {
+    let time = config::duration(written).ok().filter(|time| *time <= LONGEST_TRANSFER);
+    time.ok_or_else(|| format!("write a duration from 1ms to {LONGEST_TRANSFER:?}, such as 30s"))
 }
 
 #[derive(Args)]
@@ -230,8 +226,8 @@ pub(super) struct WaitArguments {
     #[arg(long = "self")]
     itself: bool,
     /// For how long at most: 500ms, 10s, 2m [default: forever]
-    #[arg(short, long, value_name = "DURATION")]
-    timeout: Option<String>,
+    #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
+    timeout: Option<Duration>,
     #[command(flatten)]
     form: OutputArguments,
     /// The program to become and its arguments, behind --
@@ -242,7 +238,7 @@ pub(super) struct WaitArguments {
 #[derive(Args)]
 pub(super) struct ProbeArguments {
     /// What to ask
-    probe: ProbeName,
+    probe: Probe,
     #[command(flatten)]
     address: SidecarUrl,
     /// Say why also if it is a yes
@@ -250,23 +246,13 @@ pub(super) struct ProbeArguments {
     verbose: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum ProbeName {
-    /// Does this member lead at this very moment?
-    IsLeader,
-    /// Is it in the queue and know a leader?
-    Ready,
-    /// Is its process sound, with ZooKeeper or without?
-    Live,
-}
-
 #[derive(Args)]
 pub(super) struct InspectArguments {
     #[command(flatten)]
     file: ConfigFile,
     /// For how long at most to wait for ZooKeeper
-    #[arg(short, long, value_name = "DURATION", default_value = "10s")]
-    timeout: String,
+    #[arg(short, long, value_name = "DURATION", default_value = "10s", value_parser = config::duration)]
+    timeout: Duration,
     /// Look again and again, and print what there is whenever it is another
     #[arg(short, long)]
     watch: bool,
@@ -304,28 +290,14 @@ pub(super) fn into_command(
             form,
             command,
         }) => {
-            let at_most = timeout.map(|span| config::span("--timeout", &span)).transpose()?;
-            let query = Query::Wait { itself, at_most, command, form: form.form() };
+            let query = Query::Wait { itself, at_most: timeout, command, form: form.form() };
             Ok(ClientCommand::Ask { sidecar: address.sidecar()?, query })
         }
         ClientSubcommand::Probe(probing) => {
-            let probe = match probing.probe {
-                ProbeName::IsLeader => Probe::IsLeader,
-                ProbeName::Ready => Probe::Ready,
-                ProbeName::Live => Probe::Live,
-            };
-            let query = Query::Probe { probe, verbose: probing.verbose };
+            let query = Query::Probe { probe: probing.probe, verbose: probing.verbose };
             Ok(ClientCommand::Ask { sidecar: probing.address.sidecar()?, query })
         }
         ClientSubcommand::Transfer(TransferArguments { to, within, command }) => {
-            if to.as_deref() == Some("") {
-                let why = "--to is empty: name the id of a member, or leave it out for the next one that is ready";
-                return Err(why.into());
-            }
-            let parsed = config::span("--within", &within).ok();
-            let within = parsed.filter(|within| *within <= LONGEST_TRANSFER).ok_or_else(|| {
-                format!("--within = {within:?} must be a duration from 1ms to {LONGEST_TRANSFER:?}, such as 30s")
-            })?;
             command.ask(|form| Query::Transfer { to, within, form })
         }
         ClientSubcommand::Locks(LocksArguments {
@@ -399,11 +371,9 @@ impl SidecarUrl {
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::that_listens(&listen));
         }
-        let row = &table::LISTEN.row;
-        let listen = row.variable.and_then(|variable| std::env::var(variable).ok());
-        let listen = listen.filter(|listen| !listen.is_empty());
-        let listen = listen.unwrap_or_else(|| row.default.words().to_owned());
-        Ok(Sidecar::that_listens(&config::listen(&listen)?))
+        let listen = sources::in_environment(&table::LISTEN.row)?;
+        let listen = listen.unwrap_or_else(|| table::LISTEN.row.default.words().to_owned());
+        Ok(Sidecar::that_listens(&table::LISTEN.parse(&listen)?))
     }
 }
 
@@ -415,20 +385,19 @@ impl StreamArguments {
 
 impl OutputArguments {
     fn form(self) -> OutputFormat {
-        match self.output {
-            _ if self.json => OutputFormat::Json,
-            FormatName::Json => OutputFormat::Json,
-            FormatName::Table => OutputFormat::Table,
-            FormatName::Wide => OutputFormat::Wide,
-        }
+        if self.json { OutputFormat::Json } else { self.output }
     }
 }
 
 impl InspectArguments {
     fn into_command(self, given: &ArgMatches) -> Result<ClientCommand, String> {
         let values = sources::values(self.file.config, given)?;
-        let patience = config::span("--timeout", &self.timeout)?;
-        let settings = Settings::new(&values, patience)?;
-        Ok(ClientCommand::Inspect { settings, patience, again: self.watch, form: self.form.form() })
+        let settings = Settings::new(&values, self.timeout)?;
+        Ok(ClientCommand::Inspect {
+            settings,
+            patience: self.timeout,
+            again: self.watch,
+            form: self.form.form(),
+        })
     }
 }

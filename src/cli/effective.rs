@@ -1,6 +1,6 @@
 //! The configuration that results from all sources, and how `check-config` prints it.
 
-use crate::config::{Config, ConfigErrors, LogFormat, Values, table};
+use crate::config::{Config, ConfigErrors, Values, table};
 use serde::Serialize;
 use serde_json::{Map, json};
 use std::fmt;
@@ -8,18 +8,13 @@ use std::fmt;
 /// The configuration that results from all sources.
 pub struct Effective {
     pub config: Config,
-    pub log_format: LogFormat,
-    pub log_level: String,
     /// The values as they were written, each with its origin.
     pub values: Values,
 }
 
 impl Effective {
     pub(super) fn new(values: Values) -> Result<Self, ConfigErrors> {
-        let config = Config::new(&values)?;
-        let log_level = values.get(&table::LOG_LEVEL)?;
-        let log_format = values.get(&table::LOG_FORMAT)?;
-        Ok(Self { config, log_format, log_level, values })
+        Ok(Self { config: Config::new(&values)?, values })
     }
 
     /// Returns a sentence on the facts that only the servers know, although the lease depends on them.
@@ -82,12 +77,13 @@ impl fmt::Display for Effective {
                 )?;
             }
         }
-        let hooks = self.config.hooks.iter().map(ToString::to_string).enumerate();
-        let hooks = hooks.map(|(n, hook)| (format!("hook[{n}]"), hook));
-        let kept = self.config.kept.iter().map(ToString::to_string).enumerate();
-        let kept = kept.map(|(n, kept)| (format!("config[{n}]"), kept));
-        for (key, shown) in hooks.chain(kept) {
-            writeln!(f, "{key:<KEY_WIDTH$} {}", shown.escape_debug())?;
+        for (n, hook) in self.config.hooks.iter().enumerate() {
+            let key = format!("hook[{n}]");
+            writeln!(f, "{key:<KEY_WIDTH$} {}", hook.to_string().escape_debug())?;
+        }
+        for (n, kept) in self.config.kept.iter().enumerate() {
+            let key = format!("config[{n}]");
+            writeln!(f, "{key:<KEY_WIDTH$} {}", kept.to_string().escape_debug())?;
         }
         writeln!(f, "not checked: {}", self.unchecked())
     }

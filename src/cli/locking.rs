@@ -2,7 +2,7 @@
 
 use super::client_commands::CommandTarget;
 use super::{ConfigFile, sources};
-use crate::config::{self, HoldingConfig, Scope, table};
+use crate::config::{self, HoldingConfig, Scope, ValueError, table};
 use crate::terminal::{ClientCommand, GuardedCommand, HoldingName, HoldingProcess, Patience};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
@@ -23,8 +23,8 @@ pub(super) struct LockArguments {
     #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = slots, allow_negative_numbers = true)]
     slots: Option<NonZeroU32>,
     /// For how long to wait at most: 500ms, 10s, 2m [default: forever]
-    #[arg(short, long, value_name = "DURATION")]
-    wait: Option<String>,
+    #[arg(short, long, value_name = "DURATION", value_parser = lock_wait)]
+    wait: Option<Patience>,
     /// Do not wait: take it only if it is free
     #[arg(long = "try", conflicts_with = "wait")]
     only_if_free: bool,
@@ -44,12 +44,8 @@ impl LockArguments {
             None if self.shared => Mode::Shared,
             None => Mode::Exclusive,
         };
-        let patience = match self.wait {
-            _ if self.only_if_free => Patience::Try,
-            // Like `wait=0s` in a request to the sidecar.
-            Some(wait) if humantime::parse_duration(&wait) == Ok(Duration::ZERO) => Patience::Try,
-            wait => patience(wait)?,
-        };
+        let by_default = if self.only_if_free { Patience::Try } else { Patience::Endless };
+        let patience = self.wait.unwrap_or(by_default);
         self.guarded.into_command(given, name, HoldingSpec::Lock(mode), patience)
     }
 }
@@ -62,8 +58,8 @@ pub(super) struct BarrierArguments {
     #[arg(long, value_name = "NUMBER", value_parser = slots, allow_negative_numbers = true)]
     size: NonZeroU32,
     /// For how long to wait for the others at most: 500ms, 10s, 2m [default: forever]
-    #[arg(short, long, value_name = "DURATION")]
-    wait: Option<String>,
+    #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
+    wait: Option<Duration>,
     #[command(flatten)]
     guarded: GuardedArguments,
 }
@@ -76,7 +72,8 @@ impl BarrierArguments {
     pub(super) fn into_command(self, given: &ArgMatches) -> Result<ClientCommand, String> {
         let name = barrier_name(&self.name)?;
         let wanted = HoldingSpec::Barrier(self.size);
-        self.guarded.into_command(given, name, wanted, patience(self.wait)?)
+        let patience = self.wait.map_or(Patience::Endless, Patience::AtMost);
+        self.guarded.into_command(given, name, wanted, patience)
     }
 }
 
@@ -84,11 +81,11 @@ impl BarrierArguments {
 #[derive(Args)]
 struct GuardedArguments {
     /// From SIGTERM to SIGKILL at most, when the program has to end; less where the lease is short
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
-    kill_after: String,
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = config::duration)]
+    kill_after: Duration,
     /// How long the program may be stopped, as by Ctrl-Z, until it is killed
-    #[arg(long, value_name = "DURATION", default_value = "1m")]
-    stopped_for: String,
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = config::duration)]
+    stopped_for: Duration,
     #[command(flatten)]
     target: CommandTarget,
     #[command(flatten)]
@@ -106,8 +103,6 @@ impl GuardedArguments {
         wanted: HoldingSpec,
         patience: Patience,
     ) -> Result<ClientCommand, String> {
-        let kill_after = config::span("--kill-after", &self.kill_after)?;
-        let stopped_for = config::span("--stopped-for", &self.stopped_for)?;
         let holder = if is_flag(given, table::SERVERS.key()) || is_flag(given, "config") {
             if is_flag(given, "url") {
                 let why = "--url names a sidecar, and --zookeeper and --config go without one: leave one out";
@@ -127,17 +122,19 @@ impl GuardedArguments {
             }
             HoldingProcess::Sidecar(self.target.sidecar()?)
         };
-        let command = self.command;
+        let Self { kill_after, stopped_for, command, .. } = self;
         let guarded =
             GuardedCommand { name, wanted, patience, kill_after, stopped_for, command, holder };
         Ok(ClientCommand::Guarded(guarded))
     }
 }
 
-/// Parses `--wait`.
-fn patience(wait: Option<String>) -> Result<Patience, String> {
-    let wait = wait.map(|wait| config::span("--wait", &wait)).transpose()?;
-    Ok(wait.map_or(Patience::Endless, Patience::AtMost))
+/// Parses `--wait`. As in a request to the sidecar, 0s means not to wait.
+fn lock_wait(written: &str) -> Result<Patience, ValueError> {
+    match humantime::parse_duration(written) {
+        Ok(Duration::ZERO) => Ok(Patience::Try),
+        _ => config::duration(written).map(Patience::AtMost),
+    }
 }
 
 pub(super) fn barrier_name(written: &str) -> Result<HoldingName, String> {

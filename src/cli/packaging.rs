@@ -40,6 +40,9 @@ pub(super) fn written(
             clap_complete::generate(shell, &mut command, "bellwether", &mut text);
         }
         PackagingCommand::Man(Manual { to: None }) => {
+            // The same page as in a directory.
+            let mut command = command.disable_help_subcommand(true);
+            command.build();
             Man::new(command).render(&mut text).expect("memory takes all");
         }
         PackagingCommand::Man(Manual { to: Some(directory) }) => {

@@ -7,6 +7,7 @@ use crate::terminal::{
 };
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
+use std::time::Duration;
 
 #[derive(Args)]
 pub(super) struct ConfigArguments {
@@ -21,8 +22,8 @@ enum ConfigSubcommands {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
         /// For how long at most to wait for one that is not there: 500ms, 10s, 2m [default: not at all]
-        #[arg(short, long, value_name = "DURATION")]
-        wait: Option<String>,
+        #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
+        wait: Option<Duration>,
         /// Have a quorum of the servers confirm that this is the version that is stored
         #[arg(long, conflicts_with = "wait")]
         proved: bool,
@@ -86,7 +87,6 @@ impl ConfigArguments {
         let (sidecar, name, action) = match self.action {
             ConfigSubcommands::Ls(query) => return query.command(&CONFIG_NAMES, None),
             ConfigSubcommands::Get { name, wait, proved, asked } => {
-                let wait = wait.map(|wait| config::span("--wait", &wait)).transpose()?;
                 let (sidecar, form) = asked.parts()?;
                 (sidecar, name, ConfigAction::Get { wait, is_proved: proved, form })
             }

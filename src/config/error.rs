@@ -18,22 +18,10 @@ pub struct ValueError {
 pub struct ConfigError {
     /// The key, or a flag or variable that sets it.
     pub key: String,
-    pub found: FoundValue,
+    /// What was found, as a continuation of the key: ` = "value"`, or `: file`. Empty if it must not be shown.
+    pub(super) found: String,
     pub problem: String,
     pub remedy: Option<String>,
-}
-
-/// The part of the found value that may be shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FoundValue {
-    /// Not shown: it may be a secret, or the problem contains it already.
-    NotShown,
-    /// The value, as an operator would write it.
-    Value(String),
-    /// The file that the value names.
-    File(String),
-    /// The line of the configuration file with the problem. The line itself is not shown.
-    Line { file: String, number: usize },
 }
 
 impl ValueError {
@@ -63,23 +51,19 @@ impl ValueError {
 
     /// Adds the key and the value. The value is not shown if it may be a secret.
     pub fn at(self, key: impl Into<String>, value: &str) -> ConfigError {
-        let found = if self.hides_value {
-            FoundValue::NotShown
-        } else {
-            FoundValue::Value(format!("{value:?}"))
-        };
+        let found = if self.hides_value { String::new() } else { format!(" = {value:?}") };
         ConfigError { found, ..self.of(key) }
     }
 
     /// Adds the key and the file that the value names. The file's name is not shown if it may be the secret itself.
     pub fn in_file(self, key: impl Into<String>, file: &Path) -> ConfigError {
-        ConfigError { found: FoundValue::File(super::named(file)), ..self.of(key) }
+        ConfigError { found: format!(": {}", super::named(file)), ..self.of(key) }
     }
 
     /// Adds only the key.
     pub fn of(self, key: impl Into<String>) -> ConfigError {
         let Self { problem, remedy, hides_value: _ } = self;
-        ConfigError { key: key.into(), found: FoundValue::NotShown, problem, remedy }
+        ConfigError { key: key.into(), found: String::new(), problem, remedy }
     }
 }
 
@@ -90,7 +74,7 @@ impl ConfigError {
 
     /// Shows the parsed value, such as a number or a duration.
     pub fn found(self, value: impl fmt::Debug) -> Self {
-        Self { found: FoundValue::Value(format!("{value:?}")), ..self }
+        Self { found: format!(" = {value:?}"), ..self }
     }
 
     pub fn remedy(self, remedy: impl Into<String>) -> Self {
@@ -132,15 +116,7 @@ impl fmt::Display for ValueError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, found, problem, remedy } = self;
-        match found {
-            FoundValue::NotShown => write!(f, "{key} {problem}")?,
-            FoundValue::Value(value) => write!(f, "{key} = {value} {problem}")?,
-            FoundValue::File(file) => write!(f, "{key}: {file} {problem}")?,
-            FoundValue::Line { file, number } => {
-                let comma = if key.is_empty() { "" } else { ", " };
-                write!(f, "{file}, line {number}{comma}{key}: {problem}")?;
-            }
-        }
+        write!(f, "{key}{found} {problem}")?;
         remedy.iter().try_for_each(|remedy| write!(f, ": {remedy}"))
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration file, read according to the table of settings. An unknown key is an error.
 
-use super::error::{ConfigError, ConfigErrors, FoundValue};
+use super::error::{ConfigError, ConfigErrors};
 use super::hook::HookKeys;
 use super::kept::SyncedFileKeys;
 use super::parse::labels_as_text;
@@ -102,10 +102,10 @@ impl Reader<'_> {
         // Do not show the value: it may be a secret that was put under a wrong key.
         let key = self.text.lines().nth(line).and_then(|line| line.split_once('='));
         let key = key.map_or("", |(key, _)| key.trim());
-        let found = FoundValue::Line { file: self.name.to_owned(), number: line + 1 };
+        let comma = if key.is_empty() { "" } else { ", " };
+        let place = format!("{}, line {}{comma}{}:", self.name, line + 1, printable(key));
         let why = printable(&in_words_of_toml(why));
-        let error = ConfigError::new(printable(key), why);
-        self.errors.push((line, ConfigError { found, ..error }));
+        self.errors.push((line, ConfigError::new(place, why)));
     }
 }
 

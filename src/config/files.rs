@@ -1,6 +1,6 @@
 //! Reads small files that values name, such as a token, and decides how an error names them.
 
-use super::error::{ConfigError, FoundValue, ValueError};
+use super::error::{ConfigError, ValueError};
 use super::security::{CredentialsSource, Kerberos, Login};
 use super::table;
 use crate::files::{self, Size};
@@ -28,32 +28,35 @@ const SHORT_TOKEN: usize = 16;
 
 /// Returns the weaknesses of the files with secrets, one sentence for each.
 pub fn weak_secrets(config: &super::Config) -> Vec<String> {
-    let token_file = config.token_file.as_deref().map(|file| (table::TOKEN_FILE.key(), file));
-    let login = config.settings.zookeeper.security.login.as_ref();
-    let login_file = login.and_then(|login| match login {
-        Login::Digest(CredentialsSource::In(file)) | Login::Sasl(CredentialsSource::In(file)) => {
-            Some((table::CREDENTIALS_FILE.key(), file.as_path()))
+    let mut files = vec![];
+    if let Some(file) = &config.token_file {
+        files.push((table::TOKEN_FILE.key(), file));
+    }
+    match &config.settings.zookeeper.security.login {
+        Some(
+            Login::Digest(CredentialsSource::In(file)) | Login::Sasl(CredentialsSource::In(file)),
+        ) => files.push((table::CREDENTIALS_FILE.key(), file)),
+        Some(Login::Kerberos(Kerberos { keytab: Some(file), .. })) => {
+            files.push((table::KERBEROS_KEYTAB.key(), file));
         }
-        Login::Digest(_) | Login::Sasl(_) => None,
-        Login::Kerberos(Kerberos { keytab, .. }) => {
-            keytab.as_deref().map(|file| (table::KERBEROS_KEYTAB.key(), file))
-        }
-    });
-    let files = token_file.into_iter().chain(login_file);
+        _ => {}
+    }
+    files.retain(|(_, file)| fs::metadata(file).is_ok_and(|found| found.mode() & 0o022 != 0));
     let mut weak: Vec<_> = files
-        .filter(|(_, file)| fs::metadata(file).is_ok_and(|found| found.mode() & 0o022 != 0))
+        .iter()
         .map(|(key, file)| {
             format!("{key} {} can be written by others: chmod go-w takes that right", named(file))
         })
         .collect();
-    let short = token_file
-        .filter(|(key, file)| token(key, file).is_ok_and(|token| token.len() < SHORT_TOKEN));
-    weak.extend(short.map(|(key, file)| {
-        format!(
+    let key = table::TOKEN_FILE.key();
+    if let Some(file) = &config.token_file
+        && token(key, file).is_ok_and(|token| token.len() < SHORT_TOKEN)
+    {
+        weak.push(format!(
             "{key} {} holds a command token of fewer than {SHORT_TOKEN} characters, which may be guessed: write a longer one",
             named(file)
-        )
-    }));
+        ));
+    }
     weak
 }
 
@@ -68,7 +71,7 @@ pub fn file_text(key: &str, file: &Path) -> Result<String, ConfigError> {
     let text = text.and_then(|bytes| {
         String::from_utf8(bytes).map_err(|_| ValueError::new("is not UTF-8 text").remedy(remedy))
     });
-    let found = FoundValue::File(file.display().to_string());
+    let found = format!(": {}", file.display());
     text.map_err(|flaw| ConfigError { found, ..flaw.of(key) })
 }
 

@@ -33,23 +33,20 @@ impl Health {
         let interval = values.get(&table::HEALTH_INTERVAL)?;
         let timeout = values.get(&table::HEALTH_TIMEOUT)?;
         let failures = values.get(&table::HEALTH_FAILURES)?;
-        let check = values.get(&table::HEALTH_CHECK)?;
+        let check = values.written(&table::HEALTH_CHECK)?;
         Ok(check.map(|check| Self { check, interval, timeout, failures }))
     }
 }
 
 impl Check {
     /// Parses a URL, or a command that begins with its absolute path.
-    pub(super) fn parse(text: &str) -> Result<Option<Self>, ValueError> {
-        if text.is_empty() {
-            return Ok(None);
-        }
+    pub(super) fn parse(text: &str) -> Result<Self, ValueError> {
         if text.starts_with('/') {
-            return Ok(Some(Self::Run(text.split_whitespace().map(str::to_owned).collect())));
+            return Ok(Self::Run(text.split_whitespace().map(str::to_owned).collect()));
         }
         let (host, port, path) = place(text)
             .map_err(|flaw| flaw.or_remedy("a command that begins with its absolute path"))?;
-        Ok(Some(Self::Get { host, port, path }))
+        Ok(Self::Get { host, port, path })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Parsers of single values, for the table of settings.
 
-use super::error::{ConfigError, ValueError};
+use super::error::ValueError;
 use super::{Listen, LogFormat, OnExit};
 use hyper::Uri;
 use recipes::election::Priority;
@@ -11,26 +11,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// Parses a duration.
-///
-/// # Errors
-/// A sentence that names the key, the problem and the remedy.
-pub fn span(key: &str, written: &str) -> Result<Duration, ConfigError> {
-    duration(written).map_err(|flaw| flaw.at(key, written))
-}
-
-/// Parses the address at which an API is served.
-///
-/// # Errors
-/// A sentence with the problem and the remedy.
-pub fn listen(written: &str) -> Result<Listen, ConfigError> {
-    super::table::LISTEN.parse(written)
-}
-
 /// The remedy for an invalid duration.
 const SPANS: &str = "write 500ms, 10s or 2m";
 
-pub(super) fn duration(text: &str) -> Result<Duration, ValueError> {
+/// Parses a duration.
+///
+/// # Errors
+/// The problem and the remedy.
+pub fn duration(text: &str) -> Result<Duration, ValueError> {
     match humantime::parse_duration(text) {
         Ok(span) if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) => {
             Ok(span)
@@ -66,12 +54,8 @@ fn listed<T>(known: &[(&str, T)]) -> String {
     }
 }
 
-/// Parses a value that may be empty.
-pub(super) fn or_none<T>(
-    text: &str,
-    parser: impl FnOnce(&str) -> Result<T, ValueError>,
-) -> Result<Option<T>, ValueError> {
-    if text.is_empty() { Ok(None) } else { parser(text).map(Some) }
+pub(super) fn text(text: &str) -> Result<String, ValueError> {
+    Ok(text.to_owned())
 }
 
 /// Parses a file name. An empty name is an error.
@@ -84,16 +68,14 @@ pub(super) fn file(text: &str) -> Result<PathBuf, ValueError> {
     Ok(text.into())
 }
 
-/// Parses a Kerberos principal. An empty text means none.
-pub(super) fn principal(text: &str) -> Result<Option<String>, ValueError> {
-    or_none(text, |text| {
-        let is_name = !text.contains(|c: char| c.is_control() || c.is_whitespace());
-        let (name, realm) = text.rsplit_once('@').unwrap_or((text, "default"));
-        if is_name && !name.is_empty() && !realm.is_empty() {
-            return Ok(text.to_owned());
-        }
-        Err(ValueError::new("is not a principal").remedy("write name@REALM or name/instance@REALM"))
-    })
+/// Parses a Kerberos principal.
+pub(super) fn principal(text: &str) -> Result<String, ValueError> {
+    let is_name = !text.contains(|c: char| c.is_control() || c.is_whitespace());
+    let (name, realm) = text.rsplit_once('@').unwrap_or((text, "default"));
+    if is_name && !name.is_empty() && !realm.is_empty() {
+        return Ok(text.to_owned());
+    }
+    Err(ValueError::new("is not a principal").remedy("write name@REALM or name/instance@REALM"))
 }
 
 /// Parses the name of a Kerberos service.
@@ -108,15 +90,15 @@ pub(super) fn service(text: &str) -> Result<String, ValueError> {
 }
 
 /// Parses the client whose election a member should be compatible with.
-pub(super) fn family(text: &str) -> Result<Option<ForeignClient>, ValueError> {
+pub(super) fn family(text: &str) -> Result<ForeignClient, ValueError> {
     let clients = [
         ForeignClient::CuratorLatch,
         ForeignClient::CuratorSelector,
         ForeignClient::Kazoo,
         ForeignClient::ZookeeperRecipe,
     ];
-    let clients = clients.map(|client| (client.name(), Some(client)));
-    one_of(text, &[&[("none", None)], &clients[..]].concat())
+    one_of(text, &clients.map(|client| (client.name(), client)))
+        .map_err(|flaw| flaw.remedy("write \"none\" for an election of our own"))
 }
 
 pub(super) fn member_id(text: &str) -> Result<MemberId, ValueError> {
@@ -126,11 +108,6 @@ pub(super) fn member_id(text: &str) -> Result<MemberId, ValueError> {
         )
         .remedy("write a name such as app-0")
     })
-}
-
-/// Parses a member's address. Its length is checked with the rest of the profile.
-pub(super) fn member_address(text: &str) -> Result<Option<String>, ValueError> {
-    or_none(text, |text| Ok(text.to_owned()))
 }
 
 /// Parses labels: a JSON object from flags or the file, or text such as `zone=a,version=1.4` from the environment.
@@ -209,8 +186,8 @@ pub(super) fn group(text: &str) -> Result<String, ValueError> {
     Ok(text.to_owned())
 }
 
-pub(super) fn probe_address(text: &str) -> Result<Option<SocketAddr>, ValueError> {
-    or_none(text, |text| socket_address(text, "0.0.0.0:4041"))
+pub(super) fn probe_address(text: &str) -> Result<SocketAddr, ValueError> {
+    socket_address(text, "0.0.0.0:4041")
 }
 
 fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ValueError> {
@@ -225,14 +202,10 @@ fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ValueError> {
     })
 }
 
-pub(super) fn failures(text: &str) -> Result<u32, ValueError> {
-    let number = text.parse().ok().filter(|number| (1..=1000).contains(number));
-    number.ok_or_else(|| ValueError::new("must be a number from 1 to 1000"))
-}
-
-pub(super) fn mebibytes(text: &str) -> Result<u32, ValueError> {
-    let number = text.parse().ok().filter(|number| (4..=4096).contains(number));
-    number.ok_or_else(|| ValueError::new("must be a number from 4 to 4096"))
+/// Parses a number between these two, which are allowed as well.
+pub(super) fn number<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, ValueError> {
+    let number = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number));
+    number.ok_or_else(|| ValueError::new(format!("must be a number from {LEAST} to {MOST}")))
 }
 
 pub(super) fn priority(text: &str) -> Result<Priority, ValueError> {
@@ -243,12 +216,9 @@ pub(super) fn priority(text: &str) -> Result<Priority, ValueError> {
     })
 }
 
-/// Parses a time limit. `never` means none.
-pub(super) fn wait(text: &str) -> Result<Option<Duration>, ValueError> {
-    match text {
-        "never" => Ok(None),
-        text => duration(text).map(Some).map_err(|flaw| flaw.or_remedy("\"never\"")),
-    }
+/// Parses a duration that may also be `never`.
+pub(super) fn wait(text: &str) -> Result<Duration, ValueError> {
+    duration(text).map_err(|flaw| flaw.or_remedy("\"never\""))
 }
 
 pub(super) fn on_exit(text: &str) -> Result<OnExit, ValueError> {
@@ -336,7 +306,7 @@ mod tests {
             ("[::1]:4040", "[::1]:4040"),
         ] {
             assert_eq!(listen_at(text).unwrap().to_string(), meant);
-            assert_eq!(probe_address(text).unwrap().unwrap().to_string(), meant);
+            assert_eq!(probe_address(text).unwrap().to_string(), meant);
         }
         for wrong in [":", ":x", "::1:4040", "4040", "localhost", "elsewhere:4040"] {
             assert!(listen_at(wrong).is_err(), "{wrong}");

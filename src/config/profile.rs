@@ -5,6 +5,7 @@ use super::servers::{is_digits, is_port};
 use super::table;
 use crate::znode_names::ZnodeNames;
 use recipes::election::Profile;
+use serde_json::json;
 
 /// The limit of the data that a member writes into its znode: its own profile, and a leader's profile of the same size.
 const LARGEST_DATA_BYTES: usize = 1024;
@@ -47,20 +48,21 @@ fn address_problem(written: &str) -> Option<&'static str> {
     is_wrong.then_some("must have a port of 1 to 65535 behind its colon")
 }
 
+/// Returns the size of a member's data, without that about the leader.
 fn own_bytes(profile: &Profile) -> usize {
-    let labels: usize = profile.labels.iter().map(|(k, v)| json_bytes(k) + json_bytes(v) + 2).sum();
-    let address = profile.address.as_deref().map_or(4, json_bytes);
-    let fixed =
-        r#"{"format":1,"id":,"address":,"labels":{},"revision":18446744073709551615,"leader":,"version":""}"#
-            .len()
-            + env!("CARGO_PKG_VERSION").len();
-    fixed + json_bytes(profile.id.as_str()) + address + labels
+    let own = json!({
+        "format": 1,
+        "id": profile.id.as_str(),
+        "address": profile.address,
+        "labels": profile.labels,
+        "revision": u64::MAX,
+        "leader": 0,
+        "version": env!("CARGO_PKG_VERSION"),
+    });
+    own.to_string().len()
 }
 
+/// Returns the size of what is said of the leader's znode.
 fn znode_bytes(znodes: &ZnodeNames) -> usize {
-    json_bytes(&znodes.longest()) + r#","znode":,"token":18446744073709551615"#.len()
-}
-
-fn json_bytes(text: &str) -> usize {
-    serde_json::to_string(text).map_or(0, |json| json.len())
+    json!({"znode": znodes.longest(), "token": u64::MAX}).to_string().len()
 }

@@ -74,7 +74,7 @@ impl LeaseMargins {
 /// Returns how the members' znodes are named. In another client's election, that client determines the names, so settings
 /// that conflict with it are errors.
 pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
-    let Some(family) = values.get(&table::COMPATIBLE_WITH)? else {
+    let Some(family) = values.written(&table::COMPATIBLE_WITH)? else {
         return Ok(ZnodeNames::from(&*values.get(&table::PREFIX)?));
     };
     for row in [&table::PREFIX.row, &table::PRIORITY.row, &table::PREEMPT_AFTER.row] {
@@ -89,7 +89,7 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
         }
     }
     let path = values.get(&table::PATH)?;
-    let root = values.get(&table::RECIPES_ROOT)?;
+    let root = values.written(&table::RECIPES_ROOT)?;
     if let Some(root) = root.filter(|root| format!("{root}/").starts_with(&format!("{path}/"))) {
         let problem = format!(
             "is in {} = {path:?}, where {family} takes all that stands there for contenders",

@@ -1,7 +1,7 @@
 //! The security settings: certificates, identity, and access to the znodes.
 
 use super::error::{ConfigError, ValueError};
-use super::parse::{one_of, or_none, word_for};
+use super::parse::{one_of, word_for};
 use super::sources::Values;
 use super::table;
 use secrecy::SecretString;
@@ -91,7 +91,7 @@ impl Security {
         let login = Login::new(values)?;
         let has_identity =
             login.is_some() || tls.as_ref().is_some_and(|tls: &Tls| tls.own.is_some());
-        let written = values.written(&table::ACL)?.flatten();
+        let written = values.written(&table::ACL)?;
         let by_default = if has_identity { AclPolicy::CreatorReadable } else { AclPolicy::Open };
         let acl = written.unwrap_or(by_default);
         if acl != AclPolicy::Open && !has_identity {
@@ -137,27 +137,31 @@ impl Tls {
 impl Login {
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let [auth, file] = [table::AUTH.key(), table::CREDENTIALS_FILE.key()];
-        let scheme = values.get(&table::AUTH)?;
-        let kerberos = Kerberos::new(values, scheme)?;
-        let credentials = match values.credentials() {
+        let credentials = match &values.credentials {
             Some(secret) => Some(CredentialsSource::Given(secret.clone())),
             None => values.written(&table::CREDENTIALS_FILE)?.map(CredentialsSource::In),
         };
-        match (scheme, credentials, kerberos) {
-            (None, None, _) => Ok(None),
-            (_, None, Some(kerberos)) => Ok(Some(Self::Kerberos(kerberos))),
-            (_, Some(_), Some(_)) => {
-                Err(ConfigError::new(file, format!("is of no use with {auth} = \"kerberos\""))
-                    .remedy("leave one of them out"))
+        let scheme = values.written(&table::AUTH)?;
+        if scheme == Some(Scheme::Kerberos) {
+            let kerberos = Kerberos::new(values)?;
+            if credentials.is_some() {
+                let problem = format!("is of no use with {auth} = \"kerberos\"");
+                return Err(ConfigError::new(file, problem).remedy("leave one of them out"));
             }
-            (Some(Scheme::Digest), Some(credentials), _) => Ok(Some(Self::Digest(credentials))),
-            (Some(_), Some(credentials), _) => Ok(Some(Self::Sasl(credentials))),
-            (Some(_), None, _) => Err(ConfigError::new(auth, "needs a user and a password")
-                .remedy(format!(
+            return Ok(Some(Self::Kerberos(kerberos)));
+        }
+        Kerberos::refuse_settings(values)?;
+        match (scheme, credentials) {
+            (None, None) => Ok(None),
+            (Some(Scheme::Digest), Some(credentials)) => Ok(Some(Self::Digest(credentials))),
+            (Some(_), Some(credentials)) => Ok(Some(Self::Sasl(credentials))),
+            (Some(_), None) => {
+                Err(ConfigError::new(auth, "needs a user and a password").remedy(format!(
                     "set {file} to a file with one line, user:password (or \
                      {CREDENTIALS_VARIABLE} in the environment)"
-                ))),
-            (None, Some(credentials), _) => {
+                )))
+            }
+            (None, Some(credentials)) => {
                 let set = match credentials {
                     CredentialsSource::Given(_) => CREDENTIALS_VARIABLE,
                     CredentialsSource::In(_) => file,
@@ -178,26 +182,26 @@ impl Login {
 }
 
 impl Kerberos {
-    fn new(values: &Values, scheme: Option<Scheme>) -> Result<Option<Self>, ConfigError> {
-        let auth = table::AUTH.key();
-        let principal = values.written(&table::KERBEROS_PRINCIPAL)?.flatten();
+    /// Refuses the settings of Kerberos for any other login.
+    fn refuse_settings(values: &Values) -> Result<(), ConfigError> {
+        let key = if values.written(&table::KERBEROS_PRINCIPAL)?.is_some() {
+            table::KERBEROS_PRINCIPAL.key()
+        } else if values.written(&table::KERBEROS_KEYTAB)?.is_some() {
+            table::KERBEROS_KEYTAB.key()
+        } else {
+            return Ok(());
+        };
+        let problem = format!("is set and {} is not \"kerberos\"", table::AUTH.key());
+        Err(ConfigError::new(key, problem).remedy("set both or none"))
+    }
+
+    fn new(values: &Values) -> Result<Self, ConfigError> {
+        let principal = values.written(&table::KERBEROS_PRINCIPAL)?;
         let keytab = values.written(&table::KERBEROS_KEYTAB)?;
         let service = values.get(&table::KERBEROS_SERVICE)?;
-        if scheme != Some(Scheme::Kerberos) {
-            let keys = [
-                (principal.is_some(), table::KERBEROS_PRINCIPAL.key()),
-                (keytab.is_some(), table::KERBEROS_KEYTAB.key()),
-            ];
-            return match keys.into_iter().find(|(is_set, _)| *is_set) {
-                None => Ok(None),
-                Some((_, key)) => {
-                    let problem = format!("is set and {auth} is not \"kerberos\"");
-                    Err(ConfigError::new(key, problem).remedy("set both or none"))
-                }
-            };
-        }
         if cfg!(not(feature = "kerberos")) {
-            return Err(ConfigError::new(auth, "cannot be used: this build has no Kerberos")
+            let problem = "cannot be used: this build has no Kerberos";
+            return Err(ConfigError::new(table::AUTH.key(), problem)
                 .found(Scheme::Kerberos)
                 .remedy(format!(
                     "use the Debian package or the image {}-kerberos, or build with --features kerberos",
@@ -210,7 +214,7 @@ impl Kerberos {
             return Err(ConfigError::new(key, problem)
                 .remedy("name the principal whose key the file holds, as klist -k shows it"));
         }
-        Ok(Some(Self { principal, keytab, service }))
+        Ok(Self { principal, keytab, service })
     }
 
     /// Returns the member's principal, for a message.
@@ -229,9 +233,8 @@ impl Scheme {
     const WORDS: [(&'static str, Self); 3] =
         [("digest", Self::Digest), ("sasl", Self::Sasl), ("kerberos", Self::Kerberos)];
 
-    pub(super) fn parse(text: &str) -> Result<Option<Self>, ValueError> {
-        let scheme = or_none(text, |text| one_of(text, &Self::WORDS));
-        scheme.map_err(|flaw| {
+    pub(super) fn parse(text: &str) -> Result<Self, ValueError> {
+        one_of(text, &Self::WORDS).map_err(|flaw| {
             let file = table::CREDENTIALS_FILE.key();
             flaw.remedy(format!("user and password belong in {file}"))
         })
@@ -245,8 +248,8 @@ impl AclPolicy {
         ("creator-readable", Self::CreatorReadable),
     ];
 
-    pub(super) fn parse(text: &str) -> Result<Option<Self>, ValueError> {
-        or_none(text, |text| one_of(text, &Self::WORDS))
+    pub(super) fn parse(text: &str) -> Result<Self, ValueError> {
+        one_of(text, &Self::WORDS)
     }
 }
 

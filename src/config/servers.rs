@@ -1,7 +1,6 @@
 //! Parses the connect string, the election's path and the prefix of its znodes.
 
 use super::error::ValueError;
-use super::parse::or_none;
 use std::net::Ipv6Addr;
 use std::num::NonZeroU16;
 
@@ -89,14 +88,14 @@ pub(super) fn parse_election(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// Parses the path of the recipes' znodes, below the chroot. The result is empty for `/`, and `None` for an empty text.
-pub(super) fn parse_root(text: &str) -> Result<Option<String>, ValueError> {
-    or_none(text, |text| match path_problem(text) {
+/// Parses the path of the recipes' znodes, below the chroot. The result is empty for `/`.
+pub(super) fn parse_root(text: &str) -> Result<String, ValueError> {
+    match path_problem(text) {
         _ if text == "/" => Ok(String::new()),
         Some(problem) => Err(ValueError::new(problem)
             .remedy("write a path such as \"/\", or \"\" to switch recipes off")),
         None => Ok(text.to_owned()),
-    })
+    }
 }
 
 /// Parses the prefix of the names of the members' znodes.

@@ -1,6 +1,7 @@
 //! The description of a setting: everything about a single key.
 
 use super::error::{ConfigError, ValueError};
+use super::sources::Values;
 
 /// A setting with a value of type `T`.
 pub struct Setting<T> {
@@ -16,6 +17,8 @@ pub struct Row {
     /// The environment variable that sets it.
     pub variable: Option<&'static str>,
     pub default: DefaultValue,
+    /// The text that sets an optional setting to nothing.
+    pub none: Option<&'static str>,
     /// A sentence for `--help` and the manual page, without a full stop.
     pub help: &'static str,
     pub scope: Scope,
@@ -26,6 +29,8 @@ pub struct Row {
     pub may_be_secret: bool,
     /// Converts the value to the text that `check-config` and the log show.
     pub(super) show: fn(&str) -> String,
+    /// Returns the error of this setting's value.
+    pub(super) error: fn(&Values) -> Option<ConfigError>,
 }
 
 /// A command-line flag, and the placeholder for its value in the help.
@@ -102,12 +107,14 @@ impl Row {
         flag: None,
         variable: None,
         default: DefaultValue::Nothing,
+        none: None,
         help: "",
         scope: Scope::Member,
         kind: ValueKind::Text,
         changes_in_flight: false,
         may_be_secret: false,
         show: str::to_owned,
+        error: |_| None,
     };
 
     /// Returns the value as `check-config` and the log may show it.

@@ -3,12 +3,12 @@
 
 use super::error::ConfigError;
 use super::file::File;
-use super::hook::{HookConfig, HookKeys};
-use super::kept::{SyncedFileConfig, SyncedFileKeys};
-use super::pod;
+use super::hook::HookKeys;
+use super::kept::SyncedFileKeys;
+use super::pod::PodEnvironment;
 use super::security::CREDENTIALS_VARIABLE;
 use super::setting::{DefaultValue, Row, Setting};
-use super::table::{ALL, CREDENTIALS_FILE, SETTINGS};
+use super::table::{ALL, CREDENTIALS_FILE, ID};
 use secrecy::SecretString;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,11 +21,9 @@ pub struct Sources {
     pub given: BTreeMap<&'static str, Given>,
     pub file: File,
     pub file_name: PathBuf,
-    /// Defaults that depend on this machine, by key.
-    pub defaults: BTreeMap<&'static str, String>,
     /// The credentials themselves, from the environment.
     pub credentials: Option<SecretString>,
-    pub pod: pod::PodEnvironment,
+    pub pod: PodEnvironment,
 }
 
 /// A value from the command line or the environment.
@@ -47,10 +45,10 @@ pub enum Origin {
 pub struct Values {
     /// The values in the order of the table.
     values: Vec<SettingValue>,
-    credentials: Option<SecretString>,
-    hooks: Vec<HookKeys>,
-    kept: Vec<SyncedFileKeys>,
-    pod: pod::PodEnvironment,
+    pub(super) credentials: Option<SecretString>,
+    pub(super) hooks: Vec<HookKeys>,
+    pub(super) kept: Vec<SyncedFileKeys>,
+    pub(super) pod: PodEnvironment,
 }
 
 /// The value of a single setting, as written.
@@ -67,7 +65,7 @@ impl Values {
     /// The environment contains the credentials twice, or it contains them while the file has an invalid
     /// `credentials_file`.
     pub fn new(sources: Sources) -> Result<Self, ConfigError> {
-        let Sources { mut given, file, file_name, mut defaults, credentials, pod } = sources;
+        let Sources { mut given, file, file_name, credentials, pod } = sources;
         let File { values: mut in_file, hook: hooks, config: kept } = file;
         let values = ALL
             .iter()
@@ -76,10 +74,8 @@ impl Values {
                 let (text, origin) = match (given.remove(row.key), in_file.remove(row.key)) {
                     (Some(Given { text, origin }), _) => (text, origin),
                     (None, Some(text)) => (text, Origin::File(file_name.clone())),
-                    (None, None) => {
-                        let default = defaults.remove(row.key);
-                        (default.unwrap_or_else(|| row.default.words().to_owned()), Origin::Default)
-                    }
+                    (None, None) if row.key == ID.key() => (pod.name.clone(), Origin::Default),
+                    (None, None) => (row.default.words().to_owned(), Origin::Default),
                 };
                 SettingValue { row, text, origin }
             })
@@ -120,7 +116,7 @@ impl Values {
 
     /// Parses each value, and returns all errors.
     pub(super) fn errors(&self) -> Vec<ConfigError> {
-        SETTINGS.iter().filter_map(|setting| setting.error(self)).collect()
+        ALL.iter().filter_map(|row| (row.error)(self)).collect()
     }
 
     /// Parses the value of a setting, or its default.
@@ -138,8 +134,8 @@ impl Values {
         })
     }
 
-    /// Parses the value of a setting. Returns `None` if it was not given and has no fixed default, or if it is the text of
-    /// a derived default.
+    /// Parses the value of an optional setting. Returns `None` if it was not given and has no fixed default, or if it is the
+    /// text of a derived default, or the one that means nothing.
     ///
     /// # Errors
     /// The problem and the remedy.
@@ -147,6 +143,7 @@ impl Values {
         let value = self.value(&setting.row);
         let is_default = value.origin == Origin::Default;
         match setting.row.default {
+            _ if setting.row.none == Some(&*value.text) => Ok(None),
             DefaultValue::Nothing if is_default => Ok(None),
             // Users may copy the text that `check-config` shows for a derived default.
             DefaultValue::Derived(words) if is_default || value.text == words => Ok(None),
@@ -154,33 +151,9 @@ impl Values {
         }
     }
 
-    pub(super) fn credentials(&self) -> Option<&SecretString> {
-        self.credentials.as_ref()
-    }
-
-    /// Parses the values that are written to files.
-    pub(super) fn kept(&self, errors: &mut Vec<ConfigError>) -> Vec<SyncedFileConfig> {
-        SyncedFileConfig::all(&self.kept, &self.pod, errors)
-    }
-
-    pub(super) fn hooks(&self, errors: &mut Vec<ConfigError>) -> Vec<HookConfig> {
-        HookConfig::all(&self.hooks, &self.pod, errors)
-    }
-
-    fn value(&self, row: &Row) -> &SettingValue {
+    pub(super) fn value(&self, row: &Row) -> &SettingValue {
         let value = self.values.iter().find(|value| value.row.key == row.key);
         value.expect("the table has every setting")
-    }
-}
-
-/// Checks a setting, whatever the type of its value is.
-pub(super) trait Checked {
-    fn error(&self, values: &Values) -> Option<ConfigError>;
-}
-
-impl<T> Checked for Setting<T> {
-    fn error(&self, values: &Values) -> Option<ConfigError> {
-        values.written(self).err()
     }
 }
 
@@ -207,7 +180,7 @@ impl Values {
     /// The defaults, for a member `a`, and these flags on top.
     pub(crate) fn given(flags: &[(&'static str, &str)]) -> Self {
         let mut sources = Sources::default();
-        sources.defaults.insert(super::table::ID.key(), "a".into());
+        sources.pod.name = "a".into();
         for (key, text) in flags {
             let row = ALL.iter().find(|row| row.key == *key).expect("the table has it");
             let flag = row.flag.as_ref().map_or("", |flag| flag.name);
@@ -238,14 +211,14 @@ mod tests {
         let variable = "BELLWETHER_CREDENTIALS_FILE";
         let flag = given(key, "/f", Origin::Flag("credentials-file"));
         let flag = Values::new(Sources { credentials: secret(), ..flag }).unwrap();
-        assert!(flag.credentials().is_none());
+        assert!(flag.credentials.is_none());
         let twice = given(key, "/f", Origin::Environment(variable));
         let twice = Values::new(Sources { credentials: secret(), ..twice }).err().unwrap();
         assert!(twice.to_string().contains("leave one of them out"), "{twice}");
         let file = File::parse("[zookeeper]\ncredentials_file = \"/f\"", "f").unwrap();
         let values = Sources { file, credentials: secret(), ..Sources::default() };
         let values = Values::new(values).unwrap();
-        assert!(values.credentials().is_some());
+        assert!(values.credentials.is_some());
         assert_eq!(values.value(&CREDENTIALS_FILE.row).shown(), "(not shown)");
     }
 

@@ -6,14 +6,12 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    duration, failures, family, file, group, labels, listen_at, log_format, log_level, mebibytes,
-    member_address, member_id, mode, on_exit, principal, priority, probe_address, service,
-    shown_labels, wait,
+    duration, family, file, group, labels, listen_at, log_format, log_level, member_id, mode,
+    number, on_exit, principal, priority, probe_address, service, shown_labels, text, wait,
 };
 use super::security::{AclPolicy, Scheme};
 use super::servers::{self, Servers};
 use super::setting::{DefaultValue, Flag, Row, Scope, Setting, ValueKind};
-use super::sources::Checked;
 use super::{Listen, LogFormat, OnExit};
 use recipes::election::Priority;
 use recipes::{ForeignClient, MemberId};
@@ -25,13 +23,13 @@ use std::time::Duration;
 /// Declares each setting by name, and a list of all settings. rustfmt does not change the rows.
 macro_rules! table {
     ($($name:ident: $type:ty = $parser:expr => { $($field:ident: $value:expr),* $(,)? };)*) => {
-        $(pub static $name: Setting<$type> =
-            Setting { row: Row { $($field: $value,)* ..Row::TEXT }, parser: $parser };)*
+        $(pub static $name: Setting<$type> = Setting {
+            row: Row { $($field: $value,)* error: |values| values.written(&$name).err(), ..Row::TEXT },
+            parser: $parser,
+        };)*
 
         /// Every setting, in the order of `check-config` and `--help`.
         pub static ALL: &[&Row] = &[$(&$name.row),*];
-
-        pub(super) static SETTINGS: &[&(dyn Checked + Sync)] = &[$(&$name),*];
     };
 }
 
@@ -69,9 +67,9 @@ table! {
         help: "The private key to that certificate, in PEM",
     };
 
-    AUTH: Option<Scheme> = Scheme::parse => {
+    AUTH: Scheme = Scheme::parse => {
         key: "zookeeper.auth", flag: flag("auth", "SCHEME"), variable: Some("BELLWETHER_AUTH"),
-        scope: Scope::Zookeeper, may_be_secret: true,
+        scope: Scope::Zookeeper, may_be_secret: true, none: Some(""),
         help: "How to log in: digest or sasl (DIGEST-MD5) with user and password, or kerberos",
     };
 
@@ -81,9 +79,9 @@ table! {
         help: "A file with the line user:password, instead of BELLWETHER_CREDENTIALS in the environment",
     };
 
-    KERBEROS_PRINCIPAL: Option<String> = principal => {
+    KERBEROS_PRINCIPAL: String = principal => {
         key: "zookeeper.kerberos.principal", flag: flag("kerberos-principal", "PRINCIPAL"), variable: Some("BELLWETHER_KERBEROS_PRINCIPAL"),
-        scope: Scope::Zookeeper,
+        scope: Scope::Zookeeper, none: Some(""),
         help: "This member's principal, app@EXAMPLE.ORG; without it, that of the default credential cache",
     };
 
@@ -99,9 +97,9 @@ table! {
         help: "The first part of the servers' principals, NAME/host",
     };
 
-    ACL: Option<AclPolicy> = AclPolicy::parse => {
+    ACL: AclPolicy = AclPolicy::parse => {
         key: "zookeeper.acl", flag: flag("acl", "ACL"), variable: Some("BELLWETHER_ACL"),
-        default: DefaultValue::Derived("creator-readable with an identity, else open"), scope: Scope::Lease,
+        default: DefaultValue::Derived("creator-readable with an identity, else open"), scope: Scope::Lease, none: Some(""),
         help: "Who may touch what members create: open, creator or creator-readable; an identity is one of --auth or --tls-cert",
     };
 
@@ -140,9 +138,9 @@ table! {
         help: "The start of the members' znodes' names",
     };
 
-    COMPATIBLE_WITH: Option<ForeignClient> = family => {
+    COMPATIBLE_WITH: ForeignClient = family => {
         key: "election.compatible_with", flag: flag("compatible-with", "CLIENT"), variable: Some("BELLWETHER_COMPATIBLE_WITH"),
-        default: DefaultValue::Text("none"), scope: Scope::Election,
+        default: DefaultValue::Text("none"), scope: Scope::Election, none: Some("none"),
         help: "Stand in the queue of another client's election: curator-latch, curator-selector, kazoo or zookeeper-recipe",
     };
 
@@ -152,15 +150,15 @@ table! {
         help: "How much this member is preferred as the leader; 0: only where no other is ready",
     };
 
-    PREEMPT_AFTER: Option<Duration> = wait => {
+    PREEMPT_AFTER: Duration = wait => {
         key: "election.preempt_after", flag: flag("preempt-after", "DURATION"), variable: Some("BELLWETHER_PREEMPT_AFTER"),
-        default: DefaultValue::Text("never"),
+        default: DefaultValue::Text("never"), none: Some("never"),
         help: "For how long this member, if it leads, sees one of higher priority before it hands over to it, or never",
     };
 
-    RECIPES_ROOT: Option<String> = servers::parse_root => {
+    RECIPES_ROOT: String = servers::parse_root => {
         key: "recipes.root", flag: flag("recipes-root", "PATH"), variable: Some("BELLWETHER_RECIPES_ROOT"),
-        default: DefaultValue::Text("/"), scope: Scope::Lease,
+        default: DefaultValue::Text("/"), scope: Scope::Lease, none: Some(""),
         help: "The path in ZooKeeper with locks, barriers and config below it, for any application; empty switches them off",
     };
 
@@ -170,9 +168,9 @@ table! {
         help: "This member's name, which no other member of the election may have",
     };
 
-    ADDRESS: Option<String> = member_address => {
+    ADDRESS: String = text => {
         key: "member.address", flag: lettered('a', "address", "ADDRESS"), variable: Some("BELLWETHER_ADDRESS"),
-        changes_in_flight: true,
+        changes_in_flight: true, none: Some(""),
         help: "Where the application can be reached; told to the others",
     };
 
@@ -188,7 +186,7 @@ table! {
         help: "Where to serve the application's API",
     };
 
-    BUFFERS: u32 = mebibytes => {
+    BUFFERS: u32 = number::<4, 4096> => {
         key: "http.buffers_mib", flag: flag("buffers-mib", "NUMBER"), variable: Some("BELLWETHER_BUFFERS_MIB"),
         kind: ValueKind::Number, default: DefaultValue::Text("12"),
         help: "How many MiB all requests, answers and watched values may take at a time",
@@ -205,8 +203,9 @@ table! {
         help: "The group of that socket: a name of /etc/group, or a number",
     };
 
-    PROBE_LISTEN: Option<SocketAddr> = probe_address => {
+    PROBE_LISTEN: SocketAddr = probe_address => {
         key: "http.probe_listen", flag: flag("probe-listen", "IP:PORT"), variable: Some("BELLWETHER_PROBE_LISTEN"),
+        none: Some(""),
         help: "Where to serve probes, read-only, for a kubelet or a load balancer",
     };
 
@@ -216,9 +215,9 @@ table! {
         help: "A file with the command token, which a command has to show as Authorization: Bearer",
     };
 
-    HEALTH_CHECK: Option<Check> = Check::parse => {
+    HEALTH_CHECK: Check = Check::parse => {
         key: "health.check", flag: flag("app-health", "URL|COMMAND"), variable: Some("BELLWETHER_APP_HEALTH"),
-        show: health::shown,
+        show: health::shown, none: Some(""),
         help: "Take part only while the application is healthy: the URL to GET, or a command that begins with its absolute path",
     };
 
@@ -234,7 +233,7 @@ table! {
         help: "How long a check may take",
     };
 
-    HEALTH_FAILURES: u32 = failures => {
+    HEALTH_FAILURES: u32 = number::<1, 1000> => {
         key: "health.failures", flag: flag("app-health-failures", "NUMBER"), variable: Some("BELLWETHER_APP_HEALTH_FAILURES"),
         kind: ValueKind::Number, default: DefaultValue::Text("3"),
         help: "How many failures in a row make the application unhealthy",

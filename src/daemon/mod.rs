@@ -68,7 +68,8 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
     warnings.extend(flaw.map(|flaw| {
         format!("{flaw}: what is there is not taken up, this member opens a session of its own")
     }));
-    let level = logging::start(effective.log_format, &effective.log_level).map_err(wrong)?;
+    let level =
+        logging::start(effective.config.log_format, &effective.config.log_level).map_err(wrong)?;
     info!("{}", beginning(config));
     cli::warnings(config).iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
     let files = resources::open_more_files().map_err(|why| (BROKEN, why))?;

@@ -65,7 +65,7 @@ impl InForce {
             return info!("SIGHUP: nothing in the configuration has changed");
         }
         if let Some(changed_level) = among(&changed, &table::LOG_LEVEL.row) {
-            match level.set(&new.log_level) {
+            match level.set(&new.config.log_level) {
                 Ok(()) => self.take(changed_level),
                 Err(error) => error!("SIGHUP: {error}; the level stays as it was"),
             }

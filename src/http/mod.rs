@@ -418,7 +418,7 @@ mod tests {
         ] {
             let door = tokio::net::TcpListener::bind(address).await.unwrap();
             assert_eq!(door.is_on_loopback(), is_loopback, "{address}");
-            let listen = crate::config::listen(address).unwrap();
+            let listen = crate::config::table::LISTEN.parse(address).unwrap();
             assert_eq!(listen.is_local(), is_loopback, "{address}");
         }
     }

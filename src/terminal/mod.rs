@@ -34,6 +34,7 @@ pub use calls::{
     BARRIER, BARRIER_NAMES, CONFIG_NAMES, Call, DRAIN, HISTORY, LEADER, LOCK_NAMES, LOCK_QUEUE,
     MEMBERS, PAUSE, RESIGN, RESUME, SHUTDOWN, STATUS,
 };
+use clap::ValueEnum;
 pub use guarded::{GuardedCommand, HoldingProcess, Patience};
 pub use probe::Probe;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -142,13 +143,13 @@ pub enum Query {
 }
 
 /// The output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// For people, with the most important columns.
+    /// For people
     Table,
-    /// For people, with all columns.
+    /// For people, with every column
     Wide,
-    /// For scripts: the JSON of the answer.
+    /// JSON, as it is answered
     Json,
 }
 
