@@ -10,6 +10,7 @@ use recipes::election::{
     Announcement, Cause, Change, Command, Member, Priority, Profile, Standing, View,
 };
 use recipes::{FencingToken, ForeignClient, Moment, SessionId, Ticket};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -287,12 +288,19 @@ pub fn caller_expired(command: &Command, caller: &ReplyTo, now: Moment) -> bool 
 
 /// The problems that a member reports in its znode to readers of the queue; by default there are none. No decision
 /// depends on them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct OwnState {
     /// The application is known to be unhealthy.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unhealthy: bool,
     /// The number of hooks that failed, and have not succeeded since.
+    #[serde(skip_serializing_if = "is_zero")]
     pub hooks_failing: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// One member's znode, as it was read.

@@ -26,8 +26,9 @@ pub(super) struct FailureReporter<'a> {
     logged: Logged,
     /// How the last cause was found.
     found: Option<Source>,
-    /// The running diagnosis, at most one. If it finds no cause, it ends with the library's own error.
-    diagnosis: JoinSet<Result<String, LibraryError>>,
+    /// The running diagnosis, at most one. If it finds no cause, it ends with the error of the library, in words that may
+    /// differ from one attempt to the next.
+    diagnosis: JoinSet<Result<String, String>>,
 }
 
 /// The reasons that were logged, and when.
@@ -45,9 +46,6 @@ pub(super) enum Source {
     /// By an answer of the servers, or without asking them. Less certain causes are not reported after it.
     Servers,
 }
-
-/// An error in the library's words, which may differ from one attempt to the next.
-struct LibraryError(String);
 
 impl<'a> FailureReporter<'a> {
     pub(super) fn new(
@@ -73,7 +71,7 @@ impl<'a> FailureReporter<'a> {
                 Some(found) = self.diagnosis.join_next() => {
                     match found {
                         Ok(Ok(cause)) => self.report_cause(&cause, Source::Diagnosis),
-                        Ok(Err(LibraryError(why))) if self.found != Some(Source::Servers) => {
+                        Ok(Err(why)) if self.found != Some(Source::Servers) => {
                             self.report(&why);
                         }
                         _ => {}
@@ -97,7 +95,7 @@ impl<'a> FailureReporter<'a> {
                 let runtime = runtime::build();
                 let found =
                     runtime.map(|runtime| runtime.block_on(diagnose(&settings, presented, limit)));
-                found.ok().flatten().ok_or(LibraryError(why))
+                found.ok().flatten().ok_or(why)
             });
         }
     }

@@ -140,17 +140,12 @@ impl SessionFile {
                     .into(),
             );
         }
-        let mut file = Self { file, path: path.to_owned(), inode, owner, state: Mutex::default() };
+        let file = Self { file, path: path.to_owned(), inode, owner, state: Mutex::default() };
         file.encoded(None).ok_or("cannot hold so long names: shorten zookeeper.servers")?;
-        let (former, flaw) = match file.former(&bytes[..length], clock.now()) {
-            Ok(Some((former, saved))) => {
-                file.state = FileState { session: Some(saved), problem: None }.into();
-                (Some(former), None)
-            }
-            Ok(None) => (None, None),
-            Err(flaw) => (None, Some(flaw)),
+        let (former, flaw) = match file.load(&bytes[..length], clock.now()) {
+            Ok(former) => (former, None),
+            Err(flaw) => (None, Some(format!("zookeeper.session_file {} {flaw}", path.display()))),
         };
-        let flaw = flaw.map(|flaw| format!("zookeeper.session_file {} {flaw}", path.display()));
         Ok(OpenedSessionFile { file, former, flaw })
     }
 
@@ -296,12 +291,8 @@ impl SessionFile {
         Some(bytes)
     }
 
-    /// Returns the saved session, or the reason why it is not this member's.
-    fn former(
-        &self,
-        bytes: &[u8],
-        now: Moment,
-    ) -> Result<Option<(SavedSession, SavedSessionJson)>, String> {
+    /// Takes the saved session from the file's content and returns it, or the reason why it is not this member's.
+    fn load(&self, bytes: &[u8], now: Moment) -> Result<Option<SavedSession>, String> {
         if bytes.is_empty() {
             return Ok(None);
         }
@@ -352,9 +343,8 @@ impl SessionFile {
         };
         let is_closing = saved.is_closing;
         let restarts = saved.restarts;
-        let former =
-            SavedSession { record, password: password.into(), is_closing, noted_at, restarts };
-        Ok(Some((former, saved)))
+        self.state().session = Some(saved);
+        Ok(Some(SavedSession { record, password: password.into(), is_closing, noted_at, restarts }))
     }
 }
 

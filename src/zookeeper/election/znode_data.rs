@@ -39,16 +39,8 @@ struct DataJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     accepted: Option<OfferJson>,
     version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<StateJson>,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-struct StateJson {
     #[serde(default, skip_serializing_if = "is_default")]
-    unhealthy: bool,
-    #[serde(default, skip_serializing_if = "is_default")]
-    hooks_failing: u32,
+    state: OwnState,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -102,7 +94,6 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
     let [offer, accepted] =
         [offer, accepted].map(|offer| offer.as_ref().map(|offer| OfferJson::of(offer, znodes)));
-    let state = (state != OwnState::default()).then(|| StateJson::of(state));
     let mut json = DataJson {
         format: FORMAT,
         profile: ProfileJson::of(profile),
@@ -118,7 +109,7 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
     // Longer data would not be accepted as a member's, so parts are left out: others see less of this member, or a transfer
     // fails.
     let shortened: [fn(&mut DataJson); 3] = [
-        |json| json.state = None,
+        |json| json.state = OwnState::default(),
         |json| (json.offer, json.accepted) = (None, None),
         |json| json.priority = None,
     ];
@@ -163,7 +154,6 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     let distance = distance.map(|number| Distance::new(number.into()));
     let priority = priority.and_then(Priority::new).unwrap_or_default();
     let znode = ZnodeData { profile, priority, announcement, distance, ready, offer, accepted };
-    let state = state.map(StateJson::read).unwrap_or_default();
     Some(MemberData { format, znode, version, state })
 }
 
@@ -216,18 +206,6 @@ fn readable_id(data: &[u8]) -> Option<MemberId> {
 pub(super) fn claimants_name(data: &[u8]) -> Option<String> {
     let json: DataJson = serde_json::from_slice(data).ok()?;
     json.leader.map(|leader| leader.znode)
-}
-
-impl StateJson {
-    fn of(state: OwnState) -> Self {
-        let OwnState { unhealthy, hooks_failing } = state;
-        Self { unhealthy, hooks_failing }
-    }
-
-    fn read(self) -> OwnState {
-        let Self { unhealthy, hooks_failing } = self;
-        OwnState { unhealthy, hooks_failing }
-    }
 }
 
 impl OfferJson {

@@ -181,37 +181,53 @@ impl QueueSession {
 
     /// Creates our znode, or finds the one that this session already owns, and watches it.
     pub(crate) fn join(&mut self, data: Vec<u8>) {
-        let context = self.context.clone();
-        let writes = self.writes.clone();
         let was_lost = self.membership.is_some();
-        let predecessor;
-        (self.predecessor, predecessor) = mpsc::unbounded_channel();
-        let membership = self.watches.spawn(async move {
+        let context = self.context.clone();
+        self.begin_membership(async move {
             if was_lost {
                 tokio::time::sleep(rejoin_delay()).await;
             }
             context.state().own = None;
-            if let Some((ticket, _)) = join(&context, &data, OwnZnodeMatch::OfSession).await {
-                stand(&context, &writes, ticket, predecessor, QueueEvent::Joined(ticket)).await;
-            }
+            let (ticket, _) = join(&context, &data, OwnZnodeMatch::OfSession).await?;
+            Some((ticket, QueueEvent::Joined(ticket)))
         });
-        self.membership.replace(membership).inspect(AbortHandle::abort);
     }
 
     /// Finds the znode that this session already owns, and watches it. Does not create one.
     pub(crate) fn find(&mut self) {
         let context = self.context.clone();
-        let writes = self.writes.clone();
-        let predecessor;
-        (self.predecessor, predecessor) = mpsc::unbounded_channel();
-        let membership = self.watches.spawn(async move {
-            match join::find(&context).await {
-                Some(found) => {
-                    let ticket = found.ticket;
-                    stand(&context, &writes, ticket, predecessor, QueueEvent::Found(found)).await;
-                }
-                None => context.send_event(QueueEvent::NoneFound),
+        self.begin_membership(async move {
+            let found = join::find(&context).await;
+            if found.is_none() {
+                context.send_event(QueueEvent::NoneFound);
             }
+            found.map(|found| (found.ticket, QueueEvent::Found(found)))
+        });
+    }
+
+    /// Starts the task that waits for our znode, reports it with this event, and watches it and the predecessor's from then
+    /// on.
+    fn begin_membership(
+        &mut self,
+        own: impl Future<Output = Option<(Ticket, QueueEvent)>> + Send + 'static,
+    ) {
+        let context = self.context.clone();
+        let writes = self.writes.clone();
+        let (requests, predecessor) = mpsc::unbounded_channel();
+        self.predecessor = requests;
+        let membership = self.watches.spawn(async move {
+            let Some((ticket, event)) = own.await else { return };
+            context.state().own = Some(ticket);
+            let _receiver_gone = writes.send(QueueWrite::Joined(ticket));
+            context.send_event(event);
+            let watching = async {
+                watch(&context, Some(ticket), predecessor, |event| {
+                    context.send_event(QueueEvent::Predecessor(event));
+                })
+                .await;
+                context.send_event(QueueEvent::TicketLost(ticket));
+            };
+            tokio::join!(watching, warn_if_weak(&context));
         });
         self.membership.replace(membership).inspect(AbortHandle::abort);
     }
@@ -341,25 +357,4 @@ pub(in crate::zookeeper) fn reap(tasks: [&mut JoinSet<()>; 2], what: &str) -> bo
         }
     }
     has_panicked
-}
-
-/// Reports that our znode exists, and watches it and the predecessor's from then on.
-async fn stand(
-    context: &Arc<Context>,
-    writes: &mpsc::UnboundedSender<QueueWrite>,
-    ticket: Ticket,
-    predecessor: mpsc::UnboundedReceiver<WatchRequest>,
-    event: QueueEvent,
-) {
-    context.state().own = Some(ticket);
-    let _receiver_gone = writes.send(QueueWrite::Joined(ticket));
-    context.send_event(event);
-    let watching = async {
-        watch(context, Some(ticket), predecessor, |event| {
-            context.send_event(QueueEvent::Predecessor(event));
-        })
-        .await;
-        context.send_event(QueueEvent::TicketLost(ticket));
-    };
-    tokio::join!(watching, warn_if_weak(context));
 }
