@@ -1,5 +1,6 @@
 //! The clocks. No other module of this crate may read the time from the system.
 
+use crate::api::LeaseClock;
 use recipes::Moment;
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
@@ -11,17 +12,8 @@ use std::time::{Duration, SystemTime};
 use std::{fs, io};
 use tokio::io::unix::AsyncFd;
 
-/// Identifies the kernel and the time namespace whose clocks this process reads, so that another process can check whether
-/// it reads the same clocks. A field is `None` if the kernel does not report it.
-#[derive(Clone, Debug)]
-pub struct ClockIdentity {
-    /// The content of `/proc/sys/kernel/random/boot_id`.
-    pub boot_id: Option<String>,
-    /// The target of the link `/proc/self/ns/time`.
-    pub time_namespace: Option<String>,
-}
-
-impl ClockIdentity {
+impl LeaseClock {
+    /// Returns the clocks that this process reads. A field is `None` if the kernel does not report it.
     pub fn read() -> Self {
         let boot_id = fs::read("/proc/sys/kernel/random/boot_id").ok();
         let boot_id = boot_id.and_then(|id| String::from_utf8(id).ok());

@@ -1,15 +1,13 @@
 //! The channels between the runner of locks and barriers and its callers.
 
+use crate::api::{BarrierState, LockQueue};
 use crate::counters::HoldingMeter;
-use recipes::Moment;
 use recipes::holding::{End, HoldingKind, HoldingSnapshot, HoldingSpec, HoldingState};
-use recipes::lock::LockEntry;
-use recipes::{FencingToken, Ticket};
+use recipes::{FencingToken, Moment};
 use std::convert::Infallible;
 use std::fmt;
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// The capacity of each channel of requests.
@@ -101,9 +99,9 @@ pub enum LookRequest {
     /// The names of all locks, or of all barriers.
     Names(HoldingKind, Answer<Arc<[String]>>),
     /// The queue of one lock.
-    Queue(HoldingName, Answer<Arc<[LockQueuePlace]>>),
+    Queue(HoldingName, Answer<Arc<LockQueue>>),
     /// The participants of one barrier.
-    Barrier(HoldingName, Answer<Arc<BarrierContent>>),
+    Barrier(HoldingName, Answer<Arc<BarrierState>>),
     /// Breaks the place with this token in the queue of a lock. The answer is the time after which a place that was marked
     /// is guaranteed not to hold the lock any longer; `None` if the queue has no such place.
     Break(HoldingName, FencingToken, BreakStep, Answer<Option<Duration>>),
@@ -120,43 +118,6 @@ pub enum BreakStep {
 
 /// Sends the answer, or the reason why there is none.
 pub type Answer<T> = oneshot::Sender<Result<T, String>>;
-
-/// One place in a lock's queue, as it was read.
-#[derive(Clone, Debug)]
-pub struct LockQueuePlace {
-    pub entry: LockEntry,
-    pub ticket: Ticket,
-    pub znode: String,
-    /// The member through which the lock was requested; `None` if the znode does not name it.
-    pub member: Option<String>,
-    pub process: Option<ProcessName>,
-    pub since: SystemTime,
-    /// True if no place ahead prevents this place from holding the lock.
-    pub holds: bool,
-}
-
-/// The participants in front of a barrier and inside, as they were read.
-#[derive(Clone, Debug)]
-pub struct BarrierContent {
-    /// The size that the participants have requested; `None` if no znode contains it.
-    pub size: Option<NonZeroU32>,
-    /// True if the barrier is open: participants are inside, or have died there.
-    pub is_open: bool,
-    /// In order of arrival.
-    pub members: Vec<BarrierOccupant>,
-}
-
-/// A participant in front of a barrier or inside, as it was read.
-#[derive(Clone, Debug)]
-pub struct BarrierOccupant {
-    pub ticket: Ticket,
-    pub znode: String,
-    /// The member through which the participant came; `None` if the znode does not name it.
-    pub member: Option<String>,
-    pub process: Option<ProcessName>,
-    pub since: SystemTime,
-    pub is_inside: bool,
-}
 
 /// The callers' side of the channels.
 #[derive(Clone)]

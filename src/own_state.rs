@@ -61,8 +61,9 @@ fn unpublished(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Application;
     use crate::clock::Clock;
-    use crate::status::{self, ApplicationHealth, HookRecord, Hooks, StatusPublisher};
+    use crate::status::{self, HookRecord, Hooks, StatusPublisher};
     use recipes::election::{Event, Member, Policy, Profile};
     use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionEvent, SessionId};
     use std::collections::BTreeMap;
@@ -116,7 +117,7 @@ mod tests {
         member: Member,
         publisher: StatusPublisher,
         hooks: watch::Sender<Hooks>,
-        application: watch::Sender<Option<ApplicationHealth>>,
+        application: watch::Sender<Option<Application>>,
         now: Moment,
     }
 
@@ -157,21 +158,12 @@ mod tests {
         }
 
         fn is_healthy(&self, healthy: bool) {
-            self.application.send_replace(Some(ApplicationHealth { healthy, failure: None }));
+            self.application.send_replace(Some(Application { healthy, failure: None }));
         }
 
         fn hooks_fail(&self, failing: usize) {
-            let record = HookRecord {
-                what: "h".into(),
-                on: vec![],
-                runs: 1,
-                failures: 1,
-                cut_short: 0,
-                spent: Duration::ZERO,
-                running: None,
-                last: None,
-                failing_since: Some(SystemTime::UNIX_EPOCH),
-            };
+            let failing_since = Some(SystemTime::UNIX_EPOCH);
+            let record = HookRecord { failing_since, ..HookRecord::default() };
             let records = vec![record; failing];
             self.hooks.send_replace(Hooks { records, told: None });
         }

@@ -1,6 +1,7 @@
 //! The channels between the runner and the rest of the daemon: the snapshot that the runner publishes, and the requests that
 //! it accepts.
 
+use crate::api;
 use crate::counters::{Counters, Meter};
 use crate::holdings::HoldingsHandle;
 use crate::problems::Problems;
@@ -308,30 +309,6 @@ pub struct MemberEntry {
     pub state: OwnState,
 }
 
-/// The state of a value that is written to a file.
-#[derive(Clone, Debug)]
-pub struct SyncedFileRecord {
-    pub name: String,
-    pub file: String,
-    /// The version of the value that this process wrote last; `None` if it wrote none.
-    pub version: Option<i32>,
-    pub state: SyncedFileState,
-    /// Why the file is not current, for people.
-    pub problem: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncedFileState {
-    /// The file has the current value.
-    Current,
-    /// The value cannot be read from ZooKeeper at the moment: the file is unchanged.
-    Away,
-    /// The value does not exist: the file is unchanged.
-    Absent,
-    /// The file cannot be written.
-    Unwritten,
-}
-
 impl MemberEntry {
     /// Returns the entry for a znode that another ZooKeeper client wrote.
     pub fn of_unknown(ticket: Ticket, created_at: SystemTime) -> Self {
@@ -356,42 +333,12 @@ pub struct Hooks {
 /// The record of one hook since it was configured.
 #[derive(Clone, Debug, Default)]
 pub struct HookRecord {
-    /// The action of the hook, without secrets.
-    pub what: String,
-    /// The changes for which the hook runs.
-    pub on: Vec<&'static str>,
-    pub runs: u64,
-    /// The number of runs that failed by themselves.
-    pub failures: u64,
-    /// The number of runs that were ended before they were done.
-    pub cut_short: u64,
+    /// What `/status` says of the hook.
+    pub report: api::Hook,
     /// The total time of all runs.
     pub spent: Duration,
-    /// The change for which the hook runs at the moment.
-    pub running: Option<&'static str>,
-    pub last: Option<LastHookRun>,
     /// The start of the first failed run since the last successful one.
     pub failing_since: Option<SystemTime>,
-}
-
-/// The health of the application.
-#[derive(Clone, Debug)]
-pub struct ApplicationHealth {
-    /// Becomes false after a few failures, and true again after a few successes.
-    pub healthy: bool,
-    /// Why the last check failed, or why the application is unhealthy even though the check succeeded.
-    pub failure: Option<String>,
-}
-
-/// One run of a hook that has ended.
-#[derive(Clone, Debug)]
-pub struct LastHookRun {
-    pub change: &'static str,
-    /// The start of the run.
-    pub at: SystemTime,
-    pub took: Duration,
-    /// How the run failed, for operators; `None` if it did not.
-    pub failure: Option<String>,
 }
 
 impl RecentChanges {
@@ -443,7 +390,7 @@ pub struct StatusHandle {
     /// The state of the hooks, which their runner publishes.
     pub hooks: watch::Receiver<Hooks>,
     /// The result that the health check publishes; `None` if there is no check, or no result yet.
-    pub application: watch::Receiver<Option<ApplicationHealth>>,
+    pub application: watch::Receiver<Option<api::Application>>,
     pub meter: Arc<Meter>,
     /// Limits the wait for a command.
     pub patience: Duration,
@@ -454,7 +401,7 @@ pub struct StatusHandle {
     /// Handles requests for the shared configuration; `None` if it is switched off.
     pub shared_config: Option<ConfigHandle>,
     /// The state of the values that are written to files.
-    pub synced_files: watch::Receiver<Vec<SyncedFileRecord>>,
+    pub synced_files: watch::Receiver<Vec<api::SyncedFile>>,
     /// Notified when a client requests that the process shuts down.
     pub shutdown: Arc<Notify>,
 }

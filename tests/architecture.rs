@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("byte_budget", &[]),
     ("random", &[]),
-    ("clock", &["recipes"]),
+    ("clock", &["recipes", "api"]),
     ("files", &[]),
     ("runtime", &[]),
     ("znode_names", &["recipes"]),
@@ -17,7 +17,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("api", &["recipes", "znode_names"]),
     // What children are not to see in their environment is the configuration's to know.
     ("process", &["config"]),
-    ("health", &["recipes", "clock", "config", "status", "http_client", "process"]),
+    ("health", &["recipes", "api", "clock", "config", "status", "http_client", "process"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["recipes", "files", "holdings", "znode_names"]),
     // It turns a command line into one of the terminal's commands, or into what `dev` starts.
@@ -25,10 +25,10 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // Members are processes to it, which it starts and asks as a person would. Nothing that a member runs knows of it.
     ("dev", &["api", "clock", "config", "process", "recipes", "runtime", "terminal"]),
     ("counters", &["recipes"]),
-    ("holdings", &["recipes", "counters"]),
+    ("holdings", &["recipes", "api", "counters"]),
     ("shared_config", &["recipes", "byte_budget", "counters", "holdings"]),
     ("problems", &[]),
-    ("status", &["recipes", "counters", "holdings", "problems", "shared_config"]),
+    ("status", &["recipes", "api", "counters", "holdings", "problems", "shared_config"]),
     ("transfer", &["recipes", "clock", "counters", "status"]),
     ("preemption", &["clock", "status", "transfer"]),
     ("own_state", &["recipes", "status"]),
@@ -36,6 +36,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "zookeeper",
         &[
             "recipes",
+            "api",
             "byte_budget",
             "clock",
             "config",
@@ -55,6 +56,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "daemon",
         &[
             "recipes",
+            "api",
             "health",
             "cli",
             "byte_budget",

@@ -39,7 +39,7 @@ pub enum BarrierEvent {
 }
 
 /// The participants in front of a barrier and inside.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BarrierState {
     /// Null if no participant states a size.
     pub size: Option<u32>,
@@ -49,7 +49,7 @@ pub struct BarrierState {
     pub members: Vec<BarrierMember>,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BarrierMember {
     /// The member through which the participant came; null if the znode does not name it: another ZooKeeper client.
     pub member: Option<String>,

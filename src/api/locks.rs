@@ -1,6 +1,7 @@
 //! Locks: the events of a lock's stream, and the entries of its queue.
 
 use super::Endpoint;
+use recipes::lock::Mode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -25,6 +26,17 @@ pub enum LockMode {
     /// A mode that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
+}
+
+impl LockMode {
+    /// Returns the mode and the number of slots.
+    pub fn of(mode: Mode) -> (Self, Option<u32>) {
+        match mode {
+            Mode::Exclusive => (Self::Exclusive, None),
+            Mode::Shared => (Self::Shared, None),
+            Mode::Slots(slots) => (Self::Slots, Some(slots.get())),
+        }
+    }
 }
 
 /// The data of the events `held` and `renewed`.
@@ -75,13 +87,13 @@ pub struct TtlLock {
 }
 
 /// The holders of a lock and the places that wait for it, in order.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct LockQueue {
     pub holders: Vec<LockPlace>,
     pub waiting: Vec<LockPlace>,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LockPlace {
     /// The member through which the lock was requested; null if the znode does not name it: another ZooKeeper client.
     pub member: Option<String>,

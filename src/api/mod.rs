@@ -29,7 +29,7 @@ pub use status::*;
 
 use serde::Serialize;
 use std::marker::PhantomData;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Reports whether the process is sound, as text.
 pub const LIVEZ: Endpoint<String> = Endpoint::get("/livez");
@@ -62,6 +62,11 @@ pub fn json(body: &impl Serialize) -> String {
 /// Formats a date as in bodies: RFC 3339, with milliseconds and in UTC.
 pub fn date(at: SystemTime) -> String {
     humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// Returns a duration in milliseconds, as in bodies.
+pub fn millis(span: Duration) -> u64 {
+    span.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub struct ConfigMessage {
 }
 
 /// A value that is written to a file.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SyncedFile {
     pub name: String,
     pub file: String,

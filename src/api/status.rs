@@ -63,7 +63,7 @@ pub struct Standby {
 }
 
 /// The clocks of `valid_until_boottime_ns`. A process that finds the same values in its own `/proc` reads the same clocks.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeaseClock {
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: Option<String>,
@@ -107,7 +107,7 @@ pub struct OwnProblem {
     pub since: String,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Application {
     /// True if the application is healthy. By default the member is in the queue only then.
     pub healthy: bool,
@@ -115,7 +115,7 @@ pub struct Application {
     pub failure: Option<String>,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Hook {
     /// The action of the hook.
     pub hook: String,
@@ -131,7 +131,7 @@ pub struct Hook {
     pub last: Option<HookRun>,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct HookRun {
     pub change: String,
     /// The start of the run.

@@ -1,5 +1,6 @@
 //! The threads besides the main thread. Each runs its part of the daemon on its own runtime.
 
+use crate::api::{Application, SyncedFile};
 use crate::clock::Clock;
 use crate::config::{Health, HookConfig, Settings, SyncedFileConfig};
 use crate::exec::{self, Plan, Requests};
@@ -10,7 +11,7 @@ use crate::own_state;
 use crate::preemption;
 use crate::runtime;
 use crate::shared_config::{ConfigHandle, ConfigRequests};
-use crate::status::{ApplicationHealth, StatusHandle, StatusPublisher, SyncedFileRecord};
+use crate::status::{StatusHandle, StatusPublisher};
 use crate::zookeeper::{self, Credentials, HoldingsSettings, ResumeState};
 use recipes::Moment;
 use recipes::election::Member;
@@ -114,8 +115,7 @@ impl ApplicationThread {
 }
 
 /// The values to write to files, the handle to read them through, and the channel for the state of the files.
-pub(super) type Keeping =
-    (Vec<SyncedFileConfig>, ConfigHandle, watch::Sender<Vec<SyncedFileRecord>>);
+pub(super) type Keeping = (Vec<SyncedFileConfig>, ConfigHandle, watch::Sender<Vec<SyncedFile>>);
 
 /// The inputs of the thread of the hooks and the health check.
 pub(super) struct ApplicationInputs {
@@ -123,7 +123,7 @@ pub(super) struct ApplicationInputs {
     pub(super) names: HookNames,
     pub(super) health: Option<Health>,
     /// Publishes the results of the health check.
-    pub(super) examined: watch::Sender<Option<ApplicationHealth>>,
+    pub(super) examined: watch::Sender<Option<Application>>,
     /// The values that are written to files, if any.
     pub(super) keeping: Option<Keeping>,
     /// The limit of open files for a command, if there is one.

@@ -3,9 +3,10 @@
 mod debounce;
 mod probe;
 
+use crate::api::Application;
 use crate::clock::Clock;
 use crate::config::Health;
-use crate::status::{ApplicationHealth, MemberRequest, ReplyTo};
+use crate::status::{MemberRequest, ReplyTo};
 use debounce::Debounce;
 use recipes::election::Command;
 use std::io;
@@ -23,7 +24,7 @@ pub async fn run(
     files: Option<u64>,
     clock: Clock,
     requests: mpsc::Sender<MemberRequest>,
-    published: watch::Sender<Option<ApplicationHealth>>,
+    published: watch::Sender<Option<Application>>,
 ) -> io::Result<()> {
     let mut deaths = signal(SignalKind::child())?;
     let mut debounce = Debounce::new(health.failures, health.interval);
@@ -43,7 +44,7 @@ pub async fn run(
             format!("its checks succeed again: healthy in {left:.0?} if they go on to")
         });
         let why_not = failure.clone().or(recovering);
-        published.send_replace(Some(ApplicationHealth { healthy, failure: why_not }));
+        published.send_replace(Some(Application { healthy, failure: why_not }));
         last_failure = failure;
         if let Some(healthy) = turned {
             let is = if healthy { "is healthy" } else { "is not healthy" };

@@ -3,9 +3,8 @@
 use super::authorize::Authorized;
 use super::problem::ProblemResponse;
 use super::query::NoQuery;
-use super::verdict::millis;
 use super::{AppState, body, query};
-use crate::api::{self, Done, Transfer, Transferred};
+use crate::api::{self, Done, Transfer, Transferred, millis};
 use crate::transfer::{self, Refusal};
 use axum::Json;
 use axum::body::HttpBody;

@@ -3,8 +3,7 @@
 use super::AppState;
 use super::problem::BadRequest;
 use super::query::NoQuery;
-use super::verdict::millis;
-use crate::api::{self, History, Term};
+use crate::api::{self, History, Term, millis};
 use crate::status::{RecentChanges, RecordedChange};
 use axum::Json;
 use axum::extract::State;

@@ -1,7 +1,8 @@
 //! The Prometheus metrics, evaluated at the moment of the scrape.
 
 use super::{AppState, Verdict};
-use crate::status::{HookRecord, SyncedFileState};
+use crate::api::{Hook, SyncedFileStatus};
+use crate::status::HookRecord;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -182,7 +183,7 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
         scrape.add(config.meter.collectors());
         let files = app.status.synced_files.borrow();
         let current = files.iter().enumerate().map(|(n, record)| {
-            let is_current = record.state == SyncedFileState::Current;
+            let is_current = record.state == SyncedFileStatus::Current;
             ([n.to_string(), record.name.clone()], yes(is_current))
         });
         scrape.gauges(
@@ -217,7 +218,7 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
 /// long.
 fn hooks(scrape: &Scrape, records: &[HookRecord]) {
     let runs = records.iter().enumerate().flat_map(|(n, record)| {
-        let HookRecord { runs, failures, cut_short, .. } = *record;
+        let Hook { runs, failures, cut_short, .. } = record.report;
         let done = runs.saturating_sub(failures + cut_short);
         let results = [("done", done), ("failed", failures), ("cut_short", cut_short)];
         results.map(|(result, runs)| ([n.to_string(), result.to_owned()], runs as f64))

@@ -45,7 +45,7 @@ mod yes_or_no;
 use self::claims::ConnectionClaims;
 use crate::api;
 use crate::byte_budget::{ByteBudget, ReservedBytes};
-use crate::clock::{Clock, ClockIdentity};
+use crate::clock::Clock;
 use crate::status::StatusHandle;
 use crate::znode_names::ZnodeNames;
 pub use authorize::Authorization;
@@ -90,7 +90,7 @@ struct AppState {
 struct AppStateInner {
     status: StatusHandle,
     clock: Clock,
-    clock_identity: ClockIdentity,
+    lease_clock: api::LeaseClock,
     names: ElectionNames,
     started: Started,
     /// Slots for clients that wait for a change.
@@ -165,7 +165,7 @@ pub fn services(
     let inner = Arc::new(AppStateInner {
         status,
         clock,
-        clock_identity: ClockIdentity::read(),
+        lease_clock: api::LeaseClock::read(),
         names,
         started: Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) },
         waiting: Arc::new(Semaphore::new(limits.waiting())),

@@ -2,7 +2,7 @@
 
 use super::members::next_at;
 use super::{AppState, Verdict};
-use crate::api::{self, OwnProblem};
+use crate::api::{self, Hook, OwnProblem};
 use crate::problems::{Problem, ProblemKind};
 use crate::status::{HookRecord, MemberEntry, RecentChanges, Snapshot};
 use recipes::election::{Role, View};
@@ -74,10 +74,10 @@ fn body(problem: Problem) -> OwnProblem {
 
 /// Returns a problem if the hook failed, and has not succeeded since.
 fn failing_hook(record: &HookRecord) -> Option<Problem> {
-    let HookRecord { what, runs, failures, last, failing_since, .. } = record;
-    let since = (*failing_since)?;
+    let since = record.failing_since?;
+    let Hook { hook, runs, failures, last, .. } = &record.report;
     let why = last.as_ref().and_then(|last| last.failure.as_deref()).unwrap_or_default();
-    let text = format!("hook {what}: {failures} of {runs} runs failed, {why}");
+    let text = format!("hook {hook}: {failures} of {runs} runs failed, {why}");
     Some(Problem { kind: ProblemKind::Hook, text, since })
 }
 
@@ -162,8 +162,9 @@ pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<
 mod tests_of_member {
     use super::super::testing::{MemberFixture, at, contender_of_kazoo, problems_of};
     use super::super::tests::ask;
+    use crate::api::{Application, Hook, HookRun};
     use crate::problems::ProblemKind;
-    use crate::status::{ApplicationHealth, HookRecord, Hooks, LastHookRun};
+    use crate::status::{HookRecord, Hooks};
     use http_body_util::BodyExt;
     use recipes::{FencingToken, SessionId};
     use serde_json::Value;
@@ -189,7 +190,7 @@ mod tests_of_member {
         let unchecked = "the application is not healthy: its health is not known yet";
         scene.has_problems(&[("unhealthy", unchecked, 3)]).await;
         let failure = Some("the answer is 500".into());
-        scene.application.send_replace(Some(ApplicationHealth { healthy: false, failure }));
+        scene.application.send_replace(Some(Application { healthy: false, failure }));
         let unhealthy = ("unhealthy", "the application is not healthy: the answer is 500", 3);
         scene.has_problems(&[unhealthy]).await;
 
@@ -273,21 +274,23 @@ mod tests_of_member {
         let scene = MemberFixture::new();
         scene
             .publishes(|snapshot| snapshot.problems = problems_of(&[(ProblemKind::Paused, "", 4)]));
-        let run = |failure: &str| LastHookRun {
-            change: "became-leader",
-            at: at(9),
-            took: SECOND,
+        let run = |failure: &str| HookRun {
+            change: "became-leader".into(),
+            at: crate::api::date(at(9)),
+            took_ms: 1000,
             failure: Some(failure.to_owned()),
         };
-        let record = |failing_since, failure| HookRecord {
-            what: "run notify".into(),
-            on: vec![],
+        let report = |failure| Hook {
+            hook: "run notify".into(),
             runs: 15,
             failures: 14,
             cut_short: 1,
-            spent: SECOND,
-            running: None,
             last: Some(run(failure)),
+            ..Hook::default()
+        };
+        let record = |failing_since, failure| HookRecord {
+            report: report(failure),
+            spent: SECOND,
             failing_since,
         };
         let records = vec![record(Some(at(8)), "exit code 7"), record(None, "cut short")];

@@ -2,13 +2,9 @@
 
 use super::problem::BadRequest;
 use super::query::NoQuery;
-use super::verdict::millis;
 use super::{AppState, problems};
-use crate::api::{
-    self, Hook, HookRun, LeaseClock, Restart, Session, Standby, Status, SyncedFile,
-    SyncedFileStatus,
-};
-use crate::status::{ApplicationHealth, HookRecord, Snapshot, SyncedFileRecord, SyncedFileState};
+use crate::api::{self, Restart, Session, Standby, Status, millis};
+use crate::status::Snapshot;
 use axum::Json;
 use axum::extract::State;
 
@@ -22,6 +18,7 @@ pub(super) async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Stat
     let Snapshot { standing, link, .. } = &*verdict.snapshot;
     let ticket = standing.ticket();
     let znodes = &app.names.znodes;
+    let hooks = app.status.hooks.borrow();
     Json(Status {
         id: standing.profile().id.to_string(),
         role: verdict.role_name(),
@@ -48,52 +45,14 @@ pub(super) async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Stat
             }),
         },
         problems: problems::of_member(&app, &verdict),
-        application: app
-            .status
-            .application
-            .borrow()
-            .clone()
-            .map(|ApplicationHealth { healthy, failure }| api::Application { healthy, failure }),
-        hooks: app.status.hooks.borrow().records.iter().map(hook).collect(),
-        config: app.status.synced_files.borrow().iter().map(kept).collect(),
+        application: app.status.application.borrow().clone(),
+        hooks: hooks.records.iter().map(|record| record.report.clone()).collect(),
+        config: app.status.synced_files.borrow().clone(),
         locks: app.registry.locks(verdict.now),
         barriers: app.registry.barriers(verdict.now),
         index: verdict.index(),
-        clock: LeaseClock {
-            boot_id: app.clock_identity.boot_id.clone(),
-            time_namespace: app.clock_identity.time_namespace.clone(),
-        },
+        clock: app.lease_clock.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_ms: millis(verdict.now.since(app.started.at)),
     })
-}
-
-fn kept(record: &SyncedFileRecord) -> SyncedFile {
-    let SyncedFileRecord { name, file, version, state, problem } = record.clone();
-    let state = match state {
-        SyncedFileState::Current => SyncedFileStatus::Current,
-        SyncedFileState::Away => SyncedFileStatus::Away,
-        SyncedFileState::Absent => SyncedFileStatus::Absent,
-        SyncedFileState::Unwritten => SyncedFileStatus::Unwritten,
-    };
-    SyncedFile { name, file, version, state, problem }
-}
-
-fn hook(record: &HookRecord) -> Hook {
-    let HookRecord { what, on, runs, failures, cut_short, running, last, .. } = record;
-    let last = last.as_ref().map(|run| HookRun {
-        change: run.change.to_owned(),
-        at: api::date(run.at),
-        took_ms: millis(run.took),
-        failure: run.failure.clone(),
-    });
-    Hook {
-        hook: what.clone(),
-        on: on.iter().map(|change| (*change).to_owned()).collect(),
-        runs: *runs,
-        failures: *failures,
-        cut_short: *cut_short,
-        running: running.map(str::to_owned),
-        last,
-    }
 }

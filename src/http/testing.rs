@@ -2,11 +2,10 @@
 
 use super::tests::{api_of, member};
 use super::{Service, StatusHandle};
+use crate::api::Application;
 use crate::clock::Clock;
 use crate::problems::{Problem, ProblemKind, Problems};
-use crate::status::{
-    self, ApplicationHealth, ForeignQueue, Hooks, RecordedChange, Snapshot, StatusPublisher,
-};
+use crate::status::{self, ForeignQueue, Hooks, RecordedChange, Snapshot, StatusPublisher};
 use recipes::election::{Announcement, Cause, Event, Member, Profile, changes};
 use recipes::{
     FencingToken, ForeignClient, MemberId, Moment, Sequence, SessionEvent, SessionId, Ticket,
@@ -22,7 +21,7 @@ pub(super) struct MemberFixture {
     pub(super) service: Service,
     pub(super) publisher: StatusPublisher,
     pub(super) hooks: watch::Sender<Hooks>,
-    pub(super) application: watch::Sender<Option<ApplicationHealth>>,
+    pub(super) application: watch::Sender<Option<Application>>,
     pub(super) now: Moment,
 }
 

@@ -3,14 +3,13 @@
 use super::AppState;
 use super::claims::{Claim, ConnectionClaims};
 use super::problem::ProblemResponse;
-use crate::api::{self, Leader, LeaderState};
+use crate::api::{self, Leader, LeaderState, millis};
 use crate::clock::KernelTime;
 use crate::problems::{Problem, ProblemKind};
 use crate::status::{DuplicateId, Snapshot};
 use recipes::election::{Announcement, Role, View};
 use recipes::{FencingToken, Moment};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// A snapshot, evaluated at one moment.
@@ -222,10 +221,6 @@ impl Verdict {
     pub(super) fn no_leader(&self) -> ProblemResponse {
         ProblemResponse::unavailable("no-leader", "no leader is known", self.reason())
     }
-}
-
-pub(super) fn millis(span: Duration) -> u64 {
-    span.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 use super::file::{self, WriteLock};
 use super::message::{self, HookNames, Message};
 use super::{HookError, StopReason, command, kubernetes, post, process};
-use crate::api;
+use crate::api::{self, Hook, HookRun};
 use crate::clock::{Alarm, Clock, KernelTime};
 use crate::config::{HookAction, HookConfig, Webhook, WhenUnknown};
 use crate::process::reap;
 use crate::random;
-use crate::status::{HookRecord, Hooks, LastHookRun, Snapshot, StatusHandle};
-use recipes::election::{Change, ChangeKind, Role, View, changes};
+use crate::status::{HookRecord, Hooks, Snapshot, StatusHandle};
+use recipes::election::{Change, Role, View, changes};
 use recipes::{FencingToken, Moment};
 use std::io;
 use std::sync::Arc;
@@ -335,7 +335,7 @@ impl HookRunner {
 
     /// Publishes that this hook runs. Returns the change and the time, for `end`.
     fn begin(&self, n: usize, change: &'static str) -> (&'static str, SystemTime, Moment) {
-        self.records.send_modify(|hooks| hooks.records[n].running = Some(change));
+        self.records.send_modify(|hooks| hooks.records[n].report.running = Some(change.into()));
         (change, self.watch.clock.date(), self.watch.clock.now())
     }
 
@@ -370,13 +370,18 @@ impl HookRunner {
         let took = self.watch.clock.now().since(since);
         self.records.send_modify(|hooks| {
             let record = &mut hooks.records[n];
-            record.runs += 1;
-            record.failures += u64::from(matches!(done, Err(HookError::Failed(_))));
-            record.cut_short += u64::from(matches!(done, Err(HookError::CutShort(_))));
+            let report = &mut record.report;
+            report.runs += 1;
+            report.failures += u64::from(matches!(done, Err(HookError::Failed(_))));
+            report.cut_short += u64::from(matches!(done, Err(HookError::CutShort(_))));
+            report.running = None;
+            report.last = Some(HookRun {
+                change: change.to_owned(),
+                at: api::date(at),
+                took_ms: api::millis(took),
+                failure: done.as_ref().err().map(HookError::to_string),
+            });
             record.spent += took;
-            record.running = None;
-            let failure = done.as_ref().err().map(HookError::to_string);
-            record.last = Some(LastHookRun { change, at, took, failure });
             record.failing_since = match done {
                 Ok(()) => None,
                 Err(HookError::Failed(_)) => record.failing_since.or(Some(at)),
@@ -389,9 +394,9 @@ impl HookRunner {
 
 impl HookState {
     fn new(hook: HookConfig) -> (Self, HookRecord) {
-        let what = hook.action.to_string();
-        let on = hook.on().map(ChangeKind::name).collect();
-        let record = HookRecord { what, on, ..HookRecord::default() };
+        let on = hook.on().map(|kind| kind.name().to_owned()).collect();
+        let report = Hook { hook: hook.action.to_string(), on, ..Hook::default() };
+        let record = HookRecord { report, ..HookRecord::default() };
         (Self { hook, lock: WriteLock::default(), written: None, again: None }, record)
     }
 }

@@ -5,14 +5,13 @@
 
 use super::file::{self, WriteLock};
 use super::{HookError, StopReason, command, post, process};
-use crate::api::{self, ConfigMessage};
+use crate::api::{self, ConfigMessage, SyncedFile, SyncedFileStatus};
 use crate::clock::Clock;
 use crate::config::{HOOKS_VARIABLE, HookAction, SyncedFileConfig, Webhook};
 use crate::random;
 use crate::shared_config::{
     ConfigHandle, ConfigRequest, Value, ValueReading, ValueState, WatchedValue,
 };
-use crate::status::{SyncedFileRecord, SyncedFileState};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +37,7 @@ struct FileSync {
     /// The limit of open files for a command, if there is one.
     files: Option<u64>,
     clock: Clock,
-    records: Arc<watch::Sender<Vec<SyncedFileRecord>>>,
+    records: Arc<watch::Sender<Vec<SyncedFile>>>,
     lock: WriteLock,
     deaths: Signal,
     /// The index of the value that the file contains, if this process has written it.
@@ -56,7 +55,7 @@ pub async fn sync_all(
     handle: ConfigHandle,
     files: Option<u64>,
     clock: Clock,
-    records: watch::Sender<Vec<SyncedFileRecord>>,
+    records: watch::Sender<Vec<SyncedFile>>,
 ) -> io::Result<()> {
     let records = Arc::new(records);
     let mut syncs = tokio::task::JoinSet::new();
@@ -86,13 +85,13 @@ pub async fn sync_all(
 }
 
 /// Returns the initial records: no file has been written yet.
-pub fn records(all: &[SyncedFileConfig]) -> Vec<SyncedFileRecord> {
+pub fn records(all: &[SyncedFileConfig]) -> Vec<SyncedFile> {
     all.iter()
-        .map(|config| SyncedFileRecord {
+        .map(|config| SyncedFile {
             name: config.name.to_string(),
             file: config.file.display().to_string(),
             version: None,
-            state: SyncedFileState::Away,
+            state: SyncedFileStatus::Away,
             problem: None,
         })
         .collect()
@@ -108,7 +107,7 @@ impl FileSync {
             tokio::select! {
                 changed = watched.known.changed() => if changed.is_err() {
                     // Either the thread of the locks and barriers starts again, or this member leaves.
-                    self.publish(SyncedFileState::Away, None);
+                    self.publish(SyncedFileStatus::Away, None);
                     sleep(AGAIN).await;
                     watched = self.watched(&handle).await;
                 },
@@ -142,13 +141,13 @@ impl FileSync {
     async fn take(&mut self, known: &ValueState) -> bool {
         let name = self.config.name.clone();
         let Some(reading) = &known.reading else {
-            self.publish(SyncedFileState::Away, known.problem.as_deref());
+            self.publish(SyncedFileStatus::Away, known.problem.as_deref());
             return false;
         };
-        let state = if known.is_live { SyncedFileState::Current } else { SyncedFileState::Away };
+        let state = if known.is_live { SyncedFileStatus::Current } else { SyncedFileStatus::Away };
         let Some(value) = &reading.value else {
-            let state = if known.is_live { SyncedFileState::Absent } else { state };
-            if self.publish(state, known.problem.as_deref()) && state == SyncedFileState::Absent {
+            let state = if known.is_live { SyncedFileStatus::Absent } else { state };
+            if self.publish(state, known.problem.as_deref()) && state == SyncedFileStatus::Absent {
                 warn!("config {name}: the value does not exist; {} is unchanged", self.path());
             }
             return false;
@@ -157,12 +156,12 @@ impl FileSync {
             && let Err(why) = self.write(reading, value).await
         {
             let why = format!("{}: {why}", self.path());
-            if self.publish(SyncedFileState::Unwritten, Some(&why)) {
+            if self.publish(SyncedFileStatus::Unwritten, Some(&why)) {
                 warn!("config {name}: {why}; trying again");
             }
             return true;
         }
-        if self.publish(state, known.problem.as_deref()) && state == SyncedFileState::Away {
+        if self.publish(state, known.problem.as_deref()) && state == SyncedFileStatus::Away {
             let version = value.version;
             warn!("config {name}: lost ZooKeeper; {} stays at version {version}", self.path());
         }
@@ -250,7 +249,7 @@ impl FileSync {
     }
 
     /// Publishes the state of the file. Returns whether the state or the problem has changed.
-    fn publish(&self, state: SyncedFileState, problem: Option<&str>) -> bool {
+    fn publish(&self, state: SyncedFileStatus, problem: Option<&str>) -> bool {
         let mut is_new = false;
         self.record(|record| {
             is_new = record.state != state || record.problem.as_deref() != problem;
@@ -259,7 +258,7 @@ impl FileSync {
         is_new
     }
 
-    fn record(&self, change: impl FnOnce(&mut SyncedFileRecord)) {
+    fn record(&self, change: impl FnOnce(&mut SyncedFile)) {
         self.records.send_modify(|records| {
             if let Some(record) = records.get_mut(self.n) {
                 change(record);

@@ -5,8 +5,8 @@ use super::super::authorize::Authorized;
 use super::super::problem::{ProblemResponse, QueryRefusal};
 use super::super::query::{NoQuery, RecipePath, values};
 use super::{Gone, NotAcquired, RecipesOff};
-use crate::api::{self, BarrierMember, BarrierNames, BarrierState};
-use crate::holdings::{BarrierOccupant, LookRequest};
+use crate::api::{self, BarrierNames, BarrierState};
+use crate::holdings::LookRequest;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
@@ -62,10 +62,8 @@ pub(in crate::http) async fn state(
     _: NoQuery,
     RecipePath { name, .. }: RecipePath,
 ) -> Result<Json<BarrierState>, ProblemResponse> {
-    let read = app.read_holdings(KIND, |answer| LookRequest::Barrier(name, answer)).await?;
-    let size = read.size.map(NonZeroU32::get);
-    let members = read.members.iter().map(member).collect();
-    Ok(Json(BarrierState { size, open: read.is_open, members }))
+    let state = app.read_holdings(KIND, |answer| LookRequest::Barrier(name, answer)).await?;
+    Ok(Json((*state).clone()))
 }
 
 /// Enters a barrier together with others, once enough are there, as server-sent events.
@@ -123,17 +121,6 @@ pub(in crate::http) async fn leave(
             let title = "no longer inside";
             Err(ProblemResponse::new(StatusCode::GONE, "barrier-lost", title, detail))
         }
-    }
-}
-
-fn member(present: &BarrierOccupant) -> BarrierMember {
-    BarrierMember {
-        member: present.member.clone(),
-        process: present.process.as_ref().map(|process| process.as_str().to_owned()),
-        inside: present.is_inside,
-        token: present.ticket.token.0,
-        znode: present.znode.clone(),
-        since: api::date(present.since),
     }
 }
 

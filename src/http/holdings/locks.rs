@@ -6,9 +6,9 @@ use super::super::problem::{ProblemResponse, QueryRefusal};
 use super::super::query::{NoQuery, RecipePath, WAIT, flag, number, span, values};
 use super::holding::{WaitLimit, refusal};
 use super::ttl::TtlLocks;
-use super::{Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff, mode_words};
-use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
-use crate::holdings::{BreakStep, HoldingName, LockQueuePlace, LookRequest};
+use super::{Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff};
+use crate::api::{self, LockMode, LockNames, LockQueue};
+use crate::holdings::{BreakStep, HoldingName, LookRequest};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
@@ -89,13 +89,7 @@ pub(in crate::http) async fn queue(
     _: NoQuery,
     RecipePath { name, .. }: RecipePath,
 ) -> Result<Json<LockQueue>, ProblemResponse> {
-    let places = queue_of(&app, &name).await?;
-    let (holders, waiting): (Vec<_>, Vec<&LockQueuePlace>) =
-        places.iter().partition(|place| place.holds);
-    Ok(Json(LockQueue {
-        holders: holders.into_iter().map(place).collect(),
-        waiting: waiting.into_iter().map(place).collect(),
-    }))
+    Ok(Json((*queue_of(&app, &name).await?).clone()))
 }
 
 /// Holds a lock for as long as this connection is open and the lease runs, as server-sent events.
@@ -218,7 +212,7 @@ pub(in crate::http) async fn give_back(
 pub(super) async fn queue_of(
     app: &AppState,
     name: &HoldingName,
-) -> Result<Arc<[LockQueuePlace]>, ProblemResponse> {
+) -> Result<Arc<LockQueue>, ProblemResponse> {
     app.read_holdings(KIND, |answer| LookRequest::Queue(name.clone(), answer)).await
 }
 
@@ -276,20 +270,6 @@ impl AppState {
         // The znode may be gone already: its owner may have deleted it, or its session may have ended.
         step(BreakStep::Delete).await?;
         Ok(())
-    }
-}
-
-/// Converts a place into its form in bodies.
-pub(super) fn place(place: &LockQueuePlace) -> LockPlace {
-    let (mode, slots) = mode_words(place.entry.mode);
-    LockPlace {
-        member: place.member.clone(),
-        process: place.process.as_ref().map(|process| process.as_str().to_owned()),
-        mode,
-        slots,
-        token: place.ticket.token.0,
-        znode: place.znode.clone(),
-        since: api::date(place.since),
     }
 }
 

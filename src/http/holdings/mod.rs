@@ -20,13 +20,11 @@ pub(super) use ttl::TtlLocks;
 use self::holding::{WaitLimit, refusal};
 use super::problem::ProblemResponse;
 use super::query::{WAIT, span};
-use super::verdict::millis;
 use super::{AppState, ask};
-use crate::api::{LockHeld, LockMode};
+use crate::api::{LockHeld, millis};
 use crate::holdings::{Answer, HoldingName, HoldingsHandle, LookRequest, ProcessName};
 use axum::response::Response;
 use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
-use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
 use utoipa::IntoResponses;
@@ -106,15 +104,6 @@ fn held_body(app: &AppState, token: FencingToken, until: Moment) -> LockHeld {
         valid_for_ms: millis(until.since(app.clock.now())),
         valid_until_boottime_ns: Some(ends.boottime_ns),
         valid_until_monotonic_ns: Some(ends.monotonic_ns),
-    }
-}
-
-/// Returns the mode and the number of slots, as in bodies.
-fn mode_words(mode: Mode) -> (LockMode, Option<u32>) {
-    match mode {
-        Mode::Exclusive => (LockMode::Exclusive, None),
-        Mode::Shared => (LockMode::Shared, None),
-        Mode::Slots(slots) => (LockMode::Slots, Some(slots.get())),
     }
 }
 

@@ -2,8 +2,7 @@
 //! one of them by its id.
 
 use super::holding::Release;
-use super::mode_words;
-use crate::api::{BarrierRole, LockState, OwnBarrier, OwnLock, date};
+use crate::api::{BarrierRole, LockMode, LockState, OwnBarrier, OwnLock, date};
 use crate::clock::Clock;
 use crate::holdings::{HoldingName, Published};
 use recipes::Moment;
@@ -108,7 +107,7 @@ impl RegisteredHolding {
             HoldingState::Waiting { .. } => (LockState::Waiting, None),
             _ => return None,
         };
-        let (mode, slots) = mode_words(mode);
+        let (mode, slots) = LockMode::of(mode);
         let lock = self.name.to_string();
         let since = date(self.since);
         Some(OwnLock { lock, mode, slots, state, token, since })

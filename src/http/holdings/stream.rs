@@ -5,7 +5,7 @@ use super::super::AppState;
 use super::super::claims::ConnectionClaims;
 use super::super::sse::{self, EventSource, framed};
 use super::holding::{HoldingHandle, WaitLimit, kinds};
-use super::locks::{place, queue_of};
+use super::locks::queue_of;
 use super::{NO_ANSWER, held_body};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockWaiting};
 use crate::byte_budget::ReservedBytes;
@@ -120,7 +120,7 @@ impl HoldingStream {
                 let holders = tokio::select! {
                     biased;
                     _ = published.changed() => return None,
-                    holders = holders(&self.app, &self.name) => holders,
+                    queue = queue_of(&self.app, &self.name) => queue.ok().map(|queue| queue.holders.clone()),
                 };
                 self.note_sent(state);
                 let body = LockWaiting { position: self.position(ahead), holders };
@@ -223,10 +223,4 @@ impl Drop for HoldingStream {
     fn drop(&mut self) {
         self.watchdog.abort();
     }
-}
-
-/// Returns the holders of a lock; `None` if its queue cannot be read.
-async fn holders(app: &AppState, name: &HoldingName) -> Option<Vec<api::LockPlace>> {
-    let places = queue_of(app, name).await.ok()?;
-    Some(places.iter().filter(|place| place.holds).map(place).collect())
 }

@@ -4,8 +4,9 @@ use super::super::claims::ConnectionClaims;
 use super::super::tests::{api, api_of, member};
 use super::super::{Handler, Service};
 use super::*;
+use crate::api::{LockMode, LockPlace, LockQueue, date};
 use crate::clock::Clock;
-use crate::holdings::{self, Ask, HoldingsRequests, LockQueuePlace, ProcessName, Published};
+use crate::holdings::{self, Ask, HoldingsRequests, Published};
 use crate::status::{self, StatusHandle, StatusPublisher};
 use axum::body::Body;
 use axum::extract::Request;
@@ -14,11 +15,12 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use recipes::barrier::{BarrierEntry, Reading, Ready, Round};
 use recipes::holding::{End, Event, HoldingId, HoldingSpec, Holdings, Loss};
-use recipes::lock::LockEntry;
+use recipes::lock::{LockEntry, Mode};
 use recipes::place;
 use recipes::{Margins, Sequence, SessionEvent, SessionId, Ticket};
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
@@ -503,13 +505,17 @@ impl Scene {
             panic!()
         };
         let entry = LockEntry { sequence: sequence(number), mode: Mode::Exclusive };
-        let znode = entry.name();
-        let since = SystemTime::UNIX_EPOCH;
-        let ticket = ticket(number);
-        let member = Some("b".to_owned());
-        let process = ProcessName::new("web-3:4711");
-        let place = LockQueuePlace { entry, ticket, znode, member, process, since, holds: true };
-        answer.send(Ok([place].into())).unwrap();
+        let place = LockPlace {
+            member: Some("b".to_owned()),
+            process: Some("web-3:4711".to_owned()),
+            mode: LockMode::Exclusive,
+            slots: None,
+            token: ticket(number).token.0,
+            znode: entry.name(),
+            since: date(SystemTime::UNIX_EPOCH),
+        };
+        let queue = LockQueue { holders: vec![place], waiting: vec![] };
+        answer.send(Ok(Arc::new(queue))).unwrap();
     }
 }
 

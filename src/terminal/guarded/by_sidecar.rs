@@ -5,7 +5,6 @@ use super::super::sidecar::ANSWER_TIMEOUT;
 use super::super::{ClientError, Sidecar};
 use super::{HoldingProgress, Patience, in_front_of, this_process};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockHeld, LockWaiting};
-use crate::clock::ClockIdentity;
 use crate::exec::CommandLease;
 use crate::holdings::HoldingName;
 use recipes::holding::HoldingSpec;
@@ -155,9 +154,8 @@ pub(super) async fn leave(
 /// Checks that the sidecar uses the same clock as this process, so that its lease deadlines are valid here.
 async fn check_clock(sidecar: &Sidecar) -> Result<(), ClientError> {
     let answer = sidecar.get(api::STATUS.path).answer().await?;
-    let api::Status { clock: api::LeaseClock { boot_id, time_namespace }, .. } = answer.body()?;
-    let ours = ClockIdentity::read();
-    if boot_id.is_some() && (boot_id, time_namespace) == (ours.boot_id, ours.time_namespace) {
+    let api::Status { clock, .. } = answer.body()?;
+    if clock.boot_id.is_some() && clock == api::LeaseClock::read() {
         return Ok(());
     }
     Err(ClientError::No(format!(

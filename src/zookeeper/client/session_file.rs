@@ -4,7 +4,8 @@
 //! that has the file open ends. So the file is never replaced: it is written in place, completely with one call, within one
 //! page, and a checksum shows that it is complete.
 
-use crate::clock::{Clock, ClockIdentity};
+use crate::api::LeaseClock;
+use crate::clock::Clock;
 use crate::config::Settings;
 use ::zookeeper::SessionInfo;
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -427,7 +428,7 @@ fn locked(path: &Path) -> Result<File, String> {
 
 /// Identifies the clock of the saved moments.
 fn clock_identity() -> Result<String, String> {
-    let ClockIdentity { boot_id, time_namespace } = ClockIdentity::read();
+    let LeaseClock { boot_id, time_namespace } = LeaseClock::read();
     let boot_id = boot_id.ok_or(
         "may outlive a reboot, which cannot be detected here: there is no /proc/sys/kernel/random/boot_id",
     )?;

@@ -21,7 +21,7 @@ struct HoldingJson {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) member: Option<String>,
-    pub(super) process: Option<ProcessName>,
+    pub(super) process: Option<String>,
 }
 
 pub(super) fn encode(
@@ -42,8 +42,8 @@ pub(super) fn owner(data: &[u8]) -> Owner {
         return Owner::default();
     };
     let member = MemberId::new(&id).map(|id| id.to_string());
-    let process = process.filter(|_| member.is_some());
-    Owner { member, process: process.and_then(|process| ProcessName::new(&process)) }
+    let process = process.filter(|name| member.is_some() && ProcessName::new(name).is_some());
+    Owner { member, process }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -77,6 +77,7 @@ mod tests {
         assert_eq!(owner(&data), Owner { member: member.clone(), process: None });
         let process = ProcessName::new("web-3:4711");
         let data = encode(&id, HoldingId(7), process.as_ref());
+        let process = process.map(|process| process.as_str().to_owned());
         assert_eq!(owner(&data), Owner { member, process });
         for unknown_client in [&b""[..], b"10.0.0.7", b"\xff", br#"{"id":"a b","holding":1}"#] {
             assert_eq!(owner(unknown_client), Owner::default());

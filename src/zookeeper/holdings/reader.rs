@@ -5,11 +5,10 @@
 
 use super::barrier_znodes::READY;
 use super::{HoldingsSettings, data};
+use crate::api::{BarrierMember, BarrierState, LockMode, LockPlace, LockQueue, date};
 use crate::clock::Clock;
 use crate::config::RecipePaths;
-use crate::holdings::{
-    BarrierContent, BarrierOccupant, BreakStep, HoldingName, LockQueuePlace, LookRequest,
-};
+use crate::holdings::{BreakStep, HoldingName, LookRequest};
 use crate::status::ConnectionState;
 use crate::zookeeper::cached::{Cached, ChangeCounter};
 use crate::zookeeper::client::{Connection, in_words, is_server_answer};
@@ -21,8 +20,9 @@ use ::zookeeper::{Error, Stat};
 use recipes::barrier::{self, Reading, Ready, Round};
 use recipes::holding::HoldingKind;
 use recipes::lock::{LockEntry, holders};
-use recipes::{FencingToken, Sequence, Ticket};
+use recipes::{FencingToken, Sequence};
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
@@ -47,8 +47,8 @@ pub(super) struct QueueReader {
     reads: Arc<Notify>,
     changes: ChangeCounter,
     names: BTreeMap<HoldingKind, Cached<LookResult<[String]>>>,
-    queues: BTreeMap<HoldingName, Cached<LookResult<[LockQueuePlace]>>>,
-    barriers: BTreeMap<HoldingName, Cached<LookResult<BarrierContent>>>,
+    queues: BTreeMap<HoldingName, Cached<LookResult<LockQueue>>>,
+    barriers: BTreeMap<HoldingName, Cached<LookResult<BarrierState>>>,
 }
 
 type LookResult<T> = Result<Arc<T>, String>;
@@ -200,8 +200,8 @@ async fn read_all<E>(
     Ok(read.collect())
 }
 
-/// Returns the places in a lock's queue, in order.
-async fn queue(connection: &Connection, path: &str) -> Result<Arc<[LockQueuePlace]>, ListError> {
+/// Returns the queue of a lock.
+async fn queue(connection: &Connection, path: &str) -> Result<Arc<LockQueue>, ListError> {
     let names = names_below(connection, path).await?;
     let mut entries: Vec<_> =
         names.into_iter().filter_map(|name| Some((LockEntry::of_name(&name)?, name))).collect();
@@ -209,19 +209,26 @@ async fn queue(connection: &Connection, path: &str) -> Result<Arc<[LockQueuePlac
     entries.truncate(PLACES_MAX);
     let read = read_all(connection, path, entries).await?;
     let modes: Vec<_> = read.iter().map(|read| read.entry.mode).collect();
-    let places = read.into_iter().zip(holders(&modes)).map(|(read, holds)| {
+    let mut queue = LockQueue::default();
+    for (read, holds) in read.into_iter().zip(holders(&modes)) {
         let data::Owner { member, process } = data::owner(&read.data);
-        LockQueuePlace {
-            entry: read.entry,
-            ticket: read.ticket(read.entry.sequence),
+        let (mode, slots) = LockMode::of(read.entry.mode);
+        let place = LockPlace {
             member,
             process,
-            since: server_time(read.stat.ctime),
+            mode,
+            slots,
+            token: token(&read.stat).0,
+            since: date(server_time(read.stat.ctime)),
             znode: read.znode,
-            holds,
+        };
+        if holds {
+            queue.holders.push(place);
+        } else {
+            queue.waiting.push(place);
         }
-    });
-    Ok(places.collect())
+    }
+    Ok(Arc::new(queue))
 }
 
 /// Marks the place with this token, or deletes its znode. Returns true if the place existed.
@@ -254,7 +261,7 @@ async fn break_place(
 }
 
 /// Returns the members at a barrier, waiting or inside, in order.
-async fn gathered(connection: &Connection, path: &str) -> Result<Arc<BarrierContent>, ListError> {
+async fn gathered(connection: &Connection, path: &str) -> Result<Arc<BarrierState>, ListError> {
     let names = names_below(connection, path).await?;
     let ready = match names.iter().any(|name| name == READY) {
         true => connection.request(connection.client.get_data(&format!("{path}/{READY}"))).await,
@@ -282,21 +289,16 @@ async fn gathered(connection: &Connection, path: &str) -> Result<Arc<BarrierCont
     let counted = Reading::of(Round(0), read.iter().map(|read| read.entry).collect(), ready);
     let members = read.into_iter().map(|read| {
         let data::Owner { member, process } = data::owner(&read.data);
-        BarrierOccupant {
-            ticket: read.ticket(read.entry.sequence),
+        BarrierMember {
             member,
             process,
-            since: server_time(read.stat.ctime),
-            is_inside: ready.is_some_and(|ready| read.entry.sequence <= ready.last),
+            inside: ready.is_some_and(|ready| read.entry.sequence <= ready.last),
+            token: token(&read.stat).0,
+            since: date(server_time(read.stat.ctime)),
             znode: read.znode,
         }
     });
     let members = members.collect();
-    Ok(Arc::new(BarrierContent { size: counted.size, is_open: ready.is_some(), members }))
-}
-
-impl<E> ReadZnode<E> {
-    fn ticket(&self, sequence: Sequence) -> Ticket {
-        Ticket { sequence, token: token(&self.stat) }
-    }
+    let size = counted.size.map(NonZeroU32::get);
+    Ok(Arc::new(BarrierState { size, open: ready.is_some(), members }))
 }
