@@ -240,6 +240,24 @@ pub enum CommandError {
 /// Limits the wait for a reading of the queue.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Sends a request to a runner, and returns its answer.
+///
+/// # Errors
+/// The reason why there is no answer, for operators.
+pub async fn ask<R, T>(
+    runner: &mpsc::Sender<R>,
+    request: impl FnOnce(oneshot::Sender<T>) -> R,
+    patience: Duration,
+) -> Result<T, String> {
+    let (answer, answered) = oneshot::channel();
+    runner.try_send(request(answer)).map_err(|_| "too many ask at once")?;
+    match timeout(patience, answered).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => Err("this member is leaving".into()),
+        Err(_) => Err(format!("ZooKeeper did not answer within {patience:?}")),
+    }
+}
+
 /// The reply channel of a command, with the deadline of its caller.
 pub struct ReplyTo {
     done: oneshot::Sender<bool>,
@@ -455,14 +473,7 @@ impl StatusHandle {
         if let Some(problem) = problem {
             return Err(problem);
         }
-        let (answer, answered) = oneshot::channel();
-        let asked = self.requests.try_send(MemberRequest::Members(answer));
-        asked.map_err(|_| "too many ask at once".to_owned())?;
-        match timeout(READ_TIMEOUT, answered).await {
-            Ok(Ok(read)) => read,
-            Ok(Err(_)) => Err("this member is leaving".into()),
-            Err(_) => Err(format!("ZooKeeper did not answer within {READ_TIMEOUT:?}")),
-        }
+        ask(&self.requests, MemberRequest::Members, READ_TIMEOUT).await?
     }
 
     /// Waits for a snapshot for which `condition` is true. Does not return it: a caller that holds a borrow of the watch
@@ -519,24 +530,19 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         requests: asked,
         meter: meter.clone(),
     };
-    // The runner of the hooks has not published anything yet.
-    let (_, hooks) = watch::channel(Hooks::default());
-    // Neither has the health check.
-    let (_, application) = watch::channel(None);
-    let (_, synced_files) = watch::channel(vec![]);
-    let patience = StatusHandle::PATIENCE;
     let status = StatusHandle {
         snapshot: snapshot_out,
         lease_moved,
         requests: ask,
-        hooks,
-        application,
+        // The runner of the hooks and the health check have not published anything yet.
+        hooks: watch::channel(Hooks::default()).1,
+        application: watch::channel(None).1,
         meter,
-        patience,
+        patience: StatusHandle::PATIENCE,
         heartbeat: member.heartbeat(),
         holdings: None,
         shared_config: None,
-        synced_files,
+        synced_files: watch::channel(vec![]).1,
         shutdown: Arc::default(),
     };
     (publisher, status)

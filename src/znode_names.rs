@@ -7,6 +7,15 @@ use std::sync::{Arc, Mutex};
 /// How many names of deleted znodes are kept, because reports of past events still use them.
 const GONE_MAX: usize = 1_000;
 
+/// The names of this election.
+#[derive(Clone, Debug)]
+pub struct ElectionNames {
+    pub election: String,
+    /// With the connect string's chroot.
+    pub path: String,
+    pub znodes: ZnodeNames,
+}
+
 /// The names of an election's znodes. Clones share the names that were seen.
 #[derive(Clone, Debug)]
 pub struct ZnodeNames(Names);
@@ -20,10 +29,6 @@ enum Names {
 }
 
 impl ZnodeNames {
-    pub fn with_prefix(prefix: &str) -> Self {
-        Self(Names::Prefix(prefix.into()))
-    }
-
     pub fn of_family(family: ForeignClient) -> Self {
         Self(Names::Family(family, Arc::default()))
     }
@@ -122,7 +127,7 @@ impl ZnodeNames {
 
 impl From<&str> for ZnodeNames {
     fn from(prefix: &str) -> Self {
-        Self::with_prefix(prefix)
+        Self(Names::Prefix(prefix.into()))
     }
 }
 
@@ -136,7 +141,7 @@ mod tests {
 
     #[test]
     fn our_own_names_are_prefix_and_number() {
-        let names = ZnodeNames::with_prefix("leader_");
+        let names = ZnodeNames::from("leader_");
         assert_eq!(names.name(sequence(7)), "leader_0000000007");
         assert_eq!(names.sequence("leader_0000000007"), Some(sequence(7)));
         assert_eq!(names.start(SessionId(1)), "leader_");

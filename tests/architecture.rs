@@ -134,6 +134,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "http",
             "cli",
             "runtime",
+            "znode_names",
             "zookeeper",
         ],
     ),

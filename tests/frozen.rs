@@ -9,6 +9,7 @@ use bellwether::byte_budget::ByteBudget;
 use bellwether::clock::Clock;
 use bellwether::http::{self, Handler};
 use bellwether::status;
+use bellwether::znode_names::ElectionNames;
 use recipes::election::{Event, Member, Policy, Profile};
 use recipes::{
     FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionEvent, SessionId, Ticket,
@@ -30,7 +31,7 @@ fn t23_a_leader_that_was_frozen_answers_by_the_time_it_is_not_by_the_time_it_was
 /// What a member answers whose election has led at this moment and has not run since.
 fn answer(path: &str, frozen_at: Moment, clock: Clock) -> StatusCode {
     let (_publisher, front) = status::set_up(&leading_at(frozen_at), frozen_at);
-    let names = http::ElectionNames {
+    let names = ElectionNames {
         election: "/election".into(),
         path: "/election".into(),
         znodes: "leader_".into(),

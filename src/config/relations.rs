@@ -76,7 +76,7 @@ impl LeaseMargins {
 /// that conflict with it are errors.
 pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
     let Some(family) = values.get(&table::COMPATIBLE_WITH)? else {
-        return Ok(ZnodeNames::with_prefix(&values.get(&table::PREFIX)?));
+        return Ok(ZnodeNames::from(&*values.get(&table::PREFIX)?));
     };
     let prefix = values.get(&table::PREFIX)?;
     if prefix != table::PREFIX.row.default.words() {

@@ -30,6 +30,7 @@ use crate::notify::{self, HooksHandle};
 use crate::runtime;
 use crate::shared_config;
 use crate::status::{self, StatusHandle};
+use crate::znode_names::ElectionNames;
 use crate::zookeeper::{
     Credentials, HoldingsSettings, OpenedSessionFile, ResumeState, SessionFile,
 };
@@ -140,7 +141,6 @@ impl Daemon {
         let in_force = InForce::of(&effective);
         let config = effective.config;
         let plan = task.map(|task| task.plan(&config, files, &resume)).transpose()?;
-        let id = config.profile.id.to_string();
         let recipes = config.recipes.map(|paths| HoldingsSettings {
             zookeeper: config.settings.zookeeper.clone(),
             paths,
@@ -209,15 +209,13 @@ impl Daemon {
             ..status
         };
         let settings = config.settings;
-        let served_names = http::ElectionNames {
+        let names = ElectionNames {
             election: config.election,
             path: settings.root.clone(),
             znodes: settings.znodes.clone(),
         };
         let limits = ConnectionLimits::for_application(budget);
-        let services = http::services(status.clone(), clock, served_names.clone(), gate, &limits);
-        let http::ElectionNames { election, znodes, .. } = served_names;
-        let names = notify::HookNames { id, election, znodes };
+        let services = http::services(status.clone(), clock, names.clone(), gate, &limits);
         let server = listeners.serve(services, limits)?;
         tokio::spawn(signals::terminate_when_asked(status.shutdown.clone()));
         if cli::is_service() {

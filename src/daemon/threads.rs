@@ -6,12 +6,13 @@ use crate::config::{Health, HookConfig, Settings, SyncedFileConfig};
 use crate::exec::{self, Plan, Requests};
 use crate::health;
 use crate::holdings::HoldingsRequests;
-use crate::notify::{self, HookInputs, HookNames};
+use crate::notify::{self, HookInputs};
 use crate::own_state;
 use crate::preemption;
 use crate::runtime;
 use crate::shared_config::{ConfigHandle, ConfigRequests};
 use crate::status::{StatusHandle, StatusPublisher};
+use crate::znode_names::ElectionNames;
 use crate::zookeeper::{self, Credentials, HoldingsSettings, ResumeState};
 use recipes::Moment;
 use recipes::election::Member;
@@ -120,7 +121,7 @@ pub(super) type Keeping = (Vec<SyncedFileConfig>, ConfigHandle, watch::Sender<Ve
 /// The inputs of the thread of the hooks and the health check.
 pub(super) struct ApplicationInputs {
     pub(super) stage: HookInputs,
-    pub(super) names: HookNames,
+    pub(super) names: ElectionNames,
     pub(super) health: Option<Health>,
     /// Publishes the results of the health check.
     pub(super) examined: watch::Sender<Option<Application>>,

@@ -77,11 +77,12 @@ impl AppState {
 mod tests {
     use super::super::testing::{MemberFixture, ticket};
     use super::super::tests::ask;
-    use super::super::{Authorization, ConnectionLimits, ElectionNames, services};
+    use super::super::{Authorization, ConnectionLimits, services};
     use super::*;
     use crate::byte_budget::ByteBudget;
     use crate::clock::Clock;
     use crate::status;
+    use crate::znode_names::ElectionNames;
     use axum::body::Body;
     use http_body_util::BodyExt;
     use recipes::election::Event;

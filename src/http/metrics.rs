@@ -308,10 +308,11 @@ fn yes(is_so: bool) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Authorization, ConnectionLimits, ElectionNames, Handler, services};
+    use super::super::{Authorization, ConnectionLimits, Handler, services};
     use crate::byte_budget::ByteBudget;
     use crate::clock::Clock;
     use crate::status;
+    use crate::znode_names::ElectionNames;
     use axum::body::Body;
     use axum::extract::Request;
     use http_body_util::BodyExt;

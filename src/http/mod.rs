@@ -47,7 +47,7 @@ use crate::api;
 use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::clock::Clock;
 use crate::status::StatusHandle;
-use crate::znode_names::ZnodeNames;
+use crate::znode_names::ElectionNames;
 pub use authorize::Authorization;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
@@ -66,18 +66,9 @@ use routes::Routes;
 pub use serve::{Accept, Answer, ConnectionLimits, Handler, serve};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
-use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use std::time::SystemTime;
+use tokio::sync::{Mutex, Semaphore};
 use verdict::Verdict;
-
-/// The names of this election.
-#[derive(Clone)]
-pub struct ElectionNames {
-    pub election: String,
-    /// With the connect string's chroot.
-    pub path: String,
-    pub znodes: ZnodeNames,
-}
 
 /// The inputs of every answer. Each request clones this several times, so cloning is cheap.
 #[derive(Clone)]
@@ -276,21 +267,6 @@ fn accounted_for(budget: &ByteBudget, response: Response) -> Response {
     }
 }
 
-/// Sends a request to a runner, and returns its answer, or the reason why there is none.
-async fn ask<R, T>(
-    runner: &mpsc::Sender<R>,
-    request: impl FnOnce(oneshot::Sender<T>) -> R,
-    patience: Duration,
-) -> Result<T, String> {
-    let (answer, answered) = oneshot::channel();
-    runner.try_send(request(answer)).map_err(|_| "too many ask at once")?;
-    match tokio::time::timeout(patience, answered).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(_)) => Err("this member is leaving".into()),
-        Err(_) => Err(format!("ZooKeeper did not answer within {patience:?}")),
-    }
-}
-
 /// Adds the allowed methods to the answer for a refused method. The router sets `Allow` only after its fallback has
 /// answered.
 fn with_methods(mut response: Response) -> Response {
@@ -330,6 +306,7 @@ mod tests {
     use recipes::{FencingToken, Margins, MemberId, Sequence, SessionEvent, SessionId, Ticket};
     use std::collections::BTreeMap;
     use std::convert::Infallible;
+    use std::time::Duration;
     use tokio::time::Instant;
 
     #[tokio::test]

@@ -9,12 +9,12 @@ mod command;
 mod file;
 mod kubernetes;
 mod message;
+mod perform;
 mod post;
 mod process;
 mod runner;
 mod synced_files;
 
-pub use message::HookNames;
 pub use runner::{HookInputs, HooksHandle, run, set_up};
 pub use synced_files::records;
 pub use synced_files::sync_all;

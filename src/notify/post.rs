@@ -1,7 +1,10 @@
 //! Posts a message to the application. If there is a secret, the message is signed according to Standard Webhooks.
 
+use super::{HookError, StopReason};
+use crate::clock::Clock;
 use crate::config::{self, Webhook};
 use crate::http_client;
+use crate::random;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -12,13 +15,38 @@ use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use sha2::Sha256;
 use std::time::{Duration, SystemTime};
 
-/// Posts the message once. Each attempt uses the same id, but its own date.
-pub(super) async fn attempt(
+/// Posts the message, with retries. `stopped` resolves after this time, or before that if the hook must end.
+pub(super) async fn send(
     post: &Webhook,
-    id: &str,
     body: &str,
-    date: SystemTime,
-) -> Result<(), String> {
+    clock: Clock,
+    mut stopped: impl AsyncFnMut(Duration) -> StopReason,
+) -> Result<(), HookError> {
+    let id = format!("msg_{:032x}", random::id());
+    let mut tries = 0;
+    loop {
+        let failure = tokio::select! {
+            done = attempt(post, &id, body, clock.date()) => match done {
+                Ok(()) => return Ok(()),
+                Err(failure) => failure,
+            },
+            reason = stopped(post.timeout) => match reason {
+                StopReason::TimedOut(limit) => format!("no answer within {limit:?}"),
+                reason => return Err(reason.into()),
+            },
+        };
+        if tries == post.retries {
+            return Err(HookError::Failed(format!("{failure} (tried {} times)", tries + 1)));
+        }
+        match stopped(pause(tries)).await {
+            StopReason::TimedOut(_) => tries += 1,
+            reason => return Err(reason.into()),
+        }
+    }
+}
+
+/// Posts the message once. Each attempt uses the same id, but its own date.
+async fn attempt(post: &Webhook, id: &str, body: &str, date: SystemTime) -> Result<(), String> {
     let Webhook { host, port, path, secret_file, .. } = post;
     let mut request = Request::post(path)
         .header(HOST, format!("{host}:{port}"))
@@ -39,7 +67,7 @@ pub(super) async fn attempt(
 }
 
 /// Returns how long to wait after this many attempts: an exponential backoff with jitter.
-pub(super) fn pause(tries: u32) -> Duration {
+fn pause(tries: u32) -> Duration {
     let pause = FIRST_PAUSE.saturating_mul(1 << tries.min(10)).min(LONGEST_PAUSE);
     pause.mul_f64(0.75 + fastrand::f64() / 2.0)
 }

@@ -1,14 +1,15 @@
 //! The loop of the hooks: reads the snapshot, runs the hooks for the next change, and waits.
 
 use super::file::{self, WriteLock};
-use super::message::{self, HookNames, Message};
-use super::{HookError, StopReason, command, kubernetes, post, process};
-use crate::api::{self, Hook, HookRun};
+use super::message;
+use super::perform::{Notice, perform};
+use super::{HookError, StopReason, kubernetes};
+use crate::api::{self, Hook};
 use crate::clock::{Alarm, Clock, KernelTime};
-use crate::config::{HookAction, HookConfig, Webhook, WhenUnknown};
+use crate::config::{HookAction, HookConfig, WhenUnknown};
 use crate::process::reap;
-use crate::random;
 use crate::status::{HookRecord, Hooks, Snapshot, StatusHandle};
+use crate::znode_names::ElectionNames;
 use recipes::election::{Change, Role, View, changes};
 use recipes::{FencingToken, Moment};
 use std::io;
@@ -28,7 +29,7 @@ const STATE: &str = "state";
 
 /// Runs the hooks.
 struct HookRunner {
-    names: Arc<HookNames>,
+    names: ElectionNames,
     /// The limit of open files for a command, if there is one.
     files: Option<u64>,
     /// The configured hooks, which change when the configuration is reloaded.
@@ -69,12 +70,21 @@ pub fn set_up(hooks: Vec<HookConfig>) -> (HookInputs, HooksHandle) {
 /// A hook, and the state of its file or Kubernetes object.
 struct HookState {
     hook: HookConfig,
+    record: HookRecord,
     lock: WriteLock,
     /// The view for which the file or Kubernetes object was last written; `None` if it was not written or the last write
     /// failed.
     written: Option<View>,
     /// When to write it again, and the current backoff; the backoff is zero after a successful write.
     again: Option<(Moment, Duration)>,
+}
+
+/// A run of a hook that has begun.
+struct HookRun {
+    /// The change, or `STATE`.
+    change: &'static str,
+    at: SystemTime,
+    since: Moment,
 }
 
 /// Runs the hooks for the changes that they are configured for, until this member leaves. `files` is the limit of open
@@ -84,7 +94,7 @@ struct HookState {
 /// The operating system refuses a timer or a signal handler.
 pub async fn run(
     inputs: HookInputs,
-    names: HookNames,
+    names: ElectionNames,
     files: Option<u64>,
     clock: Clock,
     status: StatusHandle,
@@ -92,7 +102,7 @@ pub async fn run(
     let HookInputs { lists, leaving, records } = inputs;
     let StatusHandle { snapshot, .. } = status;
     let runner = HookRunner {
-        names: Arc::new(names),
+        names,
         files,
         lists,
         records,
@@ -141,29 +151,25 @@ impl HookRunner {
         if list.iter().eq(self.hook_states.iter().map(|state| &state.hook)) {
             return;
         }
-        let mut before: Vec<_> = self.hook_states.drain(..).map(Some).collect();
-        let mut records = vec![];
-        self.records.send_modify(|hooks| {
-            let mut old_records: Vec<_> = hooks.records.drain(..).map(Some).collect();
-            for hook in list.iter() {
-                let known = before
-                    .iter()
-                    .position(|state| state.as_ref().is_some_and(|state| state.hook == *hook));
-                let taken = known.and_then(|n| before[n].take().zip(old_records[n].take()));
-                let (state, record) = taken.unwrap_or_else(|| HookState::new(hook.clone()));
-                self.hook_states.push(state);
-                records.push(record);
-            }
-            hooks.records = records;
-        });
+        let mut before = std::mem::take(&mut self.hook_states);
+        for hook in list.iter() {
+            let known = before.iter().position(|state| state.hook == *hook);
+            let state = known.map(|n| before.remove(n));
+            self.hook_states.push(state.unwrap_or_else(|| HookState::new(hook.clone())));
+        }
+        self.publish();
+    }
+
+    /// Publishes the records of all hooks.
+    fn publish(&self) {
+        let records = self.hook_states.iter().map(|state| state.record.clone()).collect();
+        self.records.send_modify(|hooks| hooks.records = records);
     }
 
     /// Runs the hooks that are configured for this change, files first.
     async fn run_hooks(&mut self, change: &Change, index: Option<u64>) {
-        let names = self.names.clone();
-        let valid_until = self.watch.valid_until(&change.view());
-        let date = self.watch.clock.date();
-        let message = Message::new(change, &names, index, date, valid_until);
+        let view = change.view();
+        let notice = self.notice(change, &view, index);
         // Files must be right at every moment, so they do not wait for hooks that may take long. Kubernetes objects wait
         // for their turn, because the API server may take long as well.
         for n in 0..self.hook_states.len() {
@@ -173,73 +179,48 @@ impl HookRunner {
         }
         for n in 0..self.hook_states.len() {
             let now = self.watch.clock.now();
-            if self.watch.stop_reason(message.view.own_term(), now).is_some() {
+            if self.watch.stop_reason(view.own_term(), now).is_some() {
                 return;
             }
             let hook = &self.hook_states[n].hook;
             match &hook.action {
                 HookAction::Keep { .. } if hook.is_state() => {}
                 _ if hook.is_state() => self.refresh(n, change.kind.name()).await,
-                _ if hook.hears(change.kind) => self.perform(n, &message).await,
+                _ if hook.hears(change.kind) => {
+                    let began = self.begin(n, change.kind.name());
+                    let done = self.perform(n, &notice, &view, index).await;
+                    self.end(n, began, done);
+                }
                 _ => {}
             }
         }
     }
 
-    /// Runs a hook for a change.
-    async fn perform(&mut self, n: usize, message: &Message<'_>) {
-        let change = message.change;
-        let began = self.begin(n, change.kind.name());
-        let term = message.view.own_term();
-        let done = match self.hook_states[n].hook.action.clone() {
-            HookAction::Run { command, timeout } => {
-                let reason = self.watch.stopped(term, timeout);
-                let environment = message.environment();
-                let input = message.json() + "\n";
-                let deaths = &mut self.deaths;
-                command::run(&command, self.files, &environment, &input, deaths, reason).await
-            }
-            HookAction::Post(post) => self.post(&post, message, term).await,
-            HookAction::Signal { signal, pid_file } => {
-                process::send(signal, &pid_file).map_err(HookError::Failed)
-            }
-            action @ (HookAction::Keep { .. } | HookAction::Kubernetes(_)) => {
-                self.write(n, action, &message.view, message.index).await
-            }
-        };
-        self.end(n, began, done);
+    fn notice(&self, change: &Change, view: &View, index: Option<u64>) -> Notice {
+        let id = self.watch.snapshot.borrow().standing.profile().id.to_string();
+        let valid_until = self.watch.valid_until(view);
+        let date = self.watch.clock.date();
+        let state = message::file(view, &self.names, index, date, valid_until);
+        message::notice(change, id, self.names.election.clone(), state)
     }
 
-    /// Posts a message, with retries. Gives up when the term ends or this process must end.
-    async fn post(
+    /// Performs the action of a hook for a change. `view` is the view after it, and `index` its index.
+    async fn perform(
         &mut self,
-        post: &Webhook,
-        message: &Message<'_>,
-        term: Option<FencingToken>,
+        n: usize,
+        notice: &Notice,
+        view: &View,
+        index: Option<u64>,
     ) -> Result<(), HookError> {
-        let id = format!("msg_{:032x}", random::id());
-        let body = message.json();
-        let mut tries = 0;
-        loop {
-            let date = self.watch.clock.date();
-            let failure = tokio::select! {
-                done = post::attempt(post, &id, &body, date) => match done {
-                    Ok(()) => return Ok(()),
-                    Err(failure) => failure,
-                },
-                reason = self.watch.stopped(term, post.timeout) => match reason {
-                    StopReason::TimedOut(limit) => format!("no answer within {limit:?}"),
-                    reason => return Err(reason.into()),
-                },
-            };
-            if tries == post.retries {
-                return Err(HookError::Failed(format!("{failure} (tried {} times)", tries + 1)));
-            }
-            match self.watch.stopped(term, post::pause(tries)).await {
-                StopReason::TimedOut(_) => tries += 1,
-                reason => return Err(reason.into()),
-            }
+        let action = self.hook_states[n].hook.action.clone();
+        if let HookAction::Keep { .. } = action {
+            return self.write(n, action, view, index).await;
         }
+        let term = view.own_term();
+        let clock = self.watch.clock;
+        let watch = &mut self.watch;
+        let stopped = async |limit| watch.stopped(term, limit).await;
+        perform(&action, notice, self.files, clock, &mut self.deaths, stopped).await
     }
 
     /// Brings files and Kubernetes objects up to date. Returns when the next write or check is due, if any.
@@ -333,21 +314,17 @@ impl HookRunner {
         }
     }
 
-    /// Publishes that this hook runs. Returns the change and the time, for `end`.
-    fn begin(&self, n: usize, change: &'static str) -> (&'static str, SystemTime, Moment) {
-        self.records.send_modify(|hooks| hooks.records[n].report.running = Some(change.into()));
-        (change, self.watch.clock.date(), self.watch.clock.now())
+    /// Publishes that this hook runs.
+    fn begin(&mut self, n: usize, change: &'static str) -> HookRun {
+        self.hook_states[n].record.report.running = Some(change.to_owned());
+        self.publish();
+        HookRun { change, at: self.watch.clock.date(), since: self.watch.clock.now() }
     }
 
     /// Records and logs the result of a run.
-    fn end(
-        &self,
-        n: usize,
-        began: (&'static str, SystemTime, Moment),
-        done: Result<(), HookError>,
-    ) {
-        let change = began.0;
-        let took = self.record(n, began, &done);
+    fn end(&mut self, n: usize, run: HookRun, done: Result<(), HookError>) {
+        let change = run.change;
+        let took = self.record(n, run, &done);
         let what = &self.hook_states[n].hook.action;
         match &done {
             Ok(()) => info!("hook[{n}] {what}: {change}: done in {took:.0?}"),
@@ -361,43 +338,38 @@ impl HookRunner {
     }
 
     /// Records the result of a run. Returns its duration.
-    fn record(
-        &self,
-        n: usize,
-        (change, at, since): (&'static str, SystemTime, Moment),
-        done: &Result<(), HookError>,
-    ) -> Duration {
+    fn record(&mut self, n: usize, run: HookRun, done: &Result<(), HookError>) -> Duration {
+        let HookRun { change, at, since } = run;
         let took = self.watch.clock.now().since(since);
-        self.records.send_modify(|hooks| {
-            let record = &mut hooks.records[n];
-            let report = &mut record.report;
-            report.runs += 1;
-            report.failures += u64::from(matches!(done, Err(HookError::Failed(_))));
-            report.cut_short += u64::from(matches!(done, Err(HookError::CutShort(_))));
-            report.running = None;
-            report.last = Some(HookRun {
-                change: change.to_owned(),
-                at: api::date(at),
-                took_ms: api::millis(took),
-                failure: done.as_ref().err().map(HookError::to_string),
-            });
-            record.spent += took;
-            record.failing_since = match done {
-                Ok(()) => None,
-                Err(HookError::Failed(_)) => record.failing_since.or(Some(at)),
-                Err(HookError::CutShort(_)) => record.failing_since,
-            };
+        let HookRecord { report, spent, failing_since } = &mut self.hook_states[n].record;
+        *spent += took;
+        match done {
+            Ok(()) => *failing_since = None,
+            Err(HookError::Failed(_)) => {
+                report.failures += 1;
+                failing_since.get_or_insert(at);
+            }
+            Err(HookError::CutShort(_)) => report.cut_short += 1,
+        }
+        report.runs += 1;
+        report.running = None;
+        report.last = Some(api::HookRun {
+            change: change.to_owned(),
+            at: api::date(at),
+            took_ms: api::millis(took),
+            failure: done.as_ref().err().map(HookError::to_string),
         });
+        self.publish();
         took
     }
 }
 
 impl HookState {
-    fn new(hook: HookConfig) -> (Self, HookRecord) {
+    fn new(hook: HookConfig) -> Self {
         let on = hook.on().map(|kind| kind.name().to_owned()).collect();
         let report = Hook { hook: hook.action.to_string(), on, ..Hook::default() };
         let record = HookRecord { report, ..HookRecord::default() };
-        (Self { hook, lock: WriteLock::default(), written: None, again: None }, record)
+        Self { hook, record, lock: WriteLock::default(), written: None, again: None }
     }
 }
 

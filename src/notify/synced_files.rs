@@ -4,20 +4,18 @@
 //! While ZooKeeper cannot be reached, or the value does not exist, the file is left unchanged.
 
 use super::file::{self, WriteLock};
-use super::{HookError, StopReason, command, post, process};
+use super::perform::{Notice, perform};
+use super::{HookError, StopReason};
 use crate::api::{self, ConfigMessage, SyncedFile, SyncedFileStatus};
 use crate::clock::Clock;
-use crate::config::{HOOKS_VARIABLE, HookAction, SyncedFileConfig, Webhook};
-use crate::random;
-use crate::shared_config::{
-    ConfigHandle, ConfigRequest, Value, ValueReading, ValueState, WatchedValue,
-};
+use crate::config::{HOOKS_VARIABLE, HookAction, SyncedFileConfig};
+use crate::shared_config::{ConfigHandle, ConfigRequest, Value, ValueState, WatchedValue};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 /// The name of the change, for commands and webhooks.
@@ -139,45 +137,49 @@ impl FileSync {
     /// Writes the value if it is new, and publishes the state of the file. Returns whether the write failed and must be
     /// repeated.
     async fn take(&mut self, known: &ValueState) -> bool {
-        let name = self.config.name.clone();
-        let Some(reading) = &known.reading else {
-            self.publish(SyncedFileStatus::Away, known.problem.as_deref());
-            return false;
-        };
-        let state = if known.is_live { SyncedFileStatus::Current } else { SyncedFileStatus::Away };
-        let Some(value) = &reading.value else {
-            let state = if known.is_live { SyncedFileStatus::Absent } else { state };
-            if self.publish(state, known.problem.as_deref()) && state == SyncedFileStatus::Absent {
-                warn!("config {name}: the value does not exist; {} is unchanged", self.path());
-            }
-            return false;
-        };
-        if self.written != Some(reading.index)
-            && let Err(why) = self.write(reading, value).await
+        let reading = known.reading.as_deref();
+        let value = reading.and_then(|reading| Some((reading.index, reading.value.as_ref()?)));
+        if let Some((index, value)) = value
+            && self.written != Some(index)
+            && let Err(why) = self.write(index, value).await
         {
             let why = format!("{}: {why}", self.path());
             if self.publish(SyncedFileStatus::Unwritten, Some(&why)) {
-                warn!("config {name}: {why}; trying again");
+                warn!("config {}: {why}; trying again", self.config.name);
             }
             return true;
         }
-        if self.publish(state, known.problem.as_deref()) && state == SyncedFileStatus::Away {
-            let version = value.version;
-            warn!("config {name}: lost ZooKeeper; {} stays at version {version}", self.path());
+        let state = match value {
+            _ if reading.is_none() || !known.is_live => SyncedFileStatus::Away,
+            Some(_) => SyncedFileStatus::Current,
+            None => SyncedFileStatus::Absent,
+        };
+        if self.publish(state, known.problem.as_deref()) {
+            let name = &self.config.name;
+            let file = self.path();
+            match (state, value) {
+                (SyncedFileStatus::Absent, _) => {
+                    warn!("config {name}: the value does not exist; {file} is unchanged");
+                }
+                (SyncedFileStatus::Away, Some((_, Value { version, .. }))) => {
+                    warn!("config {name}: lost ZooKeeper; {file} stays at version {version}");
+                }
+                _ => {}
+            }
         }
         false
     }
 
     /// Writes the value to the file, and then performs the configured action.
-    async fn write(&mut self, reading: &ValueReading, value: &Value) -> Result<(), String> {
+    async fn write(&mut self, index: u64, value: &Value) -> Result<(), String> {
         let data = Some(value.data.to_vec());
         file::keep(&self.lock, &self.config.file, self.config.mode, data).await?;
-        self.written = Some(reading.index);
+        self.written = Some(index);
         let version = value.version;
         info!("config {}: wrote version {version} to {}", self.config.name, self.path());
         self.record(|record| record.version = Some(version));
         if let Some(then) = self.config.then.clone()
-            && let Err(error) = self.perform(&then, reading.index, version).await
+            && let Err(error) = self.perform(&then, index, version).await
         {
             warn!("config {}: {then}: {error}", self.config.name);
         }
@@ -191,57 +193,22 @@ impl FileSync {
         index: u64,
         version: i32,
     ) -> Result<(), HookError> {
-        match then {
-            HookAction::Run { command, timeout } => {
-                let environment = [
-                    (HOOKS_VARIABLE, CHANGED.to_owned()),
-                    ("BELLWETHER_VALUE_NAME", self.config.name.to_string()),
-                    ("BELLWETHER_VALUE_VERSION", version.to_string()),
-                    ("BELLWETHER_VALUE_FILE", self.path()),
-                ];
-                let environment = environment.map(|(name, value)| (name, Some(value)));
-                let late = async {
-                    sleep(*timeout).await;
-                    StopReason::TimedOut(*timeout)
-                };
-                let files = self.files;
-                command::run(command, files, &environment, "", &mut self.deaths, late).await
-            }
-            HookAction::Signal { signal, pid_file } => {
-                process::send(*signal, pid_file).map_err(HookError::Failed)
-            }
-            HookAction::Post(post) => self.post(post, index, version).await,
-            HookAction::Keep { .. } | HookAction::Kubernetes(_) => {
-                unreachable!("the configuration has none of these here")
-            }
-        }
-    }
-
-    /// Posts a message about the change, with retries.
-    async fn post(&self, post: &Webhook, index: u64, version: i32) -> Result<(), HookError> {
-        let body = api::json(&ConfigMessage {
-            change: CHANGED.to_owned(),
-            name: self.config.name.to_string(),
-            file: self.path(),
-            version,
-            index,
-        });
-        let id = format!("msg_{:032x}", random::id());
-        let mut tries = 0;
-        loop {
-            let attempt = post::attempt(post, &id, &body, self.clock.date());
-            let failure = match timeout(post.timeout, attempt).await {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(failure)) => failure,
-                Err(_) => format!("no answer within {:?}", post.timeout),
-            };
-            if tries == post.retries {
-                let tries = tries + 1;
-                return Err(HookError::Failed(format!("{failure} (tried {tries} times)")));
-            }
-            sleep(post::pause(tries)).await;
-            tries += 1;
-        }
+        let name = self.config.name.to_string();
+        let file = self.path();
+        let environment = vec![
+            (HOOKS_VARIABLE, Some(CHANGED.to_owned())),
+            ("BELLWETHER_VALUE_NAME", Some(name.clone())),
+            ("BELLWETHER_VALUE_VERSION", Some(version.to_string())),
+            ("BELLWETHER_VALUE_FILE", Some(file.clone())),
+        ];
+        let change = CHANGED.to_owned();
+        let body = api::json(&ConfigMessage { change, name, file, version, index });
+        let notice = Notice { environment, input: String::new(), body };
+        let stopped = async |limit| {
+            sleep(limit).await;
+            StopReason::TimedOut(limit)
+        };
+        perform(then, &notice, self.files, self.clock, &mut self.deaths, stopped).await
     }
 
     fn path(&self) -> String {

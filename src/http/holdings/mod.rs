@@ -18,11 +18,12 @@ pub(super) use registry::HoldingRegistry;
 pub(super) use ttl::TtlLocks;
 
 use self::holding::{WaitLimit, refusal};
+use super::AppState;
 use super::problem::ProblemResponse;
 use super::query::{WAIT, span};
-use super::{AppState, ask};
 use crate::api::{LockHeld, millis};
 use crate::holdings::{Answer, HoldingName, HoldingsHandle, LookRequest, ProcessName};
+use crate::status::ask;
 use axum::response::Response;
 use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
 use recipes::{FencingToken, Moment};

@@ -22,7 +22,7 @@ use crate::shared_config::{
     Condition, ConfigHandle, ConfigName, ConfigRequest as Ask, NAMES_MAX, TooMany, VALUE_MAX,
     Value, ValueReading, ValueWrite, WatchedValue, WriteAction, WriteError, WriteOutcome,
 };
-use crate::status::CommandError;
+use crate::status::{self, CommandError};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -198,7 +198,7 @@ impl AppState {
         ask: impl FnOnce(oneshot::Sender<T>) -> Ask,
         patience: Duration,
     ) -> Result<T, ProblemResponse> {
-        super::ask(&self.shared_config()?.requests, ask, patience).await.map_err(unread)
+        status::ask(&self.shared_config()?.requests, ask, patience).await.map_err(unread)
     }
 
     /// Watches a name through the runner.

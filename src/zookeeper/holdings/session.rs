@@ -571,7 +571,7 @@ impl SessionContext {
         let security = &self.settings.zookeeper.security;
         let settings = QueueSettings {
             root: path.to_owned(),
-            znodes: ZnodeNames::with_prefix(&prefix),
+            znodes: ZnodeNames::from(&*prefix),
             acl: security.acl,
             is_open_by_choice: security.is_open_by_choice,
         };

@@ -7,9 +7,10 @@ use axum::http::Method;
 use bellwether::byte_budget::ByteBudget;
 use bellwether::clock::Clock;
 use bellwether::config::{Config, Given, Origin, Sources, Values};
-use bellwether::http::{self, Authorization, ConnectionLimits, ElectionNames, Handler};
+use bellwether::http::{self, Authorization, ConnectionLimits, Handler};
 use bellwether::notify::{self, HooksHandle};
 use bellwether::status::{self, Snapshot, StatusHandle};
+use bellwether::znode_names::ElectionNames;
 use bellwether::zookeeper::{self, HoldingsSettings, OpenedSessionFile, ResumeState, SessionFile};
 use bellwether::{holdings, own_state, preemption, shared_config};
 use http_body_util::BodyExt;
@@ -209,7 +210,6 @@ fn start_parts(settings: &DaemonSettings, local: &LocalSet) -> Parts {
         member: config.profile.id.clone(),
     });
     let recipes = recipes.expect("locks are on by default");
-    let id = config.profile.id.to_string();
     let member = Member::new(Arc::new(config.profile), config.policy);
     let member = member.reserving(config.reserve).of_priority(config.priority);
     let (publisher, status) = status::set_up(&member, clock.now());
@@ -262,8 +262,6 @@ fn start_parts(settings: &DaemonSettings, local: &LocalSet) -> Parts {
         let (count, all) = of_holdings.get();
         of_holdings.set((count + 1, all && is_clean));
     });
-    let http::ElectionNames { election, znodes, .. } = names;
-    let names = notify::HookNames { id, election, znodes };
     let of_hooks = status.clone();
     local.spawn_local(async move {
         let _ended = notify::run(stage, names, None, clock, of_hooks).await;

@@ -1,0 +1,42 @@
+//! Performs an action once, for a change.
+
+use super::{HookError, StopReason, command, post, process};
+use crate::clock::Clock;
+use crate::config::HookAction;
+use std::time::Duration;
+use tokio::signal::unix::Signal;
+
+/// What an application is told of a change.
+pub(super) struct Notice {
+    /// Environment variables for a command; `None` removes a variable.
+    pub(super) environment: Vec<(&'static str, Option<String>)>,
+    /// The standard input of a command.
+    pub(super) input: String,
+    /// The body of a post.
+    pub(super) body: String,
+}
+
+/// Runs a command, sends a signal or posts a message. `files` is the limit of open files for a command, if there is one.
+/// `stopped` resolves after this time, or before that if the action must end.
+pub(super) async fn perform(
+    action: &HookAction,
+    notice: &Notice,
+    files: Option<u64>,
+    clock: Clock,
+    deaths: &mut Signal,
+    mut stopped: impl AsyncFnMut(Duration) -> StopReason,
+) -> Result<(), HookError> {
+    match action {
+        HookAction::Run { command, timeout } => {
+            let Notice { environment, input, .. } = notice;
+            command::run(command, files, environment, input, deaths, stopped(*timeout)).await
+        }
+        HookAction::Signal { signal, pid_file } => {
+            process::send(*signal, pid_file).map_err(HookError::Failed)
+        }
+        HookAction::Post(webhook) => post::send(webhook, &notice.body, clock, stopped).await,
+        HookAction::Keep { .. } | HookAction::Kubernetes(_) => {
+            unreachable!("these are written, and not performed")
+        }
+    }
+}
