@@ -1,7 +1,7 @@
 //! The Prometheus metrics, evaluated at the moment of the scrape.
 
 use super::{AppState, Verdict};
-use crate::api::{Hook, SyncedFileStatus};
+use crate::api::{BarrierRole, Hook, LockState, SyncedFileStatus};
 use crate::status::HookRecord;
 use axum::extract::State;
 use axum::http::header;
@@ -164,17 +164,25 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
     }
     hooks(&scrape, &app.status.hooks.borrow().records);
     if let Some(holdings) = &app.status.holdings {
+        let all = &app.registry;
         scrape.gauges(
             "bellwether_locks",
             "Locks that applications hold or wait for through this member, by state.",
             ["state"],
-            app.registry.locks_counted(*now),
+            [
+                (["held"], all.count_locks(LockState::Held, *now)),
+                (["waiting"], all.count_locks(LockState::Waiting, *now)),
+            ],
         );
         scrape.gauges(
             "bellwether_barriers",
             "Applications in front of barriers or inside, through this member, by state.",
             ["state"],
-            app.registry.barriers_counted(*now),
+            [
+                (["waiting"], all.count_barriers(BarrierRole::Waiting, *now)),
+                (["inside"], all.count_barriers(BarrierRole::Inside, *now)),
+                (["leaving"], all.count_barriers(BarrierRole::Leaving, *now)),
+            ],
         );
         scrape.add(holdings.meter.locks.collectors());
         scrape.add(holdings.meter.barriers.collectors());

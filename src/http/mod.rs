@@ -91,8 +91,6 @@ struct AppStateInner {
     requests: RequestCounters,
     /// Held by the request that changes this member's profile.
     amending: Mutex<()>,
-    /// The locks that are held for a TTL.
-    ttl_locks: holdings::TtlLocks,
     /// All locks and barriers that were requested through this member.
     registry: holdings::HoldingRegistry,
     member_watch: member_watch::MemberWatch,
@@ -164,7 +162,6 @@ pub fn services(
         authorization,
         requests: RequestCounters::none(),
         amending: Mutex::default(),
-        ttl_locks: holdings::TtlLocks::default(),
         registry: holdings::HoldingRegistry::default(),
         member_watch: member_watch::MemberWatch::default(),
         value_events: shared_config::ValueEvents::default(),

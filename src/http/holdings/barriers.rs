@@ -11,7 +11,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
+use recipes::holding::{End, HoldingKind, HoldingSpec, HoldingState};
 use std::num::NonZeroU32;
 use utoipa::IntoParams;
 
@@ -105,7 +105,9 @@ pub(in crate::http) async fn leave(
     _: NoQuery,
     RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
-    match app.registry.leave(&name, &id, app.clock) {
+    let found = app.registry.find(KIND, &name, &id);
+    let absent = HoldingState::Ended(End::Released);
+    match found.map_or(absent, |barrier| barrier.leave(app.clock.now())) {
         HoldingState::Held { .. } | HoldingState::Leaving => Ok(StatusCode::NO_CONTENT),
         HoldingState::Waiting { .. } | HoldingState::Gathering { .. } => {
             let detail = format!(

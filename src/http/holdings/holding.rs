@@ -1,37 +1,34 @@
-//! One lock or barrier that a client requested: its state and its release.
+//! The request for a lock or a barrier, and the wait for it.
 
 use super::super::AppState;
-use super::super::claims::Claim;
 use super::super::problem::ProblemResponse;
 use super::process_name;
-use super::registry::{HoldingRegistration, RegisteredHolding};
+use super::registry::{HoldingRegistry, RegisteredHolding};
 use crate::clock::Clock;
 use crate::holdings::{Ask, HoldingName, Published};
 use crate::random;
 use crate::status::CommandError;
 use recipes::Moment;
 use recipes::holding::{End, HoldingSpec, HoldingState};
-use std::convert::Infallible;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
 
 /// How long a request that may not wait is kept until it is known whether others are ahead.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A requested lock or barrier. Dropping it releases the lock, leaves the barrier, or stops waiting.
 pub(super) struct HoldingHandle {
+    pub(super) entry: Arc<RegisteredHolding>,
+    registry: HoldingRegistry,
     published: watch::Receiver<Published>,
     clock: Clock,
-    pub(super) release: Release,
-    pub(super) registration: HoldingRegistration,
+    /// Releases the lock or leaves the barrier in time.
+    watchdog: AbortHandle,
 }
-
-/// Releases a lock, leaves a barrier, or stops waiting.
-#[derive(Clone)]
-pub(super) struct Release(Arc<Mutex<Option<oneshot::Sender<Infallible>>>>);
 
 /// Until when to wait for a lock, or in front of a barrier.
 #[derive(Clone, Copy)]
@@ -61,31 +58,35 @@ impl AppState {
             TrySendError::Full(_) => ProblemResponse::undone(CommandError::NotTaken),
             TrySendError::Closed(_) => refusal(name, wanted, End::Stopped),
         })?;
-        let release = Release(Arc::new(Mutex::new(Some(release))));
-        let registration = self.registry.add(RegisteredHolding {
+        let entry = Arc::new(RegisteredHolding {
             id: format!("{:032x}", random::id()),
             name: name.clone(),
             spec: wanted,
             since: self.clock.date(),
             published: published.clone(),
-            release: release.clone(),
+            release: Mutex::new(Some(release)),
+            ends_at: watch::Sender::new(None),
             leaves: AtomicBool::new(false),
         });
-        Ok(HoldingHandle { published, clock: self.clock, release, registration })
+        self.registry.add(&entry);
+        let clock = self.clock;
+        let watched = entry.clone();
+        let watchdog = tokio::spawn(async move { watched.release_in_time(clock).await });
+        Ok(HoldingHandle {
+            entry,
+            registry: self.registry.clone(),
+            published,
+            clock,
+            watchdog: watchdog.abort_handle(),
+        })
     }
 }
 
 impl HoldingHandle {
     /// Returns the state at the moment of the call.
     pub(super) fn state(&mut self) -> HoldingState {
-        // Check this before reading the channel, so that the final state is not missed.
-        let is_over = self.is_gone();
-        let state = self.published.borrow_and_update().at(self.clock.now());
-        match state {
-            HoldingState::Ended(_) => state,
-            _ if is_over => HoldingState::Ended(End::Stopped),
-            _ => state,
-        }
+        self.published.mark_unchanged();
+        self.entry.state(self.clock.now())
     }
 
     /// Waits until the state may have changed: a new state, or the end of the lease.
@@ -124,46 +125,13 @@ impl HoldingHandle {
     pub(super) fn published(&self) -> watch::Receiver<Published> {
         self.published.clone()
     }
-
-    /// Returns true if nothing of the lock or barrier is left in ZooKeeper, or if the runner has ended.
-    pub(super) fn is_gone(&self) -> bool {
-        self.published.has_changed().is_err()
-    }
-
-    /// Waits until nothing of the lock or barrier is left in ZooKeeper.
-    pub(super) async fn gone(&mut self) {
-        while self.published.changed().await.is_ok() {}
-    }
-
-    /// Returns the claim that the lock is held or the barrier is entered. The claim ends at `at_most`, if not earlier.
-    pub(super) fn claim(&self, at_most: Option<Moment>) -> Claim {
-        let Self { published, clock, .. } = self;
-        let published = published.clone();
-        let clock = *clock;
-        Box::new(move || {
-            let now = clock.now();
-            let state = published.borrow().at(now);
-            match state {
-                HoldingState::Held { .. } => {
-                    published.has_changed().is_ok() && at_most.is_none_or(|end| now < end)
-                }
-                // The client itself asked to leave.
-                HoldingState::Leaving | HoldingState::Ended(End::AllLeft) => true,
-                _ => false,
-            }
-        })
-    }
-}
-
-impl Release {
-    pub(super) fn release(&self) {
-        self.0.lock().expect("no code panics while holding it").take();
-    }
 }
 
 impl Drop for HoldingHandle {
     fn drop(&mut self) {
-        self.release.release();
+        self.watchdog.abort();
+        self.entry.release();
+        self.registry.remove(&self.entry);
     }
 }
 

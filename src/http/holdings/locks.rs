@@ -5,7 +5,7 @@ use super::super::authorize::Authorized;
 use super::super::problem::{ProblemResponse, QueryRefusal};
 use super::super::query::{NoQuery, RecipePath, WAIT, flag, number, span, values};
 use super::holding::{WaitLimit, refusal};
-use super::ttl::TtlLocks;
+use super::ttl::{self, HeldLock};
 use super::{Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff};
 use crate::api::{self, LockMode, LockNames, LockQueue};
 use crate::holdings::{BreakStep, HoldingName, LookRequest};
@@ -155,8 +155,8 @@ pub(in crate::http) async fn keep(
             return Err(ProblemResponse::unavailable("not-locked", "not locked", NO_ANSWER));
         }
     }
-    let id = TtlLocks::add(&app, name.clone(), holding, ttl);
-    let body = TtlLocks::body(&app, &name, id, None);
+    let id = ttl::hold(&app, holding, ttl);
+    let body = ttl::body(&app, &name, id, None);
     // The lease may have run out since.
     body.map(|body| (StatusCode::CREATED, Json(body)))
         .map_err(|_| refusal(&name, spec, End::Lost(Loss::LeaseRanOut)))
@@ -179,7 +179,7 @@ pub(in crate::http) async fn renew(
 ) -> Result<Json<api::TtlLock>, ProblemResponse> {
     let [ttl] = values(&uri, ["ttl"], RENEW)?;
     let ttl = span("ttl", ttl, &TTL)?.unwrap_or(TTL_DEFAULT);
-    TtlLocks::body(&app, &name, id, Some(ttl)).map(Json)
+    ttl::body(&app, &name, id, Some(ttl)).map(Json)
 }
 
 /// Releases a lock. The answer comes when its znode is gone.
@@ -196,9 +196,9 @@ pub(in crate::http) async fn give_back(
     _: NoQuery,
     RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
-    let mut holding = TtlLocks::take(&app, &name, &id)?;
-    holding.release.release();
-    match tokio::time::timeout(RELEASE_TIMEOUT, holding.gone()).await {
+    let HeldLock { entry, .. } = HeldLock::find(&app, &name, &id)?;
+    entry.ends_at.send_replace(Some(app.clock.now()));
+    match tokio::time::timeout(RELEASE_TIMEOUT, entry.gone()).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(_) => {
             let why = "it is given back for this member's part, but ZooKeeper did not confirm it: its znode may \

@@ -2,8 +2,8 @@
 //! is renewed.
 //!
 //! - `locks`, `barriers`: the requests.
-//! - `holding`: one requested lock or barrier. `stream`, `ttl`: the two ways to hold it.
-//! - `registry`: all requested locks and barriers.
+//! - `holding`: a request, and the wait for it. `stream`, `ttl`: the two ways to hold what was requested.
+//! - `registry`: all requested locks and barriers, each with its state and its release.
 
 pub(super) mod barriers;
 mod holding;
@@ -15,7 +15,6 @@ mod tests;
 mod ttl;
 
 pub(super) use registry::HoldingRegistry;
-pub(super) use ttl::TtlLocks;
 
 use self::holding::{WaitLimit, refusal};
 use super::AppState;

@@ -1,24 +1,23 @@
 //! The locks and barriers that were requested through this member, for `/status`, for `/metrics`, and for requests that name
 //! one of them by its id.
 
-use super::holding::Release;
+use super::super::claims::Claim;
 use crate::api::{BarrierRole, LockMode, LockState, OwnBarrier, OwnLock, date};
 use crate::clock::Clock;
 use crate::holdings::{HoldingName, Published};
 use recipes::Moment;
-use recipes::holding::{End, HoldingSpec, HoldingState};
-use std::collections::BTreeMap;
+use recipes::holding::{End, HoldingKind, HoldingSpec, HoldingState};
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// The entries, in the order of the requests. Clones share them.
 #[derive(Clone, Default)]
-pub(in super::super) struct HoldingRegistry(Arc<Mutex<Entries>>);
+pub(in super::super) struct HoldingRegistry(Arc<Mutex<Vec<Arc<RegisteredHolding>>>>);
 
-type Entries = BTreeMap<u64, Arc<RegisteredHolding>>;
-
+/// A requested lock or barrier.
 pub(super) struct RegisteredHolding {
     /// The id by which the client refers to it.
     pub(super) id: String,
@@ -26,80 +25,137 @@ pub(super) struct RegisteredHolding {
     pub(super) spec: HoldingSpec,
     pub(super) since: SystemTime,
     pub(super) published: watch::Receiver<Published>,
-    pub(super) release: Release,
+    /// Dropped to release the lock, to leave the barrier, or to stop waiting.
+    pub(super) release: Mutex<Option<oneshot::Sender<Infallible>>>,
+    /// When the lock is released or the barrier left, unless the client moves this moment: it reads a renewal of its lease,
+    /// or renews a lock that is held for a TTL. `None` while the client was promised nothing.
+    pub(super) ends_at: watch::Sender<Option<Moment>>,
     /// Set when the client asks to leave the barrier.
     pub(super) leaves: AtomicBool,
 }
 
-/// An entry of the registry, which is removed when this is dropped.
-pub(super) struct HoldingRegistration {
-    all: HoldingRegistry,
-    number: u64,
-    pub(super) entry: Arc<RegisteredHolding>,
-}
-
 impl HoldingRegistry {
-    fn lock(&self) -> MutexGuard<'_, Entries> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<RegisteredHolding>>> {
         self.0.lock().expect("no code panics while holding it")
     }
 
-    pub(super) fn add(&self, holding: RegisteredHolding) -> HoldingRegistration {
-        let entry = Arc::new(holding);
-        let mut all = self.lock();
-        let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
-        all.insert(number, entry.clone());
-        HoldingRegistration { all: self.clone(), number, entry }
+    pub(super) fn add(&self, holding: &Arc<RegisteredHolding>) {
+        self.lock().push(holding.clone());
     }
 
-    /// Makes a participant that is inside a barrier leave the barrier. Returns its state before that.
-    pub(super) fn leave(&self, name: &HoldingName, id: &str, clock: Clock) -> HoldingState {
+    pub(super) fn remove(&self, holding: &Arc<RegisteredHolding>) {
+        self.lock().retain(|other| !Arc::ptr_eq(other, holding));
+    }
+
+    /// Returns the lock or barrier with this name and id.
+    pub(super) fn find(
+        &self,
+        kind: HoldingKind,
+        name: &HoldingName,
+        id: &str,
+    ) -> Option<Arc<RegisteredHolding>> {
         let all = self.lock();
-        let holding = all.values().find(|holding| {
-            let is_barrier = matches!(holding.spec, HoldingSpec::Barrier(_));
-            is_barrier && holding.id == id && holding.name == *name
-        });
-        let Some(holding) = holding else { return HoldingState::Ended(End::Released) };
-        let state = holding.published.borrow().at(clock.now());
-        if matches!(state, HoldingState::Held { .. } | HoldingState::Leaving) {
-            holding.leaves.store(true, Ordering::Relaxed);
-            holding.release.release();
-        }
-        state
+        let mut of_name =
+            all.iter().filter(|holding| holding.spec.kind() == kind && holding.name == *name);
+        of_name.find(|holding| holding.id == id).cloned()
     }
 
-    /// Returns how many locks are in each state at this moment.
-    pub(in super::super) fn locks_counted(&self, now: Moment) -> [([&'static str; 1], f64); 2] {
-        let all = self.locks(now);
-        [("held", LockState::Held), ("waiting", LockState::Waiting)].map(|(name, state)| {
-            ([name], all.iter().filter(|lock| lock.state == state).count() as f64)
-        })
+    /// Returns how many locks are in this state at this moment.
+    pub(in super::super) fn count_locks(&self, state: LockState, now: Moment) -> f64 {
+        self.locks(now).iter().filter(|lock| lock.state == state).count() as f64
     }
 
-    /// Returns how many participants of barriers are in each state at this moment.
-    pub(in super::super) fn barriers_counted(&self, now: Moment) -> [([&'static str; 1], f64); 3] {
-        let all = self.barriers(now);
-        let states = [
-            ("waiting", BarrierRole::Waiting),
-            ("inside", BarrierRole::Inside),
-            ("leaving", BarrierRole::Leaving),
-        ];
-        states.map(|(name, state)| {
-            ([name], all.iter().filter(|barrier| barrier.state == state).count() as f64)
-        })
+    /// Returns how many participants of barriers are in this state at this moment.
+    pub(in super::super) fn count_barriers(&self, state: BarrierRole, now: Moment) -> f64 {
+        self.barriers(now).iter().filter(|barrier| barrier.state == state).count() as f64
     }
 
     /// Returns the state of each lock at this moment.
     pub(in super::super) fn locks(&self, now: Moment) -> Vec<OwnLock> {
-        self.lock().values().filter_map(|holding| holding.lock(now)).collect()
+        self.lock().iter().filter_map(|holding| holding.lock(now)).collect()
     }
 
     /// Returns the state of each participant of a barrier at this moment.
     pub(in super::super) fn barriers(&self, now: Moment) -> Vec<OwnBarrier> {
-        self.lock().values().filter_map(|holding| holding.barrier(now)).collect()
+        self.lock().iter().filter_map(|holding| holding.barrier(now)).collect()
     }
 }
 
 impl RegisteredHolding {
+    /// Returns the state at this moment.
+    pub(super) fn state(&self, now: Moment) -> HoldingState {
+        // Check this before reading the channel, so that the final state is not missed.
+        let is_over = self.is_gone();
+        match self.published.borrow().at(now) {
+            state @ HoldingState::Ended(_) => state,
+            _ if is_over => HoldingState::Ended(End::Stopped),
+            state => state,
+        }
+    }
+
+    /// Returns true if nothing of the lock or barrier is left in ZooKeeper, or if the runner has ended.
+    fn is_gone(&self) -> bool {
+        self.published.has_changed().is_err()
+    }
+
+    /// Waits until nothing of the lock or barrier is left in ZooKeeper.
+    pub(super) async fn gone(&self) {
+        let mut published = self.published.clone();
+        while published.changed().await.is_ok() {}
+    }
+
+    /// Releases the lock, leaves the barrier, or stops waiting.
+    pub(super) fn release(&self) {
+        self.release.lock().expect("no code panics while holding it").take();
+    }
+
+    /// Releases the lock or leaves the barrier when its time is over.
+    pub(super) async fn release_in_time(&self, clock: Clock) {
+        let mut ends_at = self.ends_at.subscribe();
+        loop {
+            let end = *ends_at.borrow_and_update();
+            if end.is_some_and(|end| end <= clock.now()) {
+                return self.release();
+            }
+            tokio::select! {
+                _ = ends_at.changed() => {}
+                () = clock.sleep_until(end) => {}
+            }
+        }
+    }
+
+    /// Returns the claim that the lock is held or the barrier is entered. The claim ends at `at_most`, if not earlier.
+    pub(super) fn claim(&self, clock: Clock, at_most: Option<Moment>) -> Claim {
+        let published = self.published.clone();
+        Box::new(move || {
+            let now = clock.now();
+            let state = published.borrow().at(now);
+            match state {
+                HoldingState::Held { .. } => {
+                    published.has_changed().is_ok() && at_most.is_none_or(|end| now < end)
+                }
+                // The client itself asked to leave.
+                HoldingState::Leaving | HoldingState::Ended(End::AllLeft) => true,
+                _ => false,
+            }
+        })
+    }
+
+    /// Makes a participant that is inside the barrier leave it. Returns its state before that.
+    pub(super) fn leave(&self, now: Moment) -> HoldingState {
+        let state = self.published.borrow().at(now);
+        if matches!(state, HoldingState::Held { .. } | HoldingState::Leaving) {
+            self.leaves.store(true, Ordering::Relaxed);
+            self.release();
+        }
+        state
+    }
+
+    /// Returns true if the client has asked to leave the barrier.
+    pub(super) fn leaves(&self) -> bool {
+        self.leaves.load(Ordering::Relaxed)
+    }
+
     fn lock(&self, now: Moment) -> Option<OwnLock> {
         let HoldingSpec::Lock(mode) = self.spec else { return None };
         let (state, token) = match self.published.borrow().at(now) {
@@ -126,16 +182,5 @@ impl RegisteredHolding {
         let barrier = self.name.to_string();
         let since = date(self.since);
         Some(OwnBarrier { barrier, size: size.get(), state, token, since })
-    }
-
-    /// Returns true if the client has asked to leave the barrier.
-    pub(super) fn leaves(&self) -> bool {
-        self.leaves.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for HoldingRegistration {
-    fn drop(&mut self) {
-        self.all.lock().remove(&self.number);
     }
 }

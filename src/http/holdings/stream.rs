@@ -15,8 +15,7 @@ use axum::response::Response;
 use recipes::holding::{End, HoldingSpec, HoldingState};
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
-use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::task::AbortHandle;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Why a lock or barrier whose client does not read is lost.
 const UNREAD: &str = "nothing was read for as long as the lease ran";
@@ -32,10 +31,6 @@ struct HoldingStream {
     /// True if this member shuts down while the lock is held: the stream then stays open until the lock is gone.
     is_held_to_the_end: bool,
     claims: ConnectionClaims,
-    /// The end of the lease that the client was sent last.
-    told_until: watch::Sender<Option<Moment>>,
-    /// Releases the lock or barrier when the client has not taken a renewal before its lease ends.
-    watchdog: AbortHandle,
 }
 
 /// Answers with the stream.
@@ -47,22 +42,6 @@ pub(super) fn stream(
     holding: HoldingHandle,
     limit: WaitLimit,
 ) -> Response {
-    let (told_until, mut last_told) = watch::channel(None);
-    let clock = app.clock;
-    let release = holding.release.clone();
-    let watchdog = tokio::spawn(async move {
-        loop {
-            let until = *last_told.borrow_and_update();
-            if until.is_some_and(|until| until <= clock.now()) {
-                // The client has not taken any renewal, so for the client the lease is over.
-                return release.release();
-            }
-            tokio::select! {
-                changed = last_told.changed() => if changed.is_err() { return },
-                () = clock.sleep_until(until) => {}
-            }
-        }
-    });
     let source = HoldingStream {
         app: app.clone(),
         name,
@@ -72,8 +51,6 @@ pub(super) fn stream(
         sent: None,
         is_held_to_the_end: false,
         claims: ConnectionClaims::current(),
-        told_until,
-        watchdog: watchdog.abort_handle(),
     };
     sse::stream(&app, permit, source)
 }
@@ -82,7 +59,7 @@ impl EventSource for HoldingStream {
     async fn next(&mut self) -> Option<(Bytes, ReservedBytes)> {
         if let Some(HoldingState::Ended(_)) = self.sent {
             if self.is_held_to_the_end {
-                self.holding.gone().await;
+                self.holding.entry.gone().await;
             }
             return None;
         }
@@ -109,7 +86,7 @@ impl HoldingStream {
             // For its client, a lock is over as soon as it is being released.
             HoldingState::Leaving if !self.reports_leaving() => Some(self.end(End::Released)),
             _ if self.limit.is_over(state, now) => {
-                self.holding.release.release();
+                self.holding.entry.release();
                 Some(self.last("timeout", self.timeout_reason(state).into()))
             }
             _ if self.sent == Some(state) => None,
@@ -150,7 +127,7 @@ impl HoldingStream {
             HoldingSpec::Lock(_) => framed("renewed", None, &api::json(&held)),
             HoldingSpec::Barrier(_) => {
                 let event = if is_new { "entered" } else { "renewed" };
-                let id = self.holding.registration.entry.id.clone();
+                let id = self.holding.entry.id.clone();
                 framed(event, None, &api::json(&BarrierEntered { id, held }))
             }
         }
@@ -164,7 +141,7 @@ impl HoldingStream {
             End::Refused { found } => self.last("refused", kinds(&self.name, self.spec, found)),
             End::TooMany => self.last("refused", ended.to_string()),
             End::AllLeft if self.reports_leaving() => self.last("left", ended.to_string()),
-            // While this stream exists, only its watchdog releases the lock or barrier without the client's request.
+            // While this stream exists, only the watchdog releases the lock or barrier without the client's request.
             End::Released | End::AllLeft => self.last("lost", UNREAD.into()),
             End::Lost(_) | End::Stopped => self.last("lost", ended.to_string()),
         }
@@ -176,20 +153,22 @@ impl HoldingStream {
         framed(event, None, &api::json(&LockEnded { why }))
     }
 
-    /// Remembers the state that is being sent. A lease becomes a claim of the answer, and a limit for the watchdog.
+    /// Remembers the state that is being sent. A lease becomes a claim of the answer, and the end of the holding.
     fn note_sent(&mut self, sent: HoldingState) {
         self.sent = Some(sent);
         let until = match sent {
             HoldingState::Held { until, .. } => Some(until),
             _ => None,
         };
-        self.claims.claim(until.map(|_| self.holding.claim(None)));
-        self.told_until.send_replace(until);
+        let entry = &self.holding.entry;
+        self.claims.claim(until.map(|_| entry.claim(self.app.clock, None)));
+        // If the client takes no renewal before this moment, the lease is over for the client.
+        entry.ends_at.send_replace(until);
     }
 
     /// Returns true if the client has asked to leave the barrier.
     fn reports_leaving(&self) -> bool {
-        self.holding.registration.entry.leaves()
+        self.holding.entry.leaves()
     }
 
     /// Explains why the wait limit has passed.
@@ -214,13 +193,7 @@ impl HoldingStream {
     fn gathering(&self, present: usize) -> Option<BarrierWaiting> {
         let HoldingSpec::Barrier(size) = self.spec else { return None };
         let present = present.try_into().unwrap_or(u64::MAX);
-        let id = self.holding.registration.entry.id.clone();
+        let id = self.holding.entry.id.clone();
         Some(BarrierWaiting { id, present, size: size.get() })
-    }
-}
-
-impl Drop for HoldingStream {
-    fn drop(&mut self) {
-        self.watchdog.abort();
     }
 }

@@ -4,124 +4,75 @@ use super::super::AppState;
 use super::super::claims::ConnectionClaims;
 use super::super::problem::ProblemResponse;
 use super::held_body;
-use super::holding::HoldingHandle;
+use super::holding::{HoldingHandle, WaitLimit};
+use super::registry::RegisteredHolding;
 use crate::api::TtlLock;
 use crate::holdings::HoldingName;
 use axum::http::StatusCode;
-use recipes::Moment;
-use recipes::holding::{End, HoldingState};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use recipes::holding::{End, HoldingKind, HoldingState};
+use recipes::{FencingToken, Moment};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
 
-/// The locks that are held for a TTL, by the ids that their clients use.
-#[derive(Default)]
-pub(in super::super) struct TtlLocks(Mutex<BTreeMap<String, TtlLockEntry>>);
-
-struct TtlLockEntry {
-    name: HoldingName,
-    holding: HoldingHandle,
-    /// When the lock is released, unless its client renews it.
-    until: Moment,
-    /// Notified when the client renews the lock.
-    renewed: Arc<Notify>,
-}
-
-impl TtlLocks {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, TtlLockEntry>> {
-        self.0.lock().expect("no code panics while holding it")
-    }
-
-    /// Returns the lock with this name and id, unless its TTL is over.
-    fn find<'a>(
-        all: &'a mut BTreeMap<String, TtlLockEntry>,
-        name: &HoldingName,
-        id: &str,
-        now: Moment,
-    ) -> Result<&'a mut TtlLockEntry, ProblemResponse> {
-        let entry = all.get_mut(id).filter(|entry| entry.name == *name && now < entry.until);
-        entry.ok_or_else(|| gone(name))
-    }
-
-    /// Holds a lock for a TTL, and returns its id.
-    pub(super) fn add(
-        app: &AppState,
-        name: HoldingName,
-        holding: HoldingHandle,
-        ttl: Duration,
-    ) -> String {
-        let id = holding.registration.entry.id.clone();
-        let until = app.clock.now().after(ttl);
-        let renewed = Arc::default();
-        app.ttl_locks.lock().insert(id.clone(), TtlLockEntry { name, holding, until, renewed });
-        let app = app.clone();
-        let held = id.clone();
-        tokio::spawn(async move { release_in_time(&app, &held).await });
-        id
-    }
-
-    /// Returns the body for a lock that is held for a TTL, and makes the answer claim that it is held. Renews the lock if
-    /// `ttl` is set.
-    pub(super) fn body(
-        app: &AppState,
-        name: &HoldingName,
-        id: String,
-        ttl: Option<Duration>,
-    ) -> Result<TtlLock, ProblemResponse> {
-        let now = app.clock.now();
-        let mut all = app.ttl_locks.lock();
-        let entry = Self::find(&mut all, name, &id, now)?;
-        let HoldingState::Held { token, until } = entry.holding.state() else {
-            return Err(gone(name));
-        };
-        if let Some(ttl) = ttl {
-            entry.until = now.after(ttl);
-            entry.renewed.notify_one();
+/// Holds a lock for a TTL, or until it is lost. Returns its id.
+pub(super) fn hold(app: &AppState, mut holding: HoldingHandle, ttl: Duration) -> String {
+    let now = app.clock.now();
+    let id = holding.entry.id.clone();
+    holding.entry.ends_at.send_replace(Some(now.after(ttl)));
+    tokio::spawn(async move {
+        let forever = WaitLimit::of(None, now);
+        let state =
+            holding.wait_while(|state| matches!(state, HoldingState::Held { .. }), forever).await;
+        // This member is shutting down, but the client was promised the lock until its end. Keep the lock until it expires.
+        if state == HoldingState::Ended(End::Stopped) {
+            holding.entry.gone().await;
         }
-        ConnectionClaims::current().claim(Some(entry.holding.claim(Some(entry.until))));
-        // The lease may end before the TTL.
-        Ok(TtlLock { lock: id, held: held_body(app, token, until.min(entry.until)) })
-    }
+    });
+    id
+}
 
-    /// Removes a lock, so that it can be released.
-    pub(super) fn take(
+/// Returns the body for a lock that is held for a TTL, and makes the answer claim that it is held. Renews the lock if `ttl`
+/// is set.
+pub(super) fn body(
+    app: &AppState,
+    name: &HoldingName,
+    id: String,
+    ttl: Option<Duration>,
+) -> Result<TtlLock, ProblemResponse> {
+    let HeldLock { entry, token, lease_end, mut ends_at } = HeldLock::find(app, name, &id)?;
+    if let Some(ttl) = ttl {
+        ends_at = app.clock.now().after(ttl);
+        entry.ends_at.send_replace(Some(ends_at));
+    }
+    ConnectionClaims::current().claim(Some(entry.claim(app.clock, Some(ends_at))));
+    // The lease may end before the TTL.
+    Ok(TtlLock { lock: id, held: held_body(app, token, lease_end.min(ends_at)) })
+}
+
+/// A lock that is held for a TTL at this moment.
+pub(super) struct HeldLock {
+    pub(super) entry: Arc<RegisteredHolding>,
+    token: FencingToken,
+    lease_end: Moment,
+    /// The end of the TTL.
+    ends_at: Moment,
+}
+
+impl HeldLock {
+    pub(super) fn find(
         app: &AppState,
         name: &HoldingName,
         id: &str,
-    ) -> Result<HoldingHandle, ProblemResponse> {
+    ) -> Result<Self, ProblemResponse> {
         let now = app.clock.now();
-        let mut all = app.ttl_locks.lock();
-        let entry = Self::find(&mut all, name, id, now)?;
-        let is_held = matches!(entry.holding.state(), HoldingState::Held { .. });
-        let removed = all.remove(id).filter(|_| is_held);
-        removed.map(|entry| entry.holding).ok_or_else(|| gone(name))
-    }
-}
-
-/// Releases a lock when its TTL is over, and removes it when it is lost.
-async fn release_in_time(app: &AppState, id: &str) {
-    loop {
-        let (until, renewed) = {
-            let mut all = app.ttl_locks.lock();
-            let Some(entry) = all.get_mut(id) else { return };
-            match entry.holding.state() {
-                HoldingState::Held { until: lease_end, .. } if app.clock.now() < entry.until => {
-                    (entry.until.min(lease_end), entry.renewed.clone())
-                }
-                // This member is shutting down, but the client was promised the lock until its end. Keep the lock until it
-                // expires.
-                HoldingState::Ended(End::Stopped) if !entry.holding.is_gone() => return,
-                _ => {
-                    all.remove(id);
-                    return;
-                }
+        let found = app.registry.find(HoldingKind::Lock, name, id);
+        let entry = found.ok_or_else(|| gone(name))?;
+        let ends_at = *entry.ends_at.borrow();
+        match (entry.state(now), ends_at) {
+            (HoldingState::Held { token, until: lease_end }, Some(ends_at)) if now < ends_at => {
+                Ok(Self { entry, token, lease_end, ends_at })
             }
-        };
-        // The loop then checks whether the lock or its lease has been renewed.
-        tokio::select! {
-            () = app.clock.sleep_until(Some(until)) => {}
-            () = renewed.notified() => {}
+            _ => Err(gone(name)),
         }
     }
 }
