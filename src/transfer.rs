@@ -66,7 +66,14 @@ pub async fn transfer(
     within: Duration,
 ) -> Result<TransferDone, Refusal> {
     let mut attempt = Attempt::begun(status, clock, within)?;
-    let result = attempt.carried_out(to).await;
+    let accepted = timeout(within, attempt.accepted(to)).await;
+    let accepted = accepted.unwrap_or_else(|_| Err(attempt.error_on_timeout.clone()));
+    let own = &attempt.own.leader.id;
+    let finished = attempt.finished(accepted, |leader| match to {
+        Some(to) => leader.leader.id.as_str() == to,
+        None => leader.leader.id != *own,
+    });
+    let result = finished.await;
     status.meter.transfers.with_label_values(&[outcome(result.is_ok())]).inc();
     result
 }
@@ -82,7 +89,9 @@ pub async fn preempt(
     within: Duration,
 ) -> Result<TransferDone, Refusal> {
     let mut attempt = Attempt::begun(status, clock, within)?;
-    let result = attempt.preempted_by(preferred).await;
+    let until = attempt.until();
+    let accepted = attempt.accepted_by(preferred, Command::Preempt { until }, within).await;
+    let result = attempt.finished(accepted, |leader| leader.ticket.sequence == preferred).await;
     status.meter.preemptions.with_label_values(&[outcome(result.is_ok())]).inc();
     result
 }
@@ -115,42 +124,22 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Offers leadership to a target, waits until the target has accepted, and hands over.
-    async fn carried_out(&mut self, to: Option<&str>) -> Result<TransferDone, Refusal> {
-        let accepted = timeout(self.within, self.accepted(to)).await;
-        let own = self.own.leader.id.clone();
-        let ended = match accepted.unwrap_or_else(|_| Err(self.error_on_timeout.clone())) {
-            Ok(offer) => {
-                self.hand_over(offer, |leader| match to {
-                    Some(to) => leader.leader.id.as_str() == to,
-                    None => leader.leader.id != own,
-                })
-                .await
-            }
+    /// Hands over to the target that has accepted. Cancels the offer if the attempt fails.
+    async fn finished(
+        &self,
+        accepted: Result<Offer, Refusal>,
+        is_wanted: impl Fn(&Announcement) -> bool,
+    ) -> Result<TransferDone, Refusal> {
+        let result = match accepted {
+            Ok(offer) => self.hand_over(offer, is_wanted).await,
             Err(refusal) => Err(refusal),
         };
-        self.ended(ended).await
-    }
-
-    /// Offers leadership to the preferred member, waits until that member has accepted, and hands over.
-    async fn preempted_by(&mut self, preferred: Sequence) -> Result<TransferDone, Refusal> {
-        let until = self.until();
-        let accepted = self.accepted_by(preferred, Command::Preempt { until }, self.within).await;
-        let ended = match accepted {
-            Ok(offer) => self.hand_over(offer, |leader| leader.ticket.sequence == preferred).await,
-            Err(refusal) => Err(refusal),
-        };
-        self.ended(ended).await
-    }
-
-    /// Cancels the offer if the attempt has failed.
-    async fn ended(&self, ended: Result<TransferDone, Refusal>) -> Result<TransferDone, Refusal> {
-        if let (Err(_), Some(offer)) = (&ended, self.named) {
+        if let (Err(_), Some(offer)) = (&result, self.named) {
             // The outcome does not matter: a member that no longer leads, or has another target, has dropped the offer
             // already, and otherwise the offer expires.
             let _done = self.status.command(Command::CancelTransfer(offer), self.clock.now()).await;
         }
-        ended
+        result
     }
 
     /// Waits until a target has accepted. If no target was named, members that are not ready are skipped.
@@ -358,8 +347,8 @@ impl fmt::Display for Refusal {
             Self::NotInQueue(None) => f.write_str("no other member is in the queue"),
             Self::Gone => write!(f, "the target has left the queue: {OUT}; this member leads on"),
             Self::NotReady => f.write_str(
-                "no target was ready in time: it, or a member between, has no connection or no lease, or is of a version \
-                 without transfers; this member leads on",
+                "no target was ready in time: it, or a member between, has no connection, no lease or no Kerberos tickets, or \
+                 is of a version without transfers; this member leads on",
             ),
             Self::Replaced(target) => write!(
                 f,

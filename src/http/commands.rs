@@ -113,14 +113,7 @@ pub(super) async fn transfer(
             "no leader is known",
             refusal.to_string(),
         )),
-        Err(refusal) => {
-            let mut why = refusal.to_string();
-            let needs_tickets = app.status.snapshot.borrow().tickets_end_at.is_some();
-            if needs_tickets && refusal == Refusal::NotReady {
-                why += ". A member without Kerberos tickets is not ready either";
-            }
-            Err(ProblemResponse::conflict(refusal.kind(), title, why))
-        }
+        Err(refusal) => Err(ProblemResponse::conflict(refusal.kind(), title, refusal.to_string())),
     }
 }
 
