@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 // The limits are the counts of today, and only ever fall.
 const TUPLE_LETS: usize = 2;
-const CLOSURES: usize = 30;
+const CLOSURES: usize = 29;
 const ITS: usize = 0;
 const COMMENTS: usize = 34;
 

@@ -17,6 +17,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
+use futures_util::future::OptionFuture;
 use recipes::election::{Cause, Change, ChangeKind, View, changes};
 use std::collections::VecDeque;
 use std::time::SystemTime;
@@ -129,10 +130,11 @@ impl EventSource for LeaderEvents {
         }
         self.first_memory = ReservedBytes::default();
         loop {
+            let members = self.group.as_mut().map(|group| group.next(&self.app));
             let verdict = tokio::select! {
                 biased;
                 verdict = self.app.changed_since(self.last_sent.index) => verdict?,
-                (events, memory) = next_of(&mut self.group, &self.app) => {
+                Some((events, memory)) = OptionFuture::from(members) => {
                     return Some((events.into(), memory));
                 }
             };
@@ -143,13 +145,6 @@ impl EventSource for LeaderEvents {
                 return Some(sse::small(events));
             }
         }
-    }
-}
-
-async fn next_of(group: &mut Option<GroupStream>, app: &AppState) -> (String, ReservedBytes) {
-    match group {
-        Some(group) => group.next(app).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::blocking::{BlockingQuery, Wait};
 use super::problem::{ProblemResponse, QueryRefusal};
-use super::{AppState, Verdict, query};
+use super::{AppState, OwnIndex, Verdict, query};
 use crate::api::{self, LeaderState};
-use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 
 /// The leader, as far as this member knows.
 #[utoipa::path(get, path = api::LEADER.path, params(Wait), responses(
@@ -37,13 +37,11 @@ fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bo
             // The client need not pause: its next blocking query waits again, whichever index it has.
             problem.retry_after = 0;
         }
-        let mut response = problem.into_response();
-        response.headers_mut().extend(super::common_headers(index));
-        return response;
+        return (Extension(OwnIndex(index)), problem).into_response();
     }
 
     let tag = app.started.tag(index.unwrap_or_default());
-    let head = ([(header::ETAG, tag.as_str())], HeaderMap::from_iter(super::common_headers(index)));
+    let head = (Extension(OwnIndex(index)), [(header::ETAG, tag.as_str())]);
     if query::is_known(headers, &tag) {
         return (StatusCode::NOT_MODIFIED, head).into_response();
     }

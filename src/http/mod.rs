@@ -54,7 +54,7 @@ use axum::extract::Request;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Router, middleware};
+use axum::{Router, middleware};
 #[cfg(any(test, fuzzing))]
 pub(crate) use host_check::refusal;
 use hyper::service::Service as _;
@@ -179,9 +179,6 @@ pub fn services(
                 let detail = format!("there is nothing at {}: {hint}", uri.path());
                 ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-path", "no such path", detail)
             })
-            .method_not_allowed_fallback(async |uri: Uri| {
-                (StatusCode::METHOD_NOT_ALLOWED, Extension(uri))
-            })
             .layer(middleware::from_fn(requests::note_route))
             .with_state(app.clone());
         Service { router: TowerToHyperService::new(router), app }
@@ -210,10 +207,12 @@ impl Handler for Service {
                 Err(full) => full.into_response(),
             };
             let route = response.extensions_mut().remove();
-            let mut response = accounted_for(&app.budget, with_methods(response));
-            if !response.headers().contains_key(header::CACHE_CONTROL) {
-                response.headers_mut().extend(common_headers(index));
+            let own_index = response.extensions_mut().remove::<OwnIndex>();
+            if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+                response = wrong_method(response.headers_mut().remove(header::ALLOW));
             }
+            let mut response = accounted_for(&app.budget, response);
+            add_common_headers(&mut response, own_index.map_or(index, |OwnIndex(index)| index));
             app.requests.count(route, response.status());
             response
         })
@@ -224,14 +223,12 @@ impl Handler for Service {
 fn strip_version(uri: &mut Uri) {
     let path = uri.path_and_query().map(PathAndQuery::as_str);
     let Some(rest) = path.and_then(|path| path.strip_prefix(VERSION)) else { return };
-    let plain: Result<PathAndQuery, _> = match rest.chars().next() {
-        None | Some('?') => format!("/{rest}").parse(),
-        Some('/') => rest.parse(),
+    let plain = match rest.chars().next() {
+        None | Some('?') => format!("/{rest}"),
+        Some('/') => rest.to_owned(),
         Some(_) => return,
     };
-    let mut parts = uri.clone().into_parts();
-    parts.path_and_query = plain.ok();
-    if let Ok(plain) = Uri::from_parts(parts) {
+    if let Ok(plain) = plain.parse() {
         *uri = plain;
     }
 }
@@ -264,32 +261,27 @@ fn accounted_for(budget: &ByteBudget, response: Response) -> Response {
     }
 }
 
-/// Adds the allowed methods to the answer for a refused method. The router sets `Allow` only after its fallback has
-/// answered.
-fn with_methods(mut response: Response) -> Response {
-    let uri = match response.status() {
-        StatusCode::METHOD_NOT_ALLOWED => response.extensions_mut().remove::<Uri>(),
-        _ => None,
-    };
-    let Some(uri) = uri else { return response };
-    let allow = response.headers_mut().remove(header::ALLOW);
+/// Answers a request whose method the path does not have, with the methods that it has.
+fn wrong_method(allow: Option<HeaderValue>) -> Response {
     let methods = allow.as_ref().and_then(|allow| allow.to_str().ok()).unwrap_or_default();
-    let detail = format!("{} answers {}", uri.path(), methods.replace(',', ", "));
+    let detail = format!("this path answers {}", methods.replace(',', ", "));
     let status = StatusCode::METHOD_NOT_ALLOWED;
     let problem = ProblemResponse::new(status, "wrong-method", "wrong method", detail);
     (allow.map(|allow| [(header::ALLOW, allow)]), problem).into_response()
 }
 
-/// Returns the headers of every answer. A handler whose answer has another index adds them itself.
-fn common_headers(index: Option<u64>) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
-    let index = index.map(|index| (INDEX, HeaderValue::from(index)));
-    let always = [
-        // An answer about the leader may be outdated the moment it is written.
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        // A page that embeds an answer as a script must not learn from the browser's reaction what the answer is.
-        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    ];
-    always.into_iter().chain(index)
+/// The index of an answer that is not about the leader, or about a later state than that at the time of the request.
+#[derive(Clone, Copy)]
+struct OwnIndex(Option<u64>);
+
+/// Adds the headers of every answer.
+fn add_common_headers(response: &mut Response, index: Option<u64>) {
+    let headers = response.headers_mut();
+    // An answer about the leader may be outdated the moment it is written.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // A page that embeds an answer as a script must not learn from the browser's reaction what the answer is.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.extend(index.map(|index| (INDEX, HeaderValue::from(index))));
 }
 
 #[cfg(test)]

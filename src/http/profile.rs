@@ -9,7 +9,6 @@ use crate::config;
 use axum::Json;
 use axum::extract::{Request, State};
 use recipes::election::{Command, Priority, Profile};
-use std::collections::BTreeMap;
 
 const EXAMPLE: &str =
     r#"{"address": "host:port", "labels": {"changed": "value", "gone": null}, "priority": 70}"#;
@@ -79,23 +78,20 @@ impl Patch {
 
     /// Returns the profile with this patch applied.
     fn applied_to(self, profile: &Profile) -> Profile {
-        let Profile { id, address, labels, revision } = profile.clone();
-        let address = self.address.unwrap_or(address).filter(|address| !address.is_empty());
-        let labels = match self.labels {
-            None => labels,
-            Some(None) => BTreeMap::new(),
-            Some(Some(changes)) => {
-                let mut labels = labels;
-                for (key, value) in changes {
-                    match value {
-                        Some(value) => labels.insert(key, value),
-                        None => labels.remove(&key),
-                    };
-                }
-                labels
-            }
-        };
-        Profile { id, address, labels, revision }
+        let mut profile = profile.clone();
+        if let Some(address) = self.address {
+            profile.address = address.filter(|address| !address.is_empty());
+        }
+        if self.labels == Some(None) {
+            profile.labels.clear();
+        }
+        for (key, value) in self.labels.flatten().unwrap_or_default() {
+            match value {
+                Some(value) => profile.labels.insert(key, value),
+                None => profile.labels.remove(&key),
+            };
+        }
+        profile
     }
 }
 
@@ -112,6 +108,7 @@ impl AppState {
 mod tests {
     use super::*;
     use recipes::MemberId;
+    use std::collections::BTreeMap;
 
     #[test]
     fn null_removes_a_value_and_what_is_left_out_stays() {

@@ -6,6 +6,7 @@ use crate::holdings::HoldingName;
 use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Uri, header};
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -61,6 +62,19 @@ pub(super) fn number(key: &str, value: &str, write: &str) -> Result<u64, Problem
         let most = u64::MAX;
         ProblemResponse::bad_request(format!(
             "{key}={value:?} must be an integer from 0 to {most}, such as {write}"
+        ))
+    })
+}
+
+/// The maximum number of slots of a semaphore, and of participants of a barrier.
+const COUNT_MAX: u32 = 1000;
+
+/// Parses a number of slots or participants, the value of a key.
+pub(super) fn count(key: &str, value: &str) -> Result<NonZeroU32, ProblemResponse> {
+    let number = value.parse().ok().filter(|number: &NonZeroU32| number.get() <= COUNT_MAX);
+    number.ok_or_else(|| {
+        ProblemResponse::bad_request(format!(
+            "{key}={value:?} must be an integer from 1 to {COUNT_MAX}, such as ?{key}=3"
         ))
     })
 }

@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(answer.headers()["content-type"], "application/problem+json");
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(body["detail"], "/locks/l answers GET, HEAD, POST, PUT");
+        assert_eq!(body["detail"], "this path answers GET, HEAD, POST, PUT");
     }
 
     /// Method, path, and how it is described.

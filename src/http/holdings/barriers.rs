@@ -3,7 +3,7 @@
 use super::super::AppState;
 use super::super::authorize::Authorized;
 use super::super::problem::{ProblemResponse, QueryRefusal};
-use super::super::query::{NoQuery, RecipePath, values};
+use super::super::query::{NoQuery, RecipePath, count, values};
 use super::{Gone, NotAcquired, RecipesOff};
 use crate::api::{self, BarrierNames, BarrierState};
 use crate::holdings::LookRequest;
@@ -12,14 +12,12 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use recipes::holding::{End, HoldingKind, HoldingSpec, HoldingState};
-use std::num::NonZeroU32;
 use utoipa::IntoParams;
 
 /// An example of a valid query, for error messages.
 const ENTER: &str = "?size=3 or ?size=3&wait=30s";
 
 const KIND: HoldingKind = HoldingKind::Barrier;
-const SIZE_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
 /// The size of a barrier, and how long to wait in front of it.
 #[derive(IntoParams)]
@@ -86,8 +84,13 @@ pub(in crate::http) async fn enter(
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
     let [size, wait, process] = values(&uri, ["size", "wait", "process"], ENTER)?;
-    let size = barrier_size(size.as_deref())?;
-    app.hold(name, HoldingSpec::Barrier(size), wait, process).await
+    let size = size.ok_or_else(|| {
+        ProblemResponse::bad_request(
+            "size is missing: for how many the barrier is, such as ?size=3",
+        )
+    })?;
+    let spec = HoldingSpec::Barrier(count("size", &size)?);
+    app.hold(name, spec, wait, process).await
 }
 
 /// Makes a participant that is inside leave the barrier. Its stream gets `left` when all participants have left.
@@ -124,17 +127,4 @@ pub(in crate::http) async fn leave(
             Err(ProblemResponse::new(StatusCode::GONE, "barrier-lost", title, detail))
         }
     }
-}
-
-fn barrier_size(size: Option<&str>) -> Result<NonZeroU32, ProblemResponse> {
-    let Some(written) = size else {
-        let why = "size is missing: for how many the barrier is, such as ?size=3";
-        return Err(ProblemResponse::bad_request(why));
-    };
-    let size = written.parse().ok().filter(|size| *size <= SIZE_MAX);
-    size.ok_or_else(|| {
-        ProblemResponse::bad_request(format!(
-            "size={written:?} must be an integer from 1 to {SIZE_MAX}, such as ?size=3"
-        ))
-    })
 }

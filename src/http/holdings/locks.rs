@@ -3,7 +3,7 @@
 use super::super::AppState;
 use super::super::authorize::Authorized;
 use super::super::problem::{ProblemResponse, QueryRefusal};
-use super::super::query::{NoQuery, RecipePath, WAIT, flag, number, span, values};
+use super::super::query::{NoQuery, RecipePath, WAIT, count, flag, number, span, values};
 use super::holding::{WaitLimit, refusal};
 use super::ttl::{self, HeldLock};
 use super::{Gone, NO_ANSWER, NotAcquired, RELEASE_TIMEOUT, RecipesOff};
@@ -29,7 +29,6 @@ const RENEW: &str = "?ttl=15s";
 const BREAK: &str = "?now=1";
 
 const KIND: HoldingKind = HoldingKind::Lock;
-const SLOTS_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 const WAIT_DEFAULT: Duration = Duration::from_secs(5);
 const TTL_DEFAULT: Duration = Duration::from_secs(15);
 const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
@@ -274,21 +273,19 @@ impl AppState {
 }
 
 fn lock_spec(mode: Option<&str>, slots: Option<&str>) -> Result<HoldingSpec, ProblemResponse> {
-    fn wrong(why: String) -> Result<HoldingSpec, ProblemResponse> {
-        Err(ProblemResponse::bad_request(why))
-    }
-    match (mode, slots) {
-        (None | Some("exclusive"), None) => Ok(HoldingSpec::Lock(Mode::Exclusive)),
-        (Some("shared"), None) => Ok(HoldingSpec::Lock(Mode::Shared)),
-        (Some(other), None) => wrong(format!(
-            "mode={other:?} is not known: write exclusive or shared, or ?slots=3 for a semaphore"
-        )),
-        (Some(_), Some(_)) => wrong("mode and slots exclude each other: leave one out".into()),
-        (None, Some(slots)) => match slots.parse::<NonZeroU32>() {
-            Ok(number) if number <= SLOTS_MAX => Ok(HoldingSpec::Lock(Mode::Slots(number))),
-            Ok(_) | Err(_) => wrong(format!(
-                "slots={slots:?} must be an integer from 1 to {SLOTS_MAX}, such as ?slots=3"
-            )),
-        },
-    }
+    let mode = match (mode, slots) {
+        (None | Some("exclusive"), None) => Mode::Exclusive,
+        (Some("shared"), None) => Mode::Shared,
+        (None, Some(slots)) => Mode::Slots(count("slots", slots)?),
+        (Some(other), None) => {
+            return Err(ProblemResponse::bad_request(format!(
+                "mode={other:?} is not known: write exclusive or shared, or ?slots=3 for a semaphore"
+            )));
+        }
+        (Some(_), Some(_)) => {
+            let why = "mode and slots exclude each other: leave one out";
+            return Err(ProblemResponse::bad_request(why));
+        }
+    };
+    Ok(HoldingSpec::Lock(mode))
 }

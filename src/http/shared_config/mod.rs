@@ -15,7 +15,7 @@ use super::authorize::Authorized;
 use super::blocking::Wait;
 use super::problem::{ProblemResponse, QueryRefusal, version_tag};
 use super::query::{NoQuery, RecipePath, accepted_weight, flag, is_known, values};
-use super::{AppState, common_headers};
+use super::{AppState, OwnIndex};
 use crate::api::{self, ConfigNames, ConfigWritten};
 use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::shared_config::{
@@ -23,11 +23,11 @@ use crate::shared_config::{
     Value, ValueReading, ValueWrite, WatchedValue, WriteAction, WriteError, WriteOutcome,
 };
 use crate::status::{self, CommandError};
-use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use http_body_util::BodyExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -246,8 +246,7 @@ impl AppState {
                 Ok(written_as(StatusCode::OK, version, index))
             }
             Ok(WriteOutcome::Deleted { index }) => {
-                Ok((StatusCode::NO_CONTENT, HeaderMap::from_iter(common_headers(Some(index))))
-                    .into_response())
+                Ok((StatusCode::NO_CONTENT, Extension(OwnIndex(Some(index)))).into_response())
             }
             Err(unwritten) => Err(self.refusal(&name, condition, unwritten)),
         }
@@ -343,10 +342,8 @@ fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> Probl
 }
 
 fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
-    let mut response = (status, Json(ConfigWritten { version, index })).into_response();
-    response.headers_mut().extend(common_headers(Some(index)));
-    response.headers_mut().insert(header::ETAG, version_tag(version));
-    response
+    let head = (Extension(OwnIndex(Some(index))), [(header::ETAG, version_tag(version))]);
+    (status, head, Json(ConfigWritten { version, index })).into_response()
 }
 
 fn answer(
@@ -355,14 +352,14 @@ fn answer(
     reading: &ValueReading,
     asked: &HeaderMap,
 ) -> Response {
-    let common = HeaderMap::from_iter(common_headers(Some(reading.index)));
+    let index = Extension(OwnIndex(Some(reading.index)));
     let Some(Value { data, version, .. }) = &reading.value else {
         let problem = ProblemResponse { index: Some(reading.index), ..app.not_there(name) };
-        return (common, problem).into_response();
+        return (index, problem).into_response();
     };
     let tag = version_tag(*version);
     if is_known(asked, tag.to_str().unwrap_or_default()) {
-        return (StatusCode::NOT_MODIFIED, common, [(header::ETAG, tag)]).into_response();
+        return (StatusCode::NOT_MODIFIED, index, [(header::ETAG, tag)]).into_response();
     }
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static(kind(name.as_str()))),
@@ -370,7 +367,7 @@ fn answer(
         // Keeps browsers from running any part of the value.
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox")),
     ];
-    (common, headers, Body::from(data.clone())).into_response()
+    (index, headers, Body::from(data.clone())).into_response()
 }
 
 /// Returns the media type of a value, by the extension of its name.
