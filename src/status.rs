@@ -48,6 +48,24 @@ impl Snapshot {
         now.since(self.last_looped_at) <= STUCK_AFTER
     }
 
+    /// Fails if there is no connection to ZooKeeper for a known reason, which is returned.
+    fn check_connection(&self) -> Result<(), String> {
+        let Self { link, standing, .. } = self;
+        match link.session {
+            None if standing.is_paused() => Err(
+                "this member is paused, and so has no session with ZooKeeper: run `bellwether resume` here, or ask another \
+                 member"
+                    .to_owned(),
+            ),
+            None if standing.is_unhealthy() => Err(
+                "this member's application is not healthy, so it has no session with ZooKeeper: ask another member"
+                    .to_owned(),
+            ),
+            _ if link.connected => Ok(()),
+            _ => link.problem.clone().map_or(Ok(()), Err),
+        }
+    }
+
     /// Returns the member that has the id of this one: the leader ahead, which is therefore not reported to the application,
     /// or the predecessor. An earlier life of this member that does not lead is harmless, and left out.
     pub fn duplicate_id(&self, now: Moment) -> Option<DuplicateId> {
@@ -245,6 +263,24 @@ pub enum CommandError {
 /// Limits the wait for a reading of the queue.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Sends a request to a runner, and returns its answer.
+///
+/// # Errors
+/// The reason why there is no answer, for operators.
+pub async fn ask<R, T>(
+    runner: &mpsc::Sender<R>,
+    request: impl FnOnce(oneshot::Sender<T>) -> R,
+    patience: Duration,
+) -> Result<T, String> {
+    let (answer, answered) = oneshot::channel();
+    runner.try_send(request(answer)).map_err(|_| "too many ask at once")?;
+    match timeout(patience, answered).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => Err("this member is leaving".into()),
+        Err(_) => Err(format!("ZooKeeper did not answer within {patience:?}")),
+    }
+}
+
 /// The reply channel of a command, with the deadline of its caller.
 pub struct ReplyTo {
     done: oneshot::Sender<bool>,
@@ -345,7 +381,7 @@ pub struct Hooks {
 /// The record of one hook since it was configured.
 #[derive(Clone, Debug, Default)]
 pub struct HookRecord {
-    /// What `/status` says of the hook.
+    /// The hook's entry in `/status`.
     pub report: api::Hook,
     /// The total time of all runs.
     pub spent: Duration,
@@ -449,24 +485,7 @@ impl StatusHandle {
     /// Why the queue cannot be read, for operators.
     pub async fn members(&self) -> Result<QueueReading, String> {
         // Without a connection, a request would only wait for one.
-        let problem = {
-            let Snapshot { link, standing, .. } = &**self.snapshot.borrow();
-            match link.session {
-                None if standing.is_paused() => Some(
-                    "this member is paused, and so has no session with ZooKeeper: run `bellwether resume` here, or ask another \
-                     member"
-                        .to_owned(),
-                ),
-                None if standing.is_unhealthy() => Some(
-                    "this member's application is not healthy, so it has no session with ZooKeeper: ask another member"
-                        .to_owned(),
-                ),
-                _ => link.problem.clone().filter(|_| !link.connected),
-            }
-        };
-        if let Some(problem) = problem {
-            return Err(problem);
-        }
+        self.snapshot.borrow().check_connection()?;
         match timeout(READ_TIMEOUT, self.read_members()).await {
             Ok(read) => read,
             Err(_) => Err(format!("ZooKeeper did not answer within {READ_TIMEOUT:?}")),

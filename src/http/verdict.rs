@@ -211,10 +211,9 @@ impl Verdict {
 
     /// Returns the member that has the id of this one, unless it may be an earlier life of this member.
     pub(super) fn duplicate_id(&self) -> Option<DuplicateId> {
-        self.snapshot.duplicate_id(self.now).filter(|duplicate_id| match duplicate_id {
-            DuplicateId::Leader { .. } | DuplicateId::InQueue { .. } => true,
-            DuplicateId::MayBeEarlierLife { .. } => false,
-        })
+        let duplicate_id = self.snapshot.duplicate_id(self.now)?;
+        let may_be_earlier = matches!(duplicate_id, DuplicateId::MayBeEarlierLife { .. });
+        (!may_be_earlier).then_some(duplicate_id)
     }
 
     /// Returns the error for a request that needs a leader.

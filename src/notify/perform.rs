@@ -6,7 +6,7 @@ use crate::config::HookAction;
 use std::time::Duration;
 use tokio::signal::unix::Signal;
 
-/// What an application is told of a change.
+/// A message about a change, for an application.
 pub(super) struct Notice {
     /// Environment variables for a command; `None` removes a variable.
     pub(super) environment: Vec<(&'static str, Option<String>)>,

@@ -58,17 +58,14 @@ pub async fn sync_all(
     let records = Arc::new(records);
     let mut syncs = tokio::task::JoinSet::new();
     for (n, config) in all.into_iter().enumerate() {
-        let deaths = signal(SignalKind::child())?;
-        let lock = WriteLock::default();
-        let records = records.clone();
         let sync = FileSync {
             config,
             n,
             files,
             clock,
-            records,
-            lock,
-            deaths,
+            records: records.clone(),
+            lock: WriteLock::default(),
+            deaths: signal(SignalKind::child())?,
             written: None,
             is_late: false,
         };

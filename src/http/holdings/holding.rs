@@ -34,9 +34,9 @@ pub(super) struct HoldingHandle {
 #[derive(Clone, Copy)]
 pub(super) struct WaitLimit {
     /// `None`: for as long as the client waits.
-    until: Option<Moment>,
-    /// How much longer to wait while it is not known whether others are ahead.
-    to_try: Duration,
+    pub(super) until: Option<Moment>,
+    /// True for a request that may not wait for others. It only waits until it is known whether others are ahead.
+    is_attempt: bool,
 }
 
 impl AppState {
@@ -116,7 +116,7 @@ impl HoldingHandle {
             }
             tokio::select! {
                 () = self.changed(state) => {}
-                () = clock.sleep_until(limit.next(now)) => {}
+                () = clock.sleep_until(limit.until) => {}
             }
         }
     }
@@ -138,8 +138,9 @@ impl Drop for HoldingHandle {
 impl WaitLimit {
     /// Starts the limit now.
     pub(super) fn of(wait: Option<Duration>, now: Moment) -> Self {
-        let to_try = if wait == Some(Duration::ZERO) { ATTEMPT_TIMEOUT } else { Duration::ZERO };
-        Self { until: wait.map(|wait| now.after(wait)), to_try }
+        let is_attempt = wait == Some(Duration::ZERO);
+        let wait = if is_attempt { Some(ATTEMPT_TIMEOUT) } else { wait };
+        Self { until: wait.map(|wait| now.after(wait)), is_attempt }
     }
 
     /// Returns true if a request in this state has waited for long enough.
@@ -149,13 +150,7 @@ impl WaitLimit {
             HoldingState::Gathering { present } => present.is_some(),
             _ => return false,
         };
-        let to_try = if waits_for_others { Duration::ZERO } else { self.to_try };
-        self.until.is_some_and(|until| now >= until.after(to_try))
-    }
-
-    /// Returns when to check the limit again.
-    pub(super) fn next(self, now: Moment) -> Option<Moment> {
-        self.until.map(|until| if now < until { until } else { until.after(self.to_try) })
+        self.until.is_some_and(|until| now >= until) || (self.is_attempt && waits_for_others)
     }
 }
 

@@ -69,7 +69,7 @@ impl EventSource for HoldingStream {
             if let Some(event) = self.event(state, now).await {
                 return Some(sse::small(event));
             }
-            let deadline = self.limit.next(now).filter(|_| state.is_waiting());
+            let deadline = self.limit.until.filter(|_| state.is_waiting());
             tokio::select! {
                 () = self.holding.changed(state) => {}
                 () = self.app.clock.sleep_until(deadline) => {}
