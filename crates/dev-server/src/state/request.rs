@@ -7,7 +7,7 @@ use crate::error::ErrorCode;
 use crate::watches::ConnectionId;
 use crate::wire::opcode;
 use crate::wire::reply::{self, Reply};
-use crate::wire::request::{Create, CreateKind, Header, Request, WriteRequest};
+use crate::wire::request::{Create, CreateKind, Request, WriteRequest};
 use crate::wire::{Malformed, Reader};
 
 /// The xid of every answer to a ping, whatever the xid of the ping was.
@@ -31,16 +31,17 @@ impl ServerState {
         let session = connection.session;
         let timeout_ms = connection.timeout_ms;
         let mut reader = Reader::new(frame);
-        let header = Header::decode(&mut reader)?;
-        match header.kind {
-            opcode::AUTH => return self.authenticate(from, header, &mut reader),
-            kind if self.closes_at(kind) => {
+        let xid = reader.int()?;
+        let kind = reader.int()?;
+        match kind {
+            opcode::AUTH => return self.authenticate(from, xid, &mut reader),
+            _ if self.closes_at(kind) => {
                 self.close(from);
                 return Ok(());
             }
             opcode::SASL => {
                 // A real server without SASL also accepts the token without checking it, and answers null.
-                self.send(from, reply::answer(header.xid, 0, &Ok(Reply::Path(None))));
+                self.send(from, reply::answer(xid, 0, &Ok(Reply::Path(None))));
                 return Ok(());
             }
             _ => {}
@@ -49,18 +50,18 @@ impl ServerState {
             // The session has ended meanwhile, and its connection is about to be closed.
             return Ok(());
         }
-        let request = match Request::decode(header.kind, &mut reader) {
+        let request = match Request::decode(kind, &mut reader) {
             Ok(request) => request,
             Err(malformed) => {
-                if opcode::takes_zxid(header.kind) {
+                if opcode::takes_zxid(kind) {
                     self.zxid = self.next_zxid();
                 }
-                self.answer(from, header.xid, &Err(ErrorCode::Marshalling));
+                self.answer(from, xid, &Err(ErrorCode::Marshalling));
                 self.close(from);
                 return Err(malformed);
             }
         };
-        self.handle(now, from, session, header, request);
+        self.handle(now, from, session, xid, request);
         Ok(())
     }
 
@@ -78,25 +79,18 @@ impl ServerState {
         }
     }
 
-    fn handle(
-        &mut self,
-        now: Now,
-        from: ConnectionId,
-        session: i64,
-        header: Header,
-        request: Request,
-    ) {
+    fn handle(&mut self, now: Now, from: ConnectionId, session: i64, xid: i32, request: Request) {
         let result = match request {
             Request::Ping => return self.answer(from, PING_XID, &Ok(Reply::Nothing)),
             Request::CloseSession => {
                 self.end_session(session);
-                self.answer(from, header.xid, &Ok(Reply::Nothing));
+                self.answer(from, xid, &Ok(Reply::Nothing));
                 return self.close(from);
             }
             Request::Unknown => {
                 // The answer has zxid -1, because the request was assigned none.
                 let refusal = Err(ErrorCode::Unimplemented);
-                self.send(from, reply::answer(header.xid, -1, &refusal));
+                self.send(from, reply::answer(xid, -1, &refusal));
                 return self.close(from);
             }
             Request::BareCheck => Err(ErrorCode::Unimplemented),
@@ -112,13 +106,13 @@ impl ServerState {
             Request::Read(read) => self.read(from, read),
             Request::Watch(watch) => self.watch(from, watch),
         };
-        self.answer(from, header.xid, &result);
+        self.answer(from, xid, &result);
     }
 
     fn authenticate(
         &mut self,
         from: ConnectionId,
-        header: Header,
+        xid: i32,
         reader: &mut Reader<'_>,
     ) -> Result<(), Malformed> {
         let _kind = reader.int()?;
@@ -129,7 +123,7 @@ impl ServerState {
         let result = acl::authenticate(scheme.as_deref(), auth, address, &mut connection.ids);
         // The answer has zxid 0, because authentication is handled before the frame becomes a request.
         let result = result.map(|()| Reply::Nothing);
-        self.send(from, reply::answer(header.xid, 0, &result));
+        self.send(from, reply::answer(xid, 0, &result));
         if result.is_err() {
             self.close(from);
         }

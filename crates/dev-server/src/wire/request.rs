@@ -27,21 +27,6 @@ impl Connect {
     }
 }
 
-/// The beginning of every later frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    /// The client's number for the request; a negative number stands for a special kind of request.
-    pub(crate) xid: i32,
-    /// The operation's number.
-    pub(crate) kind: i32,
-}
-
-impl Header {
-    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self { xid: from.int()?, kind: from.int()? })
-    }
-}
-
 /// An ACL entry as it was sent, where any string may be null.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RawAcl {
