@@ -524,7 +524,7 @@ fn completions_and_manual_pages_know_every_command() {
         }
     }
     let page = yes(&run(&["man"], &[]));
-    assert!(page.contains("Exit codes of the commands"), "{page}");
+    assert!(page.contains(".SH \"EXIT STATUS\""), "{page}");
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(yes(&run(&["man", "--to", directory.path().to_str().unwrap()], &[])), "");
     assert_eq!(read(&directory.path().join("bellwether.1")), page);
