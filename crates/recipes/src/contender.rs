@@ -252,7 +252,6 @@ impl Contender {
             self.place = ContenderState::Holding(AcquiredBy::Notification);
             AfterPredecessor::Hold
         } else {
-            self.claim(session, now);
             AfterPredecessor::Claim
         }
     }

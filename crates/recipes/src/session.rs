@@ -165,6 +165,15 @@ impl LeasedSession {
         self.heartbeat = Heartbeat::Sent(now);
     }
 
+    /// Returns this moment, or the next one if a heartbeat that was sent at this one is not answered yet: the commit of
+    /// a write sent then is not mistaken for the commit of that heartbeat.
+    pub(crate) fn after_last_heartbeat(&self, now: Moment) -> Moment {
+        match self.heartbeat {
+            Heartbeat::Sent(at) => now.max(at.after(Duration::from_nanos(1))),
+            Heartbeat::Answered(_) => now,
+        }
+    }
+
     /// Stops waiting for the heartbeat under way: the request concerned a znode that is lost.
     pub(crate) fn forget_heartbeat(&mut self) {
         let (Heartbeat::Sent(at) | Heartbeat::Answered(at)) = self.heartbeat;

@@ -687,6 +687,20 @@ fn an_older_write_proves_no_claim() {
 }
 
 #[test]
+fn a_renewal_sent_at_the_moment_of_the_claim_does_not_count_as_the_claim() {
+    let mut third = candidate();
+    third.step(at(100), refused(ClaimOwner::Unknown, at(0)));
+    let asked = third.step(at(1_000), Event::Woke);
+    assert_eq!(asked, [renew(None, at(1_000)), Action::ReadQueue]);
+    let actions = third.step(at(1_000), queue(&[3]));
+    let [Action::Claim { sent_at, .. }] = &actions[..] else { panic!("{actions:?}") };
+    third.step(at(1_010), Event::Committed { sent_at: at(1_000) });
+    assert_eq!(third.standing().at(at(1_010)), Role::Candidate);
+    third.step(at(1_020), Event::Committed { sent_at: *sent_at });
+    assert!(matches!(third.standing().at(at(1_020)), Role::Leader { .. }));
+}
+
+#[test]
 fn a_leader_without_an_answer_wakes_at_the_end_of_its_lease() {
     let mut leader = leader();
     leader.step(at(500), Event::Woke);

@@ -177,9 +177,9 @@ impl Ensemble {
         &self.committed
     }
 
-    /// Returns the transaction that a server has lost, if one has.
-    pub fn lost(&self) -> Option<&LostTransaction> {
-        self.servers.iter().find_map(|server| server.lost.as_ref())
+    /// Returns the last transaction that each server has lost, if it has lost one.
+    pub fn lost(&self) -> impl Iterator<Item = &LostTransaction> {
+        self.servers.iter().filter_map(|server| server.lost.as_ref())
     }
 
     /// Returns how many watches there are at all servers.

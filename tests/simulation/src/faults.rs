@@ -115,13 +115,16 @@ impl Fault {
     }
 }
 
-/// Has a server lose a transaction: one that has made a znode, or one that will delete it.
+/// Makes a server lose a transaction: one that has created a znode, or one that will delete it. For a minute, others of
+/// the election follow.
 pub fn lose_transaction(world: &mut World) {
     let are_members = world.random.u8(..4) > 0;
+    if are_members && world.now < 60 * SECOND {
+        let at = world.now + world.random.u64(3 * SECOND..20 * SECOND);
+        world.plan(at, Event::LoseTransaction);
+    }
     let paths = lost::candidates(world.ensemble.committed(), are_members);
-    let Some(path) = world.random.choice(paths) else {
-        return world.plan(world.now + SECOND, Event::LoseTransaction);
-    };
+    let Some(path) = world.random.choice(paths) else { return };
     let server = world.random.usize(..world.ensemble.len());
     let lost = match world.random.bool() {
         true => LostTransaction::create(path),

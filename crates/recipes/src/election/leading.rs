@@ -9,8 +9,10 @@ impl Member {
     /// Claims leadership. The session has no lease to lead by, so a quorum has to acknowledge the claim first.
     pub(super) fn become_candidate(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
-        queue.contender.claim(session, now);
-        self.announce_leadership(now);
+        // A renewal may have been sent at this moment, and only the commit of the claim makes this member the leader.
+        let sent_at = session.after_last_heartbeat(now);
+        queue.contender.claim(session, sent_at);
+        self.announce_leadership(sent_at);
     }
 
     /// Sends the claim, which also announces to the queue that this member leads.

@@ -339,7 +339,7 @@ impl InQueue {
                 vec![Effect::Do(Action::Read)]
             }
             AfterPredecessor::Claim => {
-                *session = claimed;
+                self.contender.claim(session, now);
                 vec![Effect::Renew { sent_at: now }]
             }
             // The session has enough of its lease left, so no heartbeat is needed.
