@@ -1061,19 +1061,23 @@ fn a_head_that_belies_what_was_heard_is_proven_once() {
     assert_eq!(third.step(at(6_000), Event::Woke), [read_head(1, false, at(6_000))]);
 }
 
-/// The last of this queue, as its server shows it. The head announces that the first member leads, which is not in it, and so
-/// the next heartbeat asks a quorum.
+/// The last of this queue, as its server shows it; its predecessor announces that the first member leads, which is not in it.
 fn behind_an_unlisted_leader() -> Member {
     let mut last = in_queue(&[2, 3, 4]);
+    let predecessor = ticket(3);
+    last.step(
+        at(0),
+        Event::PredecessorRead { predecessor, announcement: leads(1), distance: None },
+    );
     last.step(at(0), Event::HeadRead { head: ticket(2), announcement: leads(1), sent_at: at(0) });
     assert!(names_none(&last));
-    assert_eq!(last.step(at(3_000), Event::Woke), [read_head(1, true, at(3_000))]);
     last
 }
 
 #[test]
 fn a_leader_that_the_queue_does_not_show_is_proven_and_the_queue_read_again() {
     let mut last = behind_an_unlisted_leader();
+    assert_eq!(last.step(at(3_000), Event::Woke), [read_head(1, true, at(3_000))]);
     let sent_at = at(3_000);
     let read = Event::HeadRead { head: ticket(1), announcement: leads(1), sent_at };
     assert_eq!(last.step(at(3_000), read), [Action::ReadQueue]);
@@ -1108,6 +1112,7 @@ fn a_leader_that_the_queue_does_not_show_is_proven_also_if_it_was_believed_befor
 fn a_leader_that_is_gone_is_asked_for_once() {
     for other in [None, Some(FencingToken(77))] {
         let mut last = behind_an_unlisted_leader();
+        assert_eq!(last.step(at(3_000), Event::Woke), [read_head(1, true, at(3_000))]);
         let sequence = ticket(1).sequence;
         let answer = match other {
             None => Event::HeadGone { head: sequence, sent_at: at(3_000) },
@@ -1119,8 +1124,11 @@ fn a_leader_that_is_gone_is_asked_for_once() {
         };
         assert_eq!(last.step(at(3_000), answer), []);
         assert!(names_none(&last));
-        let sent_at = at(3_000);
-        last.step(sent_at, Event::HeadRead { head: ticket(2), announcement: leads(1), sent_at });
+        let predecessor = ticket(3);
+        last.step(
+            at(3_000),
+            Event::PredecessorRead { predecessor, announcement: leads(1), distance: None },
+        );
         // Its turn to ask a quorum in any case comes later.
         let next = last.wake_at().expect("a heartbeat is to come");
         assert_eq!(last.step(next, Event::Woke), [read_head(2, false, next)]);

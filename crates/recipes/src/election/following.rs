@@ -25,17 +25,15 @@ impl Member {
         if !(self.relays || queue.contender.is_standby()) {
             return;
         }
-        queue.note_unlisted_leader(announcement.as_ref());
+        queue.note_unlisted_leader(announcement.as_ref().map(|announcement| announcement.ticket));
         if queue.contender.is_standby() {
             // Reads in a session never go back in time, so this one is newer than every known announcement.
             self.on_head_announcement(predecessor, announcement, true, now);
         } else if queue.is_doubtful() {
             // The head may have left since a quorum confirmed it, and another member may lead: confirm it again.
-            if announcement.is_some_and(|announcement| {
+            queue.confirm_head |= announcement.is_some_and(|announcement| {
                 queue.contradicting_head != Some(announcement.ticket.sequence)
-            }) {
-                queue.confirm = queue.contradicting_head;
-            }
+            });
         } else if let Some(new) =
             announcement.filter(|announcement| queue.is_new(announcement, predecessor.sequence))
         {
@@ -63,7 +61,7 @@ impl Member {
         }
     }
 
-    /// Handles a reading of the head, or of a leader that the queue did not show.
+    /// Handles the answer to a heartbeat that read the head, or the unlisted leader.
     pub(super) fn on_head_read(
         &mut self,
         head: Ticket,
@@ -75,24 +73,38 @@ impl Member {
             session.answered(sent_at, now);
         }
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
-        if queue.leader == KnownLeader::Gone(head.token) && queue.contender.is_ahead_of_queue(head)
+        if let Some(unlisted) =
+            queue.unlisted_leader.take_if(|ticket| ticket.sequence == head.sequence)
         {
-            // That leader exists, so the server did not show all of the queue.
+            if unlisted != head {
+                // Another znode has this sequence, so the unlisted leader is gone.
+                queue.last_nonexistent_leader = Some(unlisted);
+                return;
+            }
+            // The unlisted leader exists, so the server did not show all of the queue.
             queue.leader = KnownLeader::Unknown;
             queue.contender.forget_queue();
-            self.outbox.push(Action::ReadQueue);
-        } else if queue.contender.on_head_read(head) {
+            return self.outbox.push(Action::ReadQueue);
+        }
+        if queue.contender.on_head_read(head) {
+            queue.note_unlisted_leader(
+                announcement.as_ref().map(|announcement| announcement.ticket),
+            );
             let is_newer = queue.leader.was_announced_before(sent_at);
             self.on_head_announcement(head, announcement, is_newer, now);
         }
     }
 
-    /// Handles the answer to a heartbeat that found the head gone.
+    /// Handles the answer to a heartbeat that found the head, or the unlisted leader, gone.
     pub(super) fn on_head_gone(&mut self, gone: Sequence, sent_at: Moment, now: Moment) {
         if let Some(session) = self.phase.session_mut() {
             session.answered(sent_at, now);
         }
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
+        if let Some(unlisted) = queue.unlisted_leader.take_if(|ticket| ticket.sequence == gone) {
+            queue.last_nonexistent_leader = Some(unlisted);
+            return;
+        }
         let after = queue.contender.on_head_gone(gone);
         if after != AfterHead::Ignored {
             queue.leader.retain_if(|leader| leader > gone);
@@ -112,8 +124,9 @@ impl Member {
                 // A server that missed the deletion of several members keeps showing them, and they do not contradict
                 // each other. So ask a quorum from time to time, and more often while no leader is known.
                 let every = if queue.leader.announcement().is_some() { 64 } else { 8 };
-                let confirm =
+                let is_due =
                     session.is_confirmation_due(queue.contender.ticket().sequence, every, now);
+                let confirm = std::mem::take(&mut queue.confirm_head) || is_due;
                 session.heartbeat_sent(now);
                 Action::ReadHead { head, confirm, sent_at: now }
             }
@@ -138,23 +151,23 @@ impl Member {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         // Numbers and tokens grow together unless a znode was made by hand: such a head is not trusted.
         let in_order = queue.out_of_order().is_none();
-        let own = announcement.clone().filter(|own| in_order && own.ticket == head);
+        let announced = announcement.as_ref().map(|announcement| announcement.ticket);
+        let own = announcement.filter(|announcement| in_order && announcement.ticket == head);
         let known = queue.leader.announcement();
         let contradicts =
             known.is_some_and(|known| own.as_ref().is_none_or(|own| known.is_contradicted_by(own)));
         if contradicts && is_newer {
             // The connected server may show a head that is gone. Ask a quorum, but only once: a head with a false
             // announcement may stay for long.
-            if queue.contradicting_head != Some(head.sequence) && !queue.contender.is_standby() {
-                queue.confirm = Some(head.sequence);
-            }
+            queue.confirm_head |= queue.contradicting_head != Some(head.sequence);
             queue.contradicting_head = Some(head.sequence);
             queue.leader = KnownLeader::Unknown;
+            // The head may be right about another leader, which the connected server does not show.
+            queue.note_unlisted_leader(announced);
         } else if own.is_some() && matches!(queue.leader, KnownLeader::Gone(_)) {
             // The leader that left may never have led: its announcement may have been false.
             queue.leader = KnownLeader::Unknown;
         }
-        queue.note_unlisted_leader(announcement.as_ref());
         let new = own.filter(|announcement| queue.is_new(announcement, head.sequence));
         match new {
             Some(new) => self.relay(new, now),
@@ -170,7 +183,7 @@ impl Member {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let leader = announcement.ticket.sequence;
         queue.leader = KnownLeader::Announced { announcement, since: now };
-        queue.confirm = queue.confirm.filter(|_| queue.is_doubtful());
+        queue.unlisted_leader = None;
         if !self.relays {
             if queue.contender.is_standby() {
                 self.outbox.extend(queue.start_standby_heartbeats(session, now));
@@ -211,18 +224,20 @@ impl InQueue {
         Some(self.renew(now))
     }
 
-    /// Notes an announced leader that the queue did not show, unless another leader is known: it has left, or the connected
-    /// server does not show it. A quorum is asked once, after it was asked for a doubtful head.
-    fn note_unlisted_leader(&mut self, announcement: Option<&Announcement>) {
-        let Some(announcement) = announcement else { return };
-        if self.confirm.is_none()
-            && self.leader.announcement().is_none()
-            && self.leader.is_older_than(announcement)
-            && self.contender.is_ahead_of_queue(announcement.ticket)
-        {
-            self.leader = KnownLeader::Gone(announcement.ticket.token);
-            self.confirm = Some(announcement.ticket.sequence);
-        }
+    /// Notes an announced leader that the queue did not show, unless another leader is known.
+    fn note_unlisted_leader(&mut self, announced: Option<Ticket>) {
+        let unlisted = announced.filter(|ticket| {
+            self.leader.announcement().is_none()
+                && self.last_nonexistent_leader != Some(*ticket)
+                && self.contender.is_ahead_of_queue(*ticket)
+        });
+        self.unlisted_leader = unlisted.or(self.unlisted_leader);
+    }
+
+    /// Returns a request that asks a quorum whether the unlisted leader exists, as long as other members are ahead.
+    pub(super) fn confirm_unlisted_leader(&self, now: Moment) -> Option<Action> {
+        let head = self.contender.predecessors().and(self.unlisted_leader)?.sequence;
+        Some(Action::ReadHead { head, confirm: true, sent_at: now })
     }
 
     pub(super) fn renew(&self, now: Moment) -> Action {

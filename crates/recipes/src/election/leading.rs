@@ -20,7 +20,6 @@ impl Member {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         queue.leader = KnownLeader::Unknown;
         queue.contradicting_head = None;
-        queue.confirm = None;
         queue.ready_shown = false;
         queue.accepts = false;
         let data = queue.data(&self.profile, self.priority);

@@ -255,9 +255,9 @@ impl Member {
             .duty()
             .filter(|duty| session.heartbeat_due(ticket, *duty).is_some_and(|due| due <= now));
         let Some(duty) = due else { return };
-        if let Some(head) = queue.confirm.take() {
+        if let Some(unlisted) = queue.confirm_unlisted_leader(now) {
             session.heartbeat_sent(now);
-            return self.outbox.push(Action::ReadHead { head, confirm: true, sent_at: now });
+            return self.outbox.push(unlisted);
         }
         if matches!(duty, Duty::Wait | Duty::Idle) {
             return self.poll_head(now);

@@ -52,9 +52,14 @@ pub(super) struct InQueue {
     /// The head that contradicted the predecessor's announcement. While it exists, only its own announcement is
     /// believed.
     pub(super) contradicting_head: Option<Sequence>,
-    /// The znode that the next heartbeat asks a quorum for: the contradicting head, or an announced leader that the queue did
-    /// not show.
-    pub(super) confirm: Option<Sequence>,
+    /// Whether the next heartbeat must confirm with a quorum that the head exists.
+    pub(super) confirm_head: bool,
+    /// An announced leader that was not in the queue as it was read. The next heartbeat asks a quorum whether it
+    /// exists.
+    pub(super) unlisted_leader: Option<Ticket>,
+    /// The last unlisted leader that turned out not to exist. Its announcement was outdated and is not looked into
+    /// again.
+    pub(super) last_nonexistent_leader: Option<Ticket>,
     /// Whether the own znode says that this member is a standby that could lead at once.
     pub(super) ready_shown: bool,
     /// The transfer that this leader has under way.
@@ -106,7 +111,9 @@ impl InQueue {
             relayed: None,
             distance_shown: None,
             contradicting_head: None,
-            confirm: None,
+            confirm_head: false,
+            unlisted_leader: None,
+            last_nonexistent_leader: None,
             ready_shown: false,
             transfer: None,
             offered: None,
