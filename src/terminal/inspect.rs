@@ -585,7 +585,6 @@ mod tests {
             created_at: SystemTime::UNIX_EPOCH,
             sequence: Sequence::new(n as i32),
             data: Some(data),
-            data_length: 0,
             foreign: None,
         }
     }
