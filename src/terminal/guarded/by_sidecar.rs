@@ -19,6 +19,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// The minimum time to wait for a sidecar's first answer, even if the lock is wanted sooner.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
+
 /// The sidecar's event stream for the lock or barrier.
 pub(super) struct SidecarStream {
     events: EventStream,
@@ -34,7 +37,11 @@ impl SidecarStream {
         wanted: HoldingSpec,
         patience: Patience,
     ) -> Result<Self, ClientError> {
-        check_clock(sidecar).await?;
+        let limit = match patience {
+            Patience::AtMost(limit) => limit.clamp(FIRST_ANSWER, ANSWER_TIMEOUT),
+            Patience::Endless | Patience::Try => ANSWER_TIMEOUT,
+        };
+        check_clock(sidecar, limit).await?;
         let (root, query) = match wanted {
             HoldingSpec::Lock(Mode::Exclusive) => (api::LOCKS.path, "mode=exclusive".to_owned()),
             HoldingSpec::Lock(Mode::Shared) => (api::LOCKS.path, "mode=shared".to_owned()),
@@ -45,7 +52,7 @@ impl SidecarStream {
         let wait = if patience == Patience::Try { "&wait=0s" } else { "" };
         let process = this_process();
         let path = format!("{root}/{name}?{query}&process={}{wait}", process.as_str());
-        let events = sidecar.post(path).within(ANSWER_TIMEOUT).events().await?;
+        let events = sidecar.post(path).within(limit).events().await?;
         Ok(Self { events, id: Arc::default() })
     }
 
@@ -89,12 +96,11 @@ fn progress(
 ) -> Result<Option<HoldingProgress>, String> {
     let ReceivedEvent { name, data, .. } = event;
     Ok(Some(match &**name {
-        "waiting" if parsed::<BarrierWaiting>(data).is_ok() => {
-            let BarrierWaiting { id: told, present, size } = parsed(data)?;
-            note_id(id, told)?;
-            HoldingProgress::Waits(in_front_of(size, present))
-        }
         "waiting" => {
+            if let Ok(BarrierWaiting { id: told, present, size }) = parsed(data) {
+                note_id(id, told)?;
+                return Ok(Some(HoldingProgress::Waits(in_front_of(size, present))));
+            }
             let LockWaiting { position, holders } = parsed(data)?;
             let holders = holders.unwrap_or_default();
             let members = holders.iter().map(|place| {
@@ -142,19 +148,20 @@ fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, String> {
     serde_json::from_str(data).map_err(|error| error.to_string())
 }
 
-/// Leaves the barrier with this id.
+/// Leaves the barrier with the id that the sidecar has sent.
 pub(super) async fn leave(
     sidecar: &Sidecar,
     name: &HoldingName,
-    id: &str,
+    id: Arc<OnceLock<String>>,
 ) -> Result<(), ClientError> {
+    let id = id.get().map_or("", String::as_str);
     let path = format!("{}/{name}/leave/{id}", api::BARRIERS.path);
     sidecar.post(path).within(ANSWER_TIMEOUT).answer().await?.done()
 }
 
 /// Checks that the sidecar uses the same clock as this process, so that its lease deadlines are valid here.
-async fn check_clock(sidecar: &Sidecar) -> Result<(), ClientError> {
-    let answer = sidecar.get(api::STATUS.path).answer().await?;
+async fn check_clock(sidecar: &Sidecar, limit: Duration) -> Result<(), ClientError> {
+    let answer = sidecar.get(api::STATUS.path).within(limit).answer().await?;
     let api::Status { clock: api::LeaseClock { boot_id, time_namespace }, .. } = answer.body()?;
     let ours = ClockIdentity::read();
     if boot_id.is_some() && (boot_id, time_namespace) == (ours.boot_id, ours.time_namespace) {
