@@ -261,7 +261,8 @@ impl AppState {
 
     fn not_there(&self, name: &ConfigName) -> ProblemResponse {
         let detail = format!(
-            "there is nothing at {} in ZooKeeper: PUT /config/{name} creates it, and ?index= waits for it",
+            "there is nothing at {} in ZooKeeper: PUT /config/{name} or `bellwether config put` creates it, and ?index= or \
+             `config get --wait` waits for it",
             self.path_of(name)
         );
         ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-value", "no such value", detail)
