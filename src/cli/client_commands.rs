@@ -9,11 +9,9 @@ use crate::terminal::{
     LONGEST_TRANSFER, OutputFormat, Probe, Query, Sidecar, Token,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{ArgMatches, Args, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
-
-const URL_VARIABLE: &str = "BELLWETHER_URL";
 
 #[derive(Subcommand)]
 pub(super) enum ClientSubcommand {
@@ -99,7 +97,7 @@ pub(super) enum ClientSubcommand {
 #[derive(Args)]
 pub(super) struct SidecarUrl {
     /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where the sidecar listens that is this container's first process, else where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
-    #[arg(short, long, env = URL_VARIABLE, value_name = "URL")]
+    #[arg(short, long, env = "BELLWETHER_URL", value_name = "URL")]
     url: Option<String>,
 }
 
@@ -127,20 +125,10 @@ pub(super) struct StreamArguments {
 pub(super) struct OutputArguments {
     /// How to print
     #[arg(short, long, value_name = "FORM", default_value = "table")]
-    output: FormatName,
+    output: OutputFormat,
     /// The same as --output json
     #[arg(long, conflicts_with = "output")]
     json: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum FormatName {
-    /// For people
-    Table,
-    /// For people, with every column
-    Wide,
-    /// JSON, as it is answered
-    Json,
 }
 
 #[derive(Args)]
@@ -242,22 +230,12 @@ pub(super) struct WaitArguments {
 #[derive(Args)]
 pub(super) struct ProbeArguments {
     /// What to ask
-    probe: ProbeName,
+    probe: Probe,
     #[command(flatten)]
     address: SidecarUrl,
     /// Say why also if it is a yes
     #[arg(short, long)]
     verbose: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum ProbeName {
-    /// Does this member lead at this very moment?
-    IsLeader,
-    /// Is it in the queue and know a leader?
-    Ready,
-    /// Is its process sound, with ZooKeeper or without?
-    Live,
 }
 
 #[derive(Args)]
@@ -309,12 +287,7 @@ pub(super) fn into_command(
             Ok(ClientCommand::Ask { sidecar: address.sidecar()?, query })
         }
         ClientSubcommand::Probe(probing) => {
-            let probe = match probing.probe {
-                ProbeName::IsLeader => Probe::IsLeader,
-                ProbeName::Ready => Probe::Ready,
-                ProbeName::Live => Probe::Live,
-            };
-            let query = Query::Probe { probe, verbose: probing.verbose };
+            let query = Query::Probe { probe: probing.probe, verbose: probing.verbose };
             Ok(ClientCommand::Ask { sidecar: probing.address.sidecar()?, query })
         }
         ClientSubcommand::Transfer(TransferArguments { to, within, command }) => {
@@ -390,11 +363,7 @@ impl CommandTarget {
 impl SidecarUrl {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
-            let mut sidecar = Sidecar::at(&url)?;
-            // If the URL comes from the variable, the next command finds it there, so do not repeat it in hints.
-            let is_variable = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
-            sidecar.url = Some(url).filter(|_| !is_variable);
-            return Ok(sidecar);
+            return Sidecar::at(&url);
         }
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::that_listens(&listen));
@@ -415,12 +384,7 @@ impl StreamArguments {
 
 impl OutputArguments {
     fn form(self) -> OutputFormat {
-        match self.output {
-            _ if self.json => OutputFormat::Json,
-            FormatName::Json => OutputFormat::Json,
-            FormatName::Table => OutputFormat::Table,
-            FormatName::Wide => OutputFormat::Wide,
-        }
+        if self.json { OutputFormat::Json } else { self.output }
     }
 }
 
