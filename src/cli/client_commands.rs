@@ -9,7 +9,7 @@ use crate::terminal::{
     LONGEST_TRANSFER, OutputFormat, Probe, Query, Sidecar, Token,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{ArgMatches, Args, Subcommand};
+use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -125,10 +125,20 @@ pub(super) struct StreamArguments {
 pub(super) struct OutputArguments {
     /// How to print
     #[arg(short, long, value_name = "FORM", default_value = "table")]
-    output: OutputFormat,
+    output: FormatName,
     /// The same as --output json
     #[arg(long, conflicts_with = "output")]
     json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FormatName {
+    /// For people
+    Table,
+    /// For people, with every column
+    Wide,
+    /// JSON, as it is answered
+    Json,
 }
 
 #[derive(Args)]
@@ -230,12 +240,22 @@ pub(super) struct WaitArguments {
 #[derive(Args)]
 pub(super) struct ProbeArguments {
     /// What to ask
-    probe: Probe,
+    probe: ProbeName,
     #[command(flatten)]
     address: SidecarUrl,
     /// Say why also if it is a yes
     #[arg(short, long)]
     verbose: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ProbeName {
+    /// Does this member lead at this very moment?
+    IsLeader,
+    /// Is it in the queue and know a leader?
+    Ready,
+    /// Is its process sound, with ZooKeeper or without?
+    Live,
 }
 
 #[derive(Args)]
@@ -287,7 +307,12 @@ pub(super) fn into_command(
             Ok(ClientCommand::Ask { sidecar: address.sidecar()?, query })
         }
         ClientSubcommand::Probe(probing) => {
-            let query = Query::Probe { probe: probing.probe, verbose: probing.verbose };
+            let probe = match probing.probe {
+                ProbeName::IsLeader => Probe::IsLeader,
+                ProbeName::Ready => Probe::Ready,
+                ProbeName::Live => Probe::Live,
+            };
+            let query = Query::Probe { probe, verbose: probing.verbose };
             Ok(ClientCommand::Ask { sidecar: probing.address.sidecar()?, query })
         }
         ClientSubcommand::Transfer(TransferArguments { to, within, command }) => {
@@ -384,7 +409,12 @@ impl StreamArguments {
 
 impl OutputArguments {
     fn form(self) -> OutputFormat {
-        if self.json { OutputFormat::Json } else { self.output }
+        match self.output {
+            _ if self.json => OutputFormat::Json,
+            FormatName::Json => OutputFormat::Json,
+            FormatName::Table => OutputFormat::Table,
+            FormatName::Wide => OutputFormat::Wide,
+        }
     }
 }
 

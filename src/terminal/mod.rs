@@ -34,7 +34,6 @@ pub use calls::{
     BARRIER, BARRIER_NAMES, CONFIG_NAMES, Call, DRAIN, HISTORY, LEADER, LOCK_NAMES, LOCK_QUEUE,
     MEMBERS, PAUSE, RESIGN, RESUME, SHUTDOWN, STATUS,
 };
-use clap::ValueEnum;
 pub use guarded::{GuardedCommand, HoldingProcess, Patience};
 pub use probe::Probe;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -138,13 +137,13 @@ pub enum Query {
 }
 
 /// The output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
-    /// For people
+    /// For people, with the most important columns.
     Table,
-    /// For people, with every column
+    /// For people, with all columns.
     Wide,
-    /// JSON, as it is answered
+    /// For scripts: the JSON of the answer.
     Json,
 }
 

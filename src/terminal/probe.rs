@@ -3,17 +3,13 @@
 use super::text::visible;
 use super::{ClientError, Sidecar, print};
 use crate::api::{IS_LEADER, LIVEZ, Leadership, READYZ};
-use clap::ValueEnum;
 use hyper::StatusCode;
 
 /// The question of a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// Does this member lead at this very moment?
     IsLeader,
-    /// Is it in the queue and know a leader?
     Ready,
-    /// Is its process sound, with ZooKeeper or without?
     Live,
 }
 

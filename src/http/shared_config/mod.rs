@@ -335,7 +335,8 @@ fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> Probl
         None => "nothing".to_owned(),
     };
     let detail = format!(
-        "{wanted} is to be at {name}, and {there} is: read it, decide again, and write with that version"
+        "{wanted} is to be at {name}, and {there} is: read it (`bellwether config get -o json` prints the version too), \
+         decide again, and write with that version"
     );
     let title = "another version is there";
     let problem =

@@ -19,9 +19,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The minimum time to wait for a sidecar's first answer, even if the lock is wanted sooner.
-const FIRST_ANSWER: Duration = Duration::from_secs(1);
-
 /// The sidecar's event stream for the lock or barrier.
 pub(super) struct SidecarStream {
     events: EventStream,
@@ -37,11 +34,7 @@ impl SidecarStream {
         wanted: HoldingSpec,
         patience: Patience,
     ) -> Result<Self, ClientError> {
-        let limit = match patience {
-            Patience::AtMost(limit) => limit.clamp(FIRST_ANSWER, ANSWER_TIMEOUT),
-            Patience::Endless | Patience::Try => ANSWER_TIMEOUT,
-        };
-        check_clock(sidecar, limit).await?;
+        check_clock(sidecar).await?;
         let (root, query) = match wanted {
             HoldingSpec::Lock(Mode::Exclusive) => (api::LOCKS.path, "mode=exclusive".to_owned()),
             HoldingSpec::Lock(Mode::Shared) => (api::LOCKS.path, "mode=shared".to_owned()),
@@ -52,7 +45,7 @@ impl SidecarStream {
         let wait = if patience == Patience::Try { "&wait=0s" } else { "" };
         let process = this_process();
         let path = format!("{root}/{name}?{query}&process={}{wait}", process.as_str());
-        let events = sidecar.post(path).within(limit).events().await?;
+        let events = sidecar.post(path).within(ANSWER_TIMEOUT).events().await?;
         Ok(Self { events, id: Arc::default() })
     }
 
@@ -160,8 +153,8 @@ pub(super) async fn leave(
 }
 
 /// Checks that the sidecar uses the same clock as this process, so that its lease deadlines are valid here.
-async fn check_clock(sidecar: &Sidecar, limit: Duration) -> Result<(), ClientError> {
-    let answer = sidecar.get(api::STATUS.path).within(limit).answer().await?;
+async fn check_clock(sidecar: &Sidecar) -> Result<(), ClientError> {
+    let answer = sidecar.get(api::STATUS.path).answer().await?;
     let api::Status { clock: api::LeaseClock { boot_id, time_namespace }, .. } = answer.body()?;
     let ours = ClockIdentity::read();
     if boot_id.is_some() && (boot_id, time_namespace) == (ours.boot_id, ours.time_namespace) {

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
+use tokio::time::timeout;
 
 /// The exit code if the lock was not acquired, or the barrier not entered, in time. `timeout` uses the same code.
 const NOT_IN_TIME: u8 = 124;
@@ -31,6 +32,9 @@ const NOT_IN_TIME: u8 = 124;
 /// The time limit for asking a sidecar why it was not in time. A sidecar reports within two seconds that ZooKeeper does not
 /// answer.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The minimum time to wait for a sidecar's first answer, even if the lock is wanted sooner.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
 /// How long a lease may be too short at first. The lease gets longer when the heartbeats become more frequent.
 const SHORT_LEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -111,8 +115,13 @@ impl GuardedCommand {
     pub(super) async fn run(&self, clock: Clock) -> Result<(), ClientError> {
         match &self.holder {
             HoldingProcess::Sidecar(sidecar) => {
-                let opened = SidecarStream::open(sidecar, &self.name, self.wanted, self.patience);
-                let stream = opened.await.map_err(failed)?;
+                let opening = SidecarStream::open(sidecar, &self.name, self.wanted, self.patience);
+                let opened = match self.patience {
+                    Patience::AtMost(limit) => timeout(limit.max(FIRST_ANSWER), opening).await,
+                    Patience::Endless | Patience::Try => Ok(opening.await),
+                };
+                let Ok(opened) = opened else { return Err(self.not_in_time(false, false).await) };
+                let stream = opened.map_err(failed)?;
                 let hold = stream.hold().clone();
                 let (publisher, progress) = watch::channel(HoldingProgress::Asked);
                 let leave = by_sidecar::leave(sidecar, &self.name, stream.id.clone());
@@ -215,11 +224,16 @@ impl GuardedCommand {
         &self,
         progress: &mut watch::Receiver<HoldingProgress>,
     ) -> Result<(), ClientError> {
-        let ended = progress.wait_for(HoldingProgress::is_last).await;
-        let why = match ended.as_deref() {
-            Ok(HoldingProgress::AllLeft) => return Ok(()),
-            Ok(HoldingProgress::Over(why)) => text::visible(why),
-            _ => "its state can no longer be read".into(),
+        let why = loop {
+            let known = progress.borrow_and_update().clone();
+            match known {
+                HoldingProgress::AllLeft => return Ok(()),
+                HoldingProgress::Over(why) => break text::visible(&why),
+                _ => {}
+            }
+            if progress.changed().await.is_err() {
+                break "its state can no longer be read".into();
+            }
         };
         Err(failure(format!(
             "the program has ended, and it is not known whether all have left barrier {}: {why}",
