@@ -51,20 +51,16 @@ fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
         CliCommand::Terminal(command) => run_client_command(command),
         #[cfg(feature = "dev")]
         CliCommand::Dev(options) => bellwether::dev::run(&options),
-        CliCommand::Say(text) => printed(terminal::print(&text)),
+        CliCommand::Say(text) => exit_code(terminal::print(&text)),
     }
 }
 
-fn exit_code(done: Result<(), (u8, Option<String>)>) -> Result<u8, ExitFailure> {
-    match done {
-        Ok(()) => Ok(0),
-        Err((code, None)) => Ok(code),
-        Err((code, Some(why))) => Err((code, why)),
+fn exit_code(done: Result<(), ClientError>) -> Result<u8, ExitFailure> {
+    let Err(error) = done else { return Ok(0) };
+    match error.message() {
+        None => Ok(error.exit_code()),
+        Some(why) => Err((error.exit_code(), why)),
     }
-}
-
-fn printed(done: Result<(), ClientError>) -> Result<u8, ExitFailure> {
-    exit_code(done.map_err(|error| (error.exit_code(), error.message())))
 }
 
 fn guarded(ended: io::Result<()>) -> Result<u8, ExitFailure> {
@@ -86,7 +82,7 @@ fn check_config(effective: &Effective, json: bool, connect: bool) -> Result<u8, 
         let tried = tried.iter().flatten().map(|tried| format!("{tried}\n"));
         effective.to_string() + &tried.collect::<String>()
     };
-    let printed = printed(terminal::print(shown))?;
+    let printed = exit_code(terminal::print(shown))?;
     let is_unusable = tried.iter().flatten().any(|tried| tried.problem.is_some());
     Ok(if is_unusable { UNANSWERED } else { printed })
 }
@@ -110,7 +106,7 @@ fn run_client_command(command: ClientCommand) -> Result<u8, ExitFailure> {
         let level = cli::level_of_lock().map_err(misconfigured)?;
         daemon::log_for_command(&level).map_err(misconfigured)?;
     }
-    exit_code(runtime::run(terminal::run(command, Clock::system())))
+    exit_code(runtime::run(terminal::run(&command, Clock::system())))
 }
 
 fn misconfigured(why: String) -> ExitFailure {

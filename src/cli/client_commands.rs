@@ -14,8 +14,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-const URL_VARIABLE: &str = "BELLWETHER_URL";
-
 #[derive(Subcommand)]
 pub(super) enum ClientSubcommand {
     /// Print who leads.
@@ -100,7 +98,7 @@ pub(super) enum ClientSubcommand {
 #[derive(Args)]
 pub(super) struct SidecarUrl {
     /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where the sidecar listens that is this container's first process, else where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
-    #[arg(short, long, env = URL_VARIABLE, value_name = "URL")]
+    #[arg(short, long, env = "BELLWETHER_URL", value_name = "URL")]
     url: Option<String>,
 }
 
@@ -362,11 +360,7 @@ impl CommandTarget {
 impl SidecarUrl {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
-            let mut sidecar = Sidecar::at(&url)?;
-            // If the URL comes from the variable, the next command finds it there, so do not repeat it in hints.
-            let is_variable = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
-            sidecar.url = Some(url).filter(|_| !is_variable);
-            return Ok(sidecar);
+            return Sidecar::at(&url);
         }
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::that_listens(&listen));

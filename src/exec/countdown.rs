@@ -45,22 +45,20 @@ impl Countdown {
     }
 
     /// Moves the end of the lease. A command that was already asked to end must still end.
-    pub(super) fn renewed(self, until: Moment) -> Self {
-        Self { until, ..self }
+    pub(super) fn renew(&mut self, until: Moment) {
+        self.until = until;
     }
 
     /// Notes that the command was asked to end at this moment. Has no effect if it was asked or killed before.
-    pub(super) fn end_requested(self, now: Moment) -> Self {
-        let stage = match self.stage {
-            KillStage::Runs => KillStage::Ending { kill_at: now.after(self.kill_after) },
-            stage @ (KillStage::Ending { .. } | KillStage::Killed { .. }) => stage,
-        };
-        Self { stage, ..self }
+    pub(super) fn note_end_request(&mut self, at: Moment) {
+        if self.runs() {
+            self.stage = KillStage::Ending { kill_at: at.after(self.kill_after) };
+        }
     }
 
     /// Makes the kill due at this moment, without `kill_after`.
-    pub(super) fn kill_due_at(self, now: Moment) -> Self {
-        Self { stage: KillStage::Ending { kill_at: now }, ..self }
+    pub(super) fn kill_at(&mut self, kill_at: Moment) {
+        self.stage = KillStage::Ending { kill_at };
     }
 
     /// Returns whether the command has not been asked to end yet.
@@ -78,23 +76,20 @@ impl Countdown {
         self.until
     }
 
-    /// Returns the step that is due at this moment, and the countdown after it.
-    pub(super) fn at(self, now: Moment) -> (Self, Option<KillStep>) {
+    /// Takes the step that is due at this moment.
+    pub(super) fn step(&mut self, now: Moment) -> Option<KillStep> {
         if self.look_at() > now {
-            return (self, None);
+            return None;
         }
-        match self.stage {
-            KillStage::Runs if now < self.last_moment() => {
-                (self.end_requested(now), Some(KillStep::RequestEnd))
-            }
-            KillStage::Runs | KillStage::Ending { .. } | KillStage::Killed { .. } => {
-                let stage = KillStage::Killed { again_at: now.after(AGAIN) };
-                (Self { stage, ..self }, Some(KillStep::Kill))
-            }
+        if self.runs() && now < self.last_moment() {
+            self.note_end_request(now);
+            return Some(KillStep::RequestEnd);
         }
+        self.stage = KillStage::Killed { again_at: now.after(AGAIN) };
+        Some(KillStep::Kill)
     }
 
-    /// Returns when to call [`at`](Self::at) next, at the latest.
+    /// Returns when to call [`step`](Self::step) next, at the latest.
     pub(super) fn look_at(&self) -> Moment {
         match self.stage {
             KillStage::Runs => before(self.last_moment(), self.kill_after),
@@ -130,48 +125,62 @@ mod tests {
         Countdown::new(ms(2000), ms(250), at(7000))
     }
 
+    /// The same, of a command that was told to end at this moment.
+    fn told_at(moment: Moment) -> Countdown {
+        let mut countdown = countdown();
+        countdown.note_end_request(moment);
+        countdown
+    }
+
+    fn renewed(mut countdown: Countdown, until: Moment) -> Countdown {
+        countdown.renew(until);
+        countdown
+    }
+
     #[test]
     fn without_renewal_the_command_is_told_and_then_killed_before_the_lease_ends() {
-        assert_eq!(countdown().look_at(), at(4750));
-        assert_eq!(countdown().at(at(4749)), (countdown(), None));
-        let (told, step) = countdown().at(at(4750));
-        assert_eq!((step, told.look_at()), (Some(KillStep::RequestEnd), at(6750)));
-        assert_eq!(told.at(at(6749)).1, None);
-        let (killed, step) = told.at(at(6750));
-        assert_eq!((step, killed.look_at()), (Some(KillStep::Kill), at(6760)));
-        assert_eq!(killed.at(at(6760)).1, Some(KillStep::Kill), "until all are dead");
+        let mut countdown = countdown();
+        assert_eq!(countdown.look_at(), at(4750));
+        assert_eq!(countdown.step(at(4749)), None);
+        assert!(countdown.runs());
+        assert_eq!(countdown.step(at(4750)), Some(KillStep::RequestEnd));
+        assert_eq!(countdown.look_at(), at(6750));
+        assert_eq!(countdown.step(at(6749)), None);
+        assert_eq!(countdown.step(at(6750)), Some(KillStep::Kill));
+        assert_eq!(countdown.look_at(), at(6760));
+        assert_eq!(countdown.step(at(6760)), Some(KillStep::Kill), "until all are dead");
     }
 
     #[test]
     fn a_renewal_puts_the_end_off() {
-        assert_eq!(countdown().renewed(at(9000)).at(at(4750)).1, None);
-        assert_eq!(countdown().renewed(at(9000)).look_at(), at(6750));
+        assert_eq!(renewed(countdown(), at(9000)).step(at(4750)), None);
+        assert_eq!(renewed(countdown(), at(9000)).look_at(), at(6750));
     }
 
     #[test]
-    fn a_command_that_was_note_end_request_ends_whatever_is_renewed() {
-        let told = countdown().end_requested(at(1000));
+    fn a_command_that_was_told_to_end_ends_whatever_is_renewed() {
+        let mut told = told_at(at(1000));
         assert_eq!(told.look_at(), at(3000));
-        assert_eq!(told.renewed(at(9000)).at(at(3000)).1, Some(KillStep::Kill));
-        assert_eq!(told.end_requested(at(2000)).look_at(), at(3000), "once is enough");
+        assert_eq!(renewed(told, at(9000)).step(at(3000)), Some(KillStep::Kill));
+        told.note_end_request(at(2000));
+        assert_eq!(told.look_at(), at(3000), "once is enough");
     }
 
     #[test]
     fn a_command_that_is_told_late_has_only_until_the_lease_ends() {
-        assert_eq!(countdown().end_requested(at(6000)).look_at(), at(6750));
-        let (told, _) = countdown().at(at(6000));
-        assert_eq!(told.look_at(), at(6750));
-        assert_eq!(
-            countdown().end_requested(at(1000)).renewed(at(2000)).look_at(),
-            at(1750),
-            "a cut lease"
-        );
+        assert_eq!(told_at(at(6000)).look_at(), at(6750));
+        let mut late = countdown();
+        assert_eq!(late.step(at(6000)), Some(KillStep::RequestEnd));
+        assert_eq!(late.look_at(), at(6750));
+        assert_eq!(renewed(told_at(at(1000)), at(2000)).look_at(), at(1750), "a cut lease");
     }
 
     #[test]
     fn a_guard_that_wakes_too_late_kills_at_once() {
-        assert_eq!(countdown().at(at(6750)).1, Some(KillStep::Kill));
-        assert_eq!(countdown().at(at(60_000)).1, Some(KillStep::Kill));
-        assert_eq!(countdown().kill_due_at(at(10)).at(at(10)).1, Some(KillStep::Kill));
+        assert_eq!(countdown().step(at(6750)), Some(KillStep::Kill));
+        assert_eq!(countdown().step(at(60_000)), Some(KillStep::Kill));
+        let mut hurried = countdown();
+        hurried.kill_at(at(10));
+        assert_eq!(hurried.step(at(10)), Some(KillStep::Kill));
     }
 }

@@ -42,26 +42,26 @@ pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
         // Starting took so long that the lease leaves no time to run the command.
         if state.count_down().is_some() {
             let message = FromGuard::Ended { code: 125, by_itself: false };
-            let _or_gone = state.link.send_to_supervisor(message);
+            let _or_gone = state.link.send(message);
             return Ok(());
         }
         let mut command =
             Offspring::start(command, stdin, state.config.files, state.config.foreground)?;
         // If the supervisor is gone, `next_wakeup` reports it below.
-        let _or_gone = state.link.send_to_supervisor(FromGuard::Started(command.leader()));
+        let _or_gone = state.link.send(FromGuard::Started { pid: command.leader().as_raw_pid() });
         loop {
             let by_itself = state.countdown.runs();
             match command.reap(|| state.note_end_request(Duration::ZERO)) {
                 Reaped::All => return Ok(()),
                 Reaped::Leader { code } => {
                     let message = FromGuard::Ended { code, by_itself };
-                    let _or_gone = state.link.send_to_supervisor(message);
+                    let _or_gone = state.link.send(message);
                     continue;
                 }
                 Reaped::None => {}
             }
             while let Some(change) = command.job_change() {
-                let _or_gone = state.link.send_to_supervisor(FromGuard::Job(change));
+                let _or_gone = state.link.send(FromGuard::Job(change));
             }
             if state.count_down() == Some(KillStep::RequestEnd) {
                 command.end(Signal::TERM);
@@ -76,7 +76,7 @@ pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
                 }
                 // Processes that a dead command left behind may be in other process groups, so kill all children and not
                 // only its group.
-                GuardWakeup::Message(ToGuard::Signal(Signal::KILL)) | GuardWakeup::Orphaned => {
+                GuardWakeup::Message(ToGuard::Kill) | GuardWakeup::Orphaned => {
                     state.kill(Duration::ZERO);
                 }
                 GuardWakeup::Message(ToGuard::Signal(signal)) => command.signal(signal),
@@ -98,15 +98,11 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
             .process_group(0)
             .spawn()?;
         let inner = Pid::from_child(&inner);
-        // Report the kill before doing it. Otherwise the supervisor might first see the dead inner guard and take its death
-        // for a failure.
-        let mut kill_notice = Some(FromGuard::Kills);
         let mut inner_has_ended = false;
         let mut is_cut_short = false;
         while !is_all_gone(|dead| {
             // The processes that the inner guard left behind are now this guard's children.
             if dead == inner {
-                kill_notice = None;
                 inner_has_ended = true;
                 state.kill(Duration::ZERO);
             }
@@ -115,9 +111,6 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
             // is cut short.
             is_cut_short |= state.count_down().is_some() && !inner_has_ended;
             if state.countdown.kills() {
-                if let Some(message) = kill_notice.take() {
-                    let _or_gone = state.link.send_to_supervisor(message);
-                }
                 kill_children();
             }
             // The inner guard receives the same message or end of the link, and kills first. If it were killed before it
@@ -125,7 +118,7 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
             let inner_head_start = INNER_GUARD_KILLS - OUTER_GUARD_KILLS;
             match state.next_wakeup().await {
                 GuardWakeup::Message(ToGuard::End(_)) => state.note_end_request(inner_head_start),
-                GuardWakeup::Message(ToGuard::Signal(Signal::KILL)) | GuardWakeup::Orphaned => {
+                GuardWakeup::Message(ToGuard::Kill) | GuardWakeup::Orphaned => {
                     state.kill(inner_head_start)
                 }
                 _ => {}
@@ -134,7 +127,7 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
         if state.config.shuts_down_descriptor || is_cut_short {
             state.shut_down_descriptor();
         }
-        let _or_gone = state.link.send_to_supervisor(FromGuard::Gone);
+        let _or_gone = state.link.send(FromGuard::Gone);
         Ok(())
     })
 }
@@ -201,19 +194,17 @@ impl GuardState {
 
     /// Notes that the command was asked to end. `head_start` is the time by which the inner guard is ahead of this guard.
     fn note_end_request(&mut self, head_start: Duration) {
-        self.countdown = self.countdown.end_requested(self.clock.now().after(head_start));
+        self.countdown.note_end_request(self.clock.now().after(head_start));
     }
 
     /// Makes the kill due after `head_start`, the time by which the inner guard is ahead of this guard.
     fn kill(&mut self, head_start: Duration) {
-        self.countdown = self.countdown.kill_due_at(self.clock.now().after(head_start));
+        self.countdown.kill_at(self.clock.now().after(head_start));
     }
 
     /// Returns the step of the countdown that is due now.
     fn count_down(&mut self) -> Option<KillStep> {
-        let step;
-        (self.countdown, step) = self.countdown.at(self.clock.now());
-        step
+        self.countdown.step(self.clock.now())
     }
 
     /// Waits for a message, a child's death or a step of the countdown. Applies renewals itself.
@@ -221,9 +212,9 @@ impl GuardState {
         tokio::select! {
             _ = self.deaths.recv() => GuardWakeup::Look,
             () = self.alarm.ring_at(self.countdown.look_at()) => GuardWakeup::Look,
-            message = self.link.receive_from_supervisor(), if !self.supervisor_is_gone => match message {
+            message = self.link.receive(), if !self.supervisor_is_gone => match message {
                 Some(ToGuard::Renewed(until)) => {
-                    self.countdown = self.countdown.renewed(until);
+                    self.countdown.renew(until);
                     GuardWakeup::Look
                 }
                 Some(message) => GuardWakeup::Message(message),

@@ -14,10 +14,12 @@ mod countdown;
 mod decide;
 mod guard;
 mod guard_protocol;
+mod signals;
 mod supervisor;
 
 pub use decide::CommandLease;
 pub use guard::{run_inner_guard, run_outer_guard};
+pub use signals::SignalListener;
 pub use supervisor::{Plan, Requests, run_under, supervise};
 
 use crate::config::KILL_MARGIN;

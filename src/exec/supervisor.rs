@@ -4,6 +4,7 @@
 use super::countdown::{AGAIN, Countdown, KillStep};
 use super::decide::{AfterExit, CommandLease, CommandStage, CommandStep, after_exit, decide, rest};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
+use super::signals::SignalListener;
 use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, KILL_MARGIN, OnExit};
@@ -13,12 +14,11 @@ use recipes::election::{self, Role};
 use recipes::{FencingToken, Moment};
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use std::ffi::OsString;
-use std::future::{pending, poll_fn};
+use std::future::pending;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -65,6 +65,18 @@ const INTERRUPTED: u8 = 128 + 2;
 /// How long after killing processes to log that they are still alive, and the interval between two such log lines.
 const COMPLAIN_AFTER: Duration = Duration::from_secs(1);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+
+/// The signals that are forwarded to the command, or end it.
+const FORWARDED: [Signal; 8] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::WINCH,
+    Signal::CONT,
+];
 
 /// Runs the command whenever this member leads, until the member leaves. Returns the exit code to leave with.
 ///
@@ -223,8 +235,6 @@ struct Run {
     was_stopped_too_long: bool,
     /// Whether the supervisor kills the processes itself, because the guards did not do so in time.
     is_ours_to_kill: bool,
-    /// The outer guard reported that it is about to kill the inner guard, because the time has run out.
-    outer_guard_kills: bool,
     /// When to log next that killed processes are still alive.
     complain_at: Option<Moment>,
     /// The supervisor's stage once every process of this run is gone.
@@ -233,17 +243,18 @@ struct Run {
     countdown: Countdown,
 }
 
-/// A message from one of the guards; `None` if that guard is gone.
-enum GuardMessage {
-    Inner(Option<FromGuard>),
-    Outer(Option<FromGuard>),
+/// A message from one of the guards, or its end.
+enum GuardEvent {
+    Message(FromGuard),
+    InnerGuardGone,
+    OuterGuardGone,
 }
 
 impl Supervisor {
     /// Creates a supervisor without a run. A run must not start before this moment.
     fn begin(plan: Plan, clock: Clock, not_before: Moment) -> io::Result<Self> {
         let deaths = signal(SignalKind::child())?;
-        let signals = SignalListener::new()?;
+        let signals = SignalListener::new(&FORWARDED)?;
         // Processes that killed guards leave behind become children of this process, and not of process 1.
         set_child_subreaper(Some(getpid()))?;
         process::spare_those_left_to_us()?;
@@ -284,7 +295,7 @@ impl Supervisor {
         let Self { run, signals, deaths, alarm, .. } = &mut *self;
         tokio::select! {
             biased;
-            message = next_message(run) => self.on_message(message),
+            event = next_guard_event(run) => self.on_guard_event(event),
             signal = signals.next() => self.on_signal(signal),
             _ = deaths.recv() => reap(),
             () = alarm.ring_at(wake_at) => {}
@@ -309,7 +320,7 @@ impl Supervisor {
             until,
             kill_after,
             files: self.plan.files,
-            foreground: terminal.as_ref().map(ControllingTerminal::group),
+            foreground: terminal.as_ref().map(|terminal| terminal.group().as_raw_pid()),
             shuts_down_descriptor: self.plan.shuts_down_descriptor,
         };
         let descriptor = self.plan.descriptor.as_ref().map(|descriptor| descriptor.as_fd());
@@ -328,7 +339,6 @@ impl Supervisor {
             wants_terminal: false,
             was_stopped_too_long: false,
             is_ours_to_kill: false,
-            outer_guard_kills: false,
             complain_at: None,
             next_stage: CommandStage::Idle { not_before: self.clock.now(), ended_under: None },
             countdown: Countdown::new(kill_after, SUPERVISOR_KILLS, until),
@@ -340,9 +350,9 @@ impl Supervisor {
     /// Forwards a renewal to the guards, if it changes the end of the lease.
     fn renew(&mut self, until: Moment) {
         if let Some(run) = &mut self.run
-            && run.countdown != run.countdown.renewed(until)
+            && run.countdown.until() != until
         {
-            run.countdown = run.countdown.renewed(until);
+            run.countdown.renew(until);
             run.send(ToGuard::Renewed(until));
         }
     }
@@ -350,7 +360,7 @@ impl Supervisor {
     /// Asks the guards to end the command with this signal.
     fn end(&mut self, signal: Signal) {
         if let (Some(run), CommandStage::Runs(token)) = (&mut self.run, self.stage) {
-            run.countdown = run.countdown.end_requested(self.clock.now().after(GUARDS_HEAD_START));
+            run.countdown.note_end_request(self.clock.now().after(GUARDS_HEAD_START));
             run.send(ToGuard::End(signal));
             self.stage = CommandStage::Ends(token);
         }
@@ -363,15 +373,17 @@ impl Supervisor {
         let Some(program) = run.program else { return };
         let under = self.plan.under;
         match change {
-            // A program that was just continued may read from the terminal before it is given the foreground.
-            JobChange::Stopped(Some(Signal::TTIN | Signal::TTOU)) if run.give_terminal() => {
-                run.send(ToGuard::Signal(Signal::CONT));
-            }
-            JobChange::Stopped(signal) => {
+            JobChange::Stopped { signal } => {
+                let signal = Signal::from_named_raw(signal);
+                let uses_terminal = matches!(signal, Some(Signal::TTIN | Signal::TTOU));
+                // A program that was just continued may read from the terminal before it is given the foreground.
+                if uses_terminal && run.give_terminal() {
+                    return run.send(ToGuard::Signal(Signal::CONT));
+                }
+                run.wants_terminal = uses_terminal;
                 run.kill_at =
                     run.kill_at.or_else(|| Some(self.clock.now().after(self.plan.stopped_for)));
                 run.take_terminal_back();
-                run.wants_terminal = matches!(signal, Some(Signal::TTIN | Signal::TTOU));
                 let limit = humantime::format_duration(self.plan.stopped_for);
                 let why = match signal {
                     Some(Signal::TTIN) => ", as it reads from the terminal in the background",
@@ -407,8 +419,7 @@ impl Supervisor {
             run.wants_terminal = false;
             run.send(ToGuard::Signal(Signal::CONT));
         }
-        let step;
-        (run.countdown, step) = run.countdown.at(now);
+        let step = run.countdown.step(now);
         // If the guard is dead, do not report it as late: its last messages may still be unread.
         let is_late = step == Some(KillStep::Kill)
             && (run.outer_link.is_none() || process::is_alive(run.outer_guard));
@@ -434,24 +445,23 @@ impl Supervisor {
         }
     }
 
-    fn on_message(&mut self, message: GuardMessage) {
+    fn on_guard_event(&mut self, event: GuardEvent) {
         let Some(run) = &mut self.run else { return };
-        match message {
-            GuardMessage::Inner(Some(FromGuard::Started(pid))) => {
-                run.program = Some(pid);
-                info!(pid = pid.as_raw_pid(), "the program runs");
+        match event {
+            GuardEvent::Message(FromGuard::Started { pid }) => {
+                run.program = Pid::from_raw(pid);
+                info!(pid, "the program runs");
             }
-            GuardMessage::Inner(Some(FromGuard::Job(change))) => self.on_job_change(change),
-            GuardMessage::Inner(Some(FromGuard::Ended { code, by_itself })) => {
+            GuardEvent::Message(FromGuard::Job(change)) => self.on_job_change(change),
+            GuardEvent::Message(FromGuard::Ended { code, by_itself }) => {
                 self.ended(code, by_itself)
             }
-            GuardMessage::Inner(None) => {
+            GuardEvent::Message(FromGuard::Gone) => self.forget_run(),
+            GuardEvent::InnerGuardGone => {
                 run.inner_link = None;
                 self.ended_with_its_guard("a guard of the program died, and with it the program");
             }
-            GuardMessage::Outer(Some(FromGuard::Kills)) => run.outer_guard_kills = true,
-            GuardMessage::Outer(Some(FromGuard::Gone)) => self.forget_run(),
-            GuardMessage::Outer(None) => {
+            GuardEvent::OuterGuardGone => {
                 self.ended_with_its_guard(
                     "the outer guard of the program died: the program is killed",
                 );
@@ -460,15 +470,7 @@ impl Supervisor {
                 // The inner guard sees that the link is closed, and kills. Let it kill first: if it were killed before it
                 // finished, only the supervisor would be left to kill the command.
                 run.inner_link = None;
-                run.countdown =
-                    run.countdown.kill_due_at(self.clock.now().after(GUARDS_HEAD_START));
-            }
-            GuardMessage::Inner(Some(FromGuard::Kills | FromGuard::Gone))
-            | GuardMessage::Outer(Some(
-                FromGuard::Started(_) | FromGuard::Ended { .. } | FromGuard::Job(_),
-            )) => {
-                error!("a guard of the program says what is not for it to say: killing all");
-                run.is_ours_to_kill = true;
+                run.countdown.kill_at(self.clock.now().after(GUARDS_HEAD_START));
             }
         }
     }
@@ -480,10 +482,7 @@ impl Supervisor {
         if run.has_ended {
             return;
         }
-        // At the end of a lease, the outer guard or the supervisor kills the inner guard. That is not a failure of the
-        // command. A supervisor that was frozen until then has not yet checked the time, nor read the outer guard's
-        // message.
-        let by_itself = run.is_well();
+        let by_itself = run.is_well(self.clock.now());
         if by_itself {
             error!("{what}");
         }
@@ -496,7 +495,7 @@ impl Supervisor {
         run.has_ended = true;
         run.take_terminal_back();
         // The processes left behind get the time that the command would have had to end.
-        run.countdown = run.countdown.end_requested(now.after(GUARDS_HEAD_START));
+        run.countdown.note_end_request(now.after(GUARDS_HEAD_START));
         let CommandStage::Runs(token) = self.stage else {
             info!(code, "the program has ended, as it was told");
             self.leaving = self.leaving.map(|_| code);
@@ -570,11 +569,12 @@ impl Supervisor {
 }
 
 impl Run {
-    /// Returns whether neither the supervisor nor the outer guard has begun to end the run.
-    fn is_well(&self) -> bool {
-        let outer_guard_kills = self.outer_guard_kills
-            || self.outer_link.as_ref().is_some_and(GuardLink::announces_kill);
-        self.countdown.runs() && !self.is_ours_to_kill && !outer_guard_kills
+    /// Returns whether it is not yet time to end the run, so that a guard that is gone has failed. At the end of a lease,
+    /// the outer guard or the supervisor kills the inner guard. A supervisor that was frozen until then has not yet checked
+    /// the time.
+    fn is_well(&self, now: Moment) -> bool {
+        let is_due = self.countdown.until().since(now) <= INNER_GUARD_KILLS;
+        self.countdown.runs() && !self.is_ours_to_kill && !is_due
     }
 
     /// Gives the foreground of the terminal to the command, if this process has it. Returns whether the command has it
@@ -608,13 +608,13 @@ impl Run {
 
     /// Asks the guards to kill the command. If they do not do so in time, the supervisor kills it.
     fn kill(&mut self, now: Moment) {
-        self.countdown = self.countdown.kill_due_at(now.after(GUARDS_HEAD_START));
-        self.send(ToGuard::Signal(Signal::KILL));
+        self.countdown.kill_at(now.after(GUARDS_HEAD_START));
+        self.send(ToGuard::Kill);
     }
 
     fn send(&mut self, message: ToGuard) {
         for link in [&self.inner_link, &self.outer_link].into_iter().flatten() {
-            match link.send_to_guard(message) {
+            match link.send(message) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     error!("a guard of the program hears nothing: killing all");
                     self.is_ours_to_kill = true;
@@ -652,54 +652,21 @@ impl Run {
     }
 }
 
-/// Waits for the next message of a guard.
-async fn next_message(run: &Option<Run>) -> GuardMessage {
+/// Waits for the next message of a guard, or its end.
+async fn next_guard_event(run: &Option<Run>) -> GuardEvent {
     let Some(Run { outer_link, inner_link, .. }) = run else { return pending().await };
     tokio::select! {
         // Read the inner guard's report of how the command ended before the outer guard's report that nothing is left.
         biased;
-        message = receive(inner_link) => GuardMessage::Inner(message),
-        message = receive(outer_link) => GuardMessage::Outer(message),
+        message = receive(inner_link) => message.map_or(GuardEvent::InnerGuardGone, GuardEvent::Message),
+        message = receive(outer_link) => message.map_or(GuardEvent::OuterGuardGone, GuardEvent::Message),
     }
 }
 
 async fn receive(link: &Option<GuardLink>) -> Option<FromGuard> {
     match link {
-        Some(link) => link.receive_from_guard().await,
+        Some(link) => link.receive().await,
         None => pending().await,
-    }
-}
-
-/// Receives the signals that are forwarded to the command.
-struct SignalListener(Vec<(Signal, Signals)>);
-
-impl SignalListener {
-    fn new() -> io::Result<Self> {
-        let passed_on = [
-            Signal::TERM,
-            Signal::INT,
-            Signal::HUP,
-            Signal::QUIT,
-            Signal::USR1,
-            Signal::USR2,
-            Signal::WINCH,
-            Signal::CONT,
-        ];
-        let mut streams = vec![];
-        for number in passed_on {
-            streams.push((number, signal(SignalKind::from_raw(number.as_raw()))?));
-        }
-        Ok(Self(streams))
-    }
-
-    async fn next(&mut self) -> Signal {
-        poll_fn(|context| {
-            let received = self.0.iter_mut().find_map(|(signal, stream)| {
-                stream.poll_recv(context).is_ready().then_some(*signal)
-            });
-            received.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
     }
 }
 
@@ -716,16 +683,14 @@ mod tests {
     use super::*;
 
     /// A supervisor that was frozen reads first that the inner guard is gone.
-    #[tokio::test]
-    async fn a_guard_that_is_killed_as_no_time_is_left_is_told_from_one_that_died() {
-        let (outer_link, outer_socket) = GuardLink::pair().unwrap();
-        let outer_guard = GuardLink::over(outer_socket).unwrap();
-        let now = Clock::system().now();
-        let until = now.after(Duration::from_secs(60));
-        let mut run = Run {
+    #[test]
+    fn a_guard_that_is_killed_as_no_time_is_left_is_told_from_one_that_died() {
+        let now = Moment(Duration::from_secs(60));
+        let until = now.after(INNER_GUARD_KILLS);
+        let run = Run {
             begun_at: now,
             outer_guard: Pid::INIT,
-            outer_link: Some(outer_link),
+            outer_link: None,
             inner_link: None,
             has_ended: false,
             program: None,
@@ -734,17 +699,12 @@ mod tests {
             wants_terminal: false,
             was_stopped_too_long: false,
             is_ours_to_kill: false,
-            outer_guard_kills: false,
             complain_at: None,
             next_stage: CommandStage::Idle { not_before: now, ended_under: None },
             countdown: Countdown::new(Duration::ZERO, SUPERVISOR_KILLS, until),
         };
-        assert!(run.is_well());
-        outer_guard.send_to_supervisor(FromGuard::Kills).unwrap();
-        assert!(!run.is_well());
-        assert_eq!(receive(&run.outer_link).await, Some(FromGuard::Kills));
-        run.outer_guard_kills = true;
-        outer_guard.send_to_supervisor(FromGuard::Gone).unwrap();
-        assert!(!run.is_well());
+        assert!(run.is_well(Moment(now.0 - Duration::from_millis(1))));
+        assert!(!run.is_well(now));
+        assert!(!run.is_well(until.after(Duration::from_secs(60))));
     }
 }

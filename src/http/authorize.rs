@@ -75,7 +75,8 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), ProblemR
     });
     let Some(shown) = shown else {
         let remedy = "a command needs the header Authorization: Bearer TOKEN, with the command token that \
-                      is in the file which http.token_file names";
+                      is in the file which http.token_file names; the program bellwether sends it if \
+                      --token-file names that file";
         return Err(ProblemResponse::unauthorized(remedy));
     };
     let file = file.clone();

@@ -28,10 +28,10 @@ pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], files: Option<u64>) -> Comm
 pub(super) fn started_in_foreground<S: AsRef<OsStr>>(
     command: &[S],
     files: Option<u64>,
-    group: Option<Pid>,
+    group: Option<i32>,
 ) -> Command {
     let files = files.map_or_else(|| "none".to_owned(), |files| files.to_string());
-    let group = group.map_or_else(|| "none".to_owned(), |group| group.as_raw_pid().to_string());
+    let group = group.map_or_else(|| "none".to_owned(), |group| group.to_string());
     ourselves(&["exec-command", &getpid().as_raw_pid().to_string(), &files, &group], command)
 }
 

@@ -7,6 +7,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process, kill_process_group,
     wait, waitid, waitpid,
 };
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -30,10 +31,12 @@ pub enum Reaped {
 }
 
 /// The command's process was stopped or continued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobChange {
-    /// The command was stopped, by this signal if its number is a known one.
-    Stopped(Option<Signal>),
+    /// The command was stopped, by the signal with this number.
+    Stopped {
+        signal: i32,
+    },
     Continued,
 }
 
@@ -46,7 +49,7 @@ impl Offspring {
         command: &[OsString],
         stdin: OwnedFd,
         files: Option<u64>,
-        foreground: Option<Pid>,
+        foreground: Option<i32>,
     ) -> io::Result<Self> {
         let mut command = started_in_foreground(command, files, foreground);
         let child = command.stdin(Stdio::from(stdin)).process_group(0).spawn()?;
@@ -88,7 +91,7 @@ impl Offspring {
         if status.continued() {
             return Some(JobChange::Continued);
         }
-        status.stopping_signal().map(|signal| JobChange::Stopped(Signal::from_named_raw(signal)))
+        status.stopping_signal().map(|signal| JobChange::Stopped { signal })
     }
 
     /// Reaps dead processes. If the leader is among them, calls `leader_is_dead`, and then sends SIGTERM to the rest of

@@ -1,14 +1,12 @@
 //! Calls of the sidecar's API that take a single request.
 
-use super::screen::{self, Screen};
-use super::sidecar::COMMAND_TIMEOUT;
+use super::sidecar::{COMMAND_TIMEOUT, SidecarRequest};
 use super::views::HumanView;
-use super::{ClientError, OutputFormat, Sidecar, SidecarAnswer, print, remark};
+use super::{ClientError, OutputFormat, Sidecar, SidecarAnswer, print, remark, screen};
 use crate::api::{self, BarrierState, Endpoint, LockQueue, Transfer, Transferred};
 use crate::holdings::HoldingName;
 use hyper::header::CONTENT_TYPE;
 use std::time::Duration;
-use tokio::time::sleep;
 
 /// The time limit for breaking a lock. It is longer than any sidecar waits for the end of a holder's lease, which is twice
 /// the session timeout.
@@ -18,8 +16,11 @@ const LEASE_END_TIMEOUT: Duration = Duration::from_secs(600);
 pub struct Call {
     path: &'static str,
     is_command: bool,
-    show: fn(&Sidecar, &SidecarAnswer, OutputFormat) -> CallOutput,
+    view: View,
 }
+
+/// Returns the text to print for an answer, or the error if it is not a success.
+type View = fn(&SidecarAnswer, OutputFormat) -> Result<String, ClientError>;
 
 pub static LEADER: Call = Call::of(&api::LEADER);
 pub static STATUS: Call = Call::of(&api::STATUS);
@@ -28,10 +29,10 @@ pub static HISTORY: Call = Call::of(&api::HISTORY);
 pub static CONFIG_NAMES: Call = Call::of(&api::CONFIG_NAMES);
 pub static LOCK_NAMES: Call = Call::of(&api::LOCKS);
 /// The queue of a lock. The name of the lock is appended to the path.
-pub static LOCK_QUEUE: Call = Call { show: show::<LockQueue>, ..Call::of(&api::LOCKS) };
+pub static LOCK_QUEUE: Call = Call { view: view::<LockQueue>, ..Call::of(&api::LOCKS) };
 pub static BARRIER_NAMES: Call = Call::of(&api::BARRIERS);
 /// The state of a barrier. The name of the barrier is appended to the path.
-pub static BARRIER: Call = Call { show: show::<BarrierState>, ..Call::of(&api::BARRIERS) };
+pub static BARRIER: Call = Call { view: view::<BarrierState>, ..Call::of(&api::BARRIERS) };
 pub static RESIGN: Call = Call::of(&api::RESIGN);
 pub static PAUSE: Call = Call::of(&api::PAUSE);
 pub static RESUME: Call = Call::of(&api::RESUME);
@@ -40,7 +41,7 @@ pub static SHUTDOWN: Call = Call::of(&api::SHUTDOWN);
 
 impl Call {
     const fn of<T: HumanView>(endpoint: &Endpoint<T>) -> Self {
-        Self { path: endpoint.path, is_command: endpoint.is_command, show: show::<T> }
+        Self { path: endpoint.path, is_command: endpoint.is_command, view: view::<T> }
     }
 
     /// Sends the request and prints the answer. `of` is a name to append to the path. With `again`, repeats the request and
@@ -58,21 +59,9 @@ impl Call {
         };
         if !again {
             let request = if self.is_command { sidecar.post(path) } else { sidecar.get(path) };
-            let CallOutput { text, trouble } = (self.show)(sidecar, &request.answer().await?, form);
-            print(&text)?;
-            return trouble.map_or(Ok(()), Err);
+            return ask_once(request, self.view, form).await;
         }
-        let mut screen = Screen::of(form);
-        loop {
-            let answered = sidecar.get(&path).answer().await;
-            match answered.map(|answer| (self.show)(sidecar, &answer, form)) {
-                Ok(CallOutput { text, trouble: None }) => screen.show(text)?,
-                Ok(CallOutput { trouble: Some(trouble), .. }) | Err(trouble) => {
-                    screen.fail(trouble)?
-                }
-            }
-            sleep(screen::PAUSE).await;
-        }
+        screen::repeat(form, async || (self.view)(&sidecar.get(&path).answer().await?, form)).await
     }
 }
 
@@ -87,9 +76,7 @@ pub(super) async fn transfer(
     let request = sidecar.post(api::TRANSFER.path).header(CONTENT_TYPE, "application/json");
     // After the hand-over, the sidecar may wait as long again for the announcement of the next leader.
     let request = request.body(api::json(&wanted)).within(2 * within + COMMAND_TIMEOUT);
-    let CallOutput { text, trouble } = show::<Transferred>(sidecar, &request.answer().await?, form);
-    print(&text)?;
-    trouble.map_or(Ok(()), Err)
+    ask_once(request, view::<Transferred>, form).await
 }
 
 /// Deletes a place in a lock's queue.
@@ -112,25 +99,22 @@ pub(super) async fn break_lock(
     print(format!("the place with token {token} in the queue of lock {name} is gone\n"))
 }
 
-/// The text to print, and the error to exit with, if any.
-struct CallOutput {
-    text: String,
-    trouble: Option<ClientError>,
+/// Returns the text to print for an answer.
+fn view<T: HumanView>(answer: &SidecarAnswer, form: OutputFormat) -> Result<String, ClientError> {
+    let body = answer.body::<T>()?;
+    Ok(form.render(|is_wide| body.view(is_wide), &answer.text()))
 }
 
-/// Returns the output for an answer. With JSON output, a refusal is printed as well.
-fn show<T: HumanView>(sidecar: &Sidecar, answer: &SidecarAnswer, form: OutputFormat) -> CallOutput {
-    match answer.body::<T>() {
-        Ok(body) => {
-            let view = |is_wide| sidecar.with_url(&body.view(is_wide)).into_owned();
-            CallOutput { text: form.render(view, &answer.text()), trouble: None }
-        }
-        Err(trouble @ ClientError::Unanswered(_)) => {
-            CallOutput { text: String::new(), trouble: Some(trouble) }
-        }
-        Err(trouble) => {
-            let text = form.render(|_| String::new(), &answer.text());
-            CallOutput { text, trouble: Some(trouble) }
-        }
+/// Sends the request, and prints the answer. With JSON output, a refusal is printed as well.
+async fn ask_once(
+    request: SidecarRequest<'_>,
+    view: View,
+    form: OutputFormat,
+) -> Result<(), ClientError> {
+    let answer = request.answer().await?;
+    let shown = view(&answer, form);
+    if let Err(ClientError::No(_) | ClientError::Unread(_)) = &shown {
+        print(form.render(|_| String::new(), &answer.text()))?;
     }
+    print(shown?)
 }

@@ -45,12 +45,8 @@ impl<'a> ForeignElection<'a> {
 
     fn of(family: ForeignClient, election: &'a Election, now: SystemTime) -> Option<Self> {
         let Election { znodes, claim, .. } = election;
-        let its: Vec<_> = znodes
-            .iter()
-            .filter(|znode| znode.foreign.as_ref().is_some_and(|queue| queue.family == family))
-            .collect();
         let mut contenders: Vec<_> =
-            its.iter().filter_map(|znode| ForeignContender::of(znode, now)).collect();
+            znodes.iter().filter_map(|znode| ForeignContender::of(znode, family, now)).collect();
         contenders.sort_by_key(|contender| contender.number);
         if contenders.is_empty() {
             return None;
@@ -65,11 +61,14 @@ impl<'a> ForeignElection<'a> {
             First::Fails(name) => (None, Some(name)),
             First::None => (None, None),
         };
-        let (leader, leader_id) =
-            (leader.map(|leader| leader.znode), leader.and_then(|leader| leader.id));
-        let client = family.to_string();
-        let family = family.name();
-        Some(Self { family, client, leader, leader_id, fails_on, contenders })
+        Some(Self {
+            family: family.name(),
+            client: family.to_string(),
+            leader: leader.map(|leader| leader.znode),
+            leader_id: leader.and_then(|leader| leader.id),
+            fails_on,
+            contenders,
+        })
     }
 
     /// Describes who leads by the client's rule.
@@ -101,8 +100,9 @@ impl<'a> ForeignElection<'a> {
 }
 
 impl<'a> ForeignContender<'a> {
-    fn of(znode: &'a Znode, now: SystemTime) -> Option<Self> {
-        let foreign = znode.foreign.as_ref()?;
+    /// Returns the contender, if the znode is one of this client's.
+    fn of(znode: &'a Znode, family: ForeignClient, now: SystemTime) -> Option<Self> {
+        let foreign = znode.foreign.as_ref().filter(|foreign| foreign.family == family)?;
         let session = znode.session.map(|session| session.to_string());
         let number = foreign.number;
         let id = foreign.id.as_deref();

@@ -4,10 +4,9 @@
 //! disconnected.
 
 use super::foreign::ForeignElection;
-use super::screen::{PAUSE, Screen};
 use super::table::{Cell, pairs, table};
 use super::views::{BAD, GOOD, ODD, PLAIN, condition, labels, marks};
-use super::{ClientError, OutputFormat, print};
+use super::{ClientError, OutputFormat, print, screen};
 use crate::api::{self, Standby};
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -16,7 +15,7 @@ use recipes::{FencingToken, ForeignClient};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// The JSON output.
 #[derive(Serialize)]
@@ -56,7 +55,7 @@ struct QueuedMember<'a> {
     /// Null if the znode's data was not written by a member.
     id: Option<&'a str>,
     address: Option<&'a str>,
-    labels: BTreeMap<&'a str, &'a str>,
+    labels: BTreeMap<String, String>,
     version: Option<&'a str>,
     /// The leader that the member announces.
     names: Option<NamedLeader<'a>>,
@@ -106,62 +105,50 @@ enum QueueLocation {
     Gone,
 }
 
-/// The election to inspect, and the output format.
-pub(super) struct Inspection<'a> {
-    settings: &'a Settings,
-    inspector: Inspector,
+/// Inspects the election, and prints the result.
+pub(super) async fn once(
+    settings: &Settings,
     patience: Duration,
     clock: Clock,
     form: OutputFormat,
+) -> Result<(), ClientError> {
+    let mut inspector = Inspector::of(settings);
+    let read = read(&mut inspector, settings, patience).await;
+    inspector.close().await;
+    let election = read?;
+    let family = settings.znodes.family();
+    let inspected = InspectedElection::of(&settings.root, family, election.as_ref(), clock.date());
+    print(inspected.render(form))?;
+    if inspected.healthy { Ok(()) } else { Err(ClientError::Exit(1, None)) }
 }
 
-impl<'a> Inspection<'a> {
-    pub(super) fn of(
-        settings: &'a Settings,
-        patience: Duration,
-        clock: Clock,
-        form: OutputFormat,
-    ) -> Self {
-        Self { settings, inspector: Inspector::of(settings), patience, clock, form }
-    }
+/// Inspects the election periodically, and prints each changed result.
+pub(super) async fn again(
+    settings: &Settings,
+    patience: Duration,
+    clock: Clock,
+    form: OutputFormat,
+) -> Result<(), ClientError> {
+    let mut inspector = Inspector::of(settings);
+    let family = settings.znodes.family();
+    screen::repeat(form, async || {
+        let election = read(&mut inspector, settings, patience).await?;
+        let election = election.as_ref();
+        Ok(InspectedElection::of(&settings.root, family, election, clock.date()).render(form))
+    })
+    .await
+}
 
-    pub(super) async fn once(mut self) -> Result<(), ClientError> {
-        let inspected = self.look().await;
-        self.inspector.close().await;
-        let (text, healthy) = inspected?;
-        print(&text)?;
-        if healthy { Ok(()) } else { Err(ClientError::Exit(1, None)) }
-    }
-
-    /// Inspects the election periodically, and prints each changed result.
-    pub(super) async fn again(mut self) -> Result<(), ClientError> {
-        let mut screen = Screen::of(self.form);
-        loop {
-            match self.look().await {
-                Ok((text, _)) => screen.show(text)?,
-                Err(trouble) => screen.fail(trouble)?,
-            }
-            sleep(PAUSE).await;
-        }
-    }
-
-    /// Inspects the election. Returns the text to print, and whether all is well.
-    async fn look(&mut self) -> Result<(String, bool), ClientError> {
-        let Self { settings, inspector, patience, clock, form } = self;
-        let read = match timeout(*patience, inspector.read()).await {
-            Ok(read) => read,
-            Err(_) => Err(format!("not within {patience:?}")),
-        };
-        let election = read.map_err(|why| {
-            let hosts = &settings.zookeeper.hosts;
-            ClientError::Unanswered(format!("ZooKeeper at {hosts} gives no answer: {why}"))
-        })?;
-        let root = &settings.root;
-        let family = settings.znodes.family();
-        let inspection = InspectedElection::of(root, family, election.as_ref(), clock.date());
-        let text = form.render(|is_wide| inspection.shown(is_wide), &api::json(&inspection));
-        Ok((text, inspection.healthy))
-    }
+async fn read(
+    inspector: &mut Inspector,
+    settings: &Settings,
+    patience: Duration,
+) -> Result<Option<Election>, ClientError> {
+    let read = timeout(patience, inspector.read()).await;
+    read.unwrap_or_else(|_| Err(format!("not within {patience:?}"))).map_err(|why| {
+        let hosts = &settings.zookeeper.hosts;
+        ClientError::Unanswered(format!("ZooKeeper at {hosts} gives no answer: {why}"))
+    })
 }
 
 /// Returns the names of the znodes that match.
@@ -170,6 +157,7 @@ fn names_where(znodes: &[Znode], is_wanted: impl Fn(&Znode) -> bool) -> Vec<&str
 }
 
 impl<'a> InspectedElection<'a> {
+    /// `family` is the client whose queue the members join, unless it is their own.
     fn of(
         path: &'a str,
         family: Option<ForeignClient>,
@@ -198,13 +186,14 @@ impl<'a> InspectedElection<'a> {
         let foreign =
             election.map(|election| ForeignElection::all(election, now)).unwrap_or_default();
         let own = judged(exists, &members, claim.as_ref(), &duplicate_ids);
-        let own = match family {
-            Some(family) if !members.is_empty() => {
-                (own.0, format!("{}, by the rule of {family}", own.1))
-            }
-            Some(_) | None => own,
-        };
-        let (healthy, verdict) = judged_beside(own, members.is_empty(), &foreign);
+        let healthy = own.is_ok() && foreign.is_empty();
+        let mut verdict = own.unwrap_or_else(|why| why);
+        if let Some(family) = family.filter(|_| !members.is_empty()) {
+            verdict += &format!(", by the rule of {family}");
+        }
+        if !foreign.is_empty() {
+            verdict = judged_beside(&verdict, members.is_empty(), &foreign);
+        }
         Self {
             path,
             healthy,
@@ -221,6 +210,10 @@ impl<'a> InspectedElection<'a> {
             }),
             queue: members,
         }
+    }
+
+    fn render(&self, form: OutputFormat) -> String {
+        form.render(|is_wide| self.shown(is_wide), &api::json(self))
     }
 
     fn shown(&self, is_wide: bool) -> String {
@@ -262,68 +255,61 @@ impl<'a> InspectedElection<'a> {
     }
 }
 
-/// Returns whether all is well, and a sentence that names the leader or the problem.
+/// Returns a sentence that names the leader, or the problem as an error.
 fn judged(
     exists: bool,
     members: &[QueuedMember<'_>],
     claim: Option<&ClaimZnode<'_>>,
     duplicate_ids: &[&str],
-) -> (bool, String) {
+) -> Result<String, String> {
     let Some(head) = members.first() else {
-        let why = match exists {
-            true => "the queue is empty",
-            false => "the path does not exist: is it the election's (--election, the chroot)?",
-        };
-        return (false, why.into());
+        return Err(match exists {
+            true => "the queue is empty".into(),
+            false => {
+                "the path does not exist: is it the election's (--election, the chroot)?".into()
+            }
+        });
     };
     let Some(leader) = head.id else {
         let who = format!("{} stands at the head and does not say who it is", head.znode);
-        let why = format!("{who}: {UNKNOWN_ZNODE_REMEDY}");
-        return (false, why);
+        return Err(format!("{who}: {UNKNOWN_ZNODE_REMEDY}"));
     };
     if let Some(claim) = claim.filter(|claim| claim.is != QueueLocation::Head) {
         let whose =
             claim.id.map_or_else(|| "an unknown client's".into(), |id| format!("that of {id}"));
         let is = claim.is.words();
-        return (false, format!("{leader} stands at the head, and the claim is {whose}, {is}"));
+        return Err(format!("{leader} stands at the head, and the claim is {whose}, {is}"));
+    }
+    if !head.names_head() {
+        return Err(format!("{leader} stands at the head and does not say that it leads"));
     }
     let by = members.iter().filter(|member| member.names_head()).count();
     let all = members.len();
-    match by {
-        _ if !head.names_head() => {
-            (false, format!("{leader} stands at the head and does not say that it leads"))
-        }
-        by if by == all && !duplicate_ids.is_empty() => {
-            let why = format!(
-                "{leader} leads, named by all {all}; but several have the id {}: give each member its own \
-                 (member.id), unless one is of an earlier life whose session is yet to end",
-                duplicate_ids.join(", ")
-            );
-            (false, why)
-        }
-        by if by == all => (true, format!("{leader} leads, named by all {all}")),
-        by => (false, format!("{leader} leads, named by {by} of {all}")),
+    if by < all {
+        return Err(format!("{leader} leads, named by {by} of {all}"));
     }
+    let leads = format!("{leader} leads, named by all {all}");
+    if duplicate_ids.is_empty() {
+        return Ok(leads);
+    }
+    Err(format!(
+        "{leads}; but several have the id {}: give each member its own (member.id), unless one is of an earlier life whose \
+         session is yet to end",
+        duplicate_ids.join(", ")
+    ))
 }
 
-/// Extends the result of the election with the elections of other clients in the same path.
-fn judged_beside(
-    own: (bool, String),
-    is_empty: bool,
-    foreign: &[ForeignElection<'_>],
-) -> (bool, String) {
+/// Extends the verdict on the election with those on the elections of other clients in the same path.
+fn judged_beside(own: &str, is_empty: bool, foreign: &[ForeignElection<'_>]) -> String {
     let theirs: Vec<_> = foreign.iter().map(ForeignElection::verdict).collect();
     let theirs = theirs.join("; ");
-    match (foreign.len(), is_empty) {
-        (0, _) => own,
-        (1, true) => {
-            let family = foreign[0].family;
-            let none =
-                format!("no member stands here, unless shown with --compatible-with {family}");
-            (false, format!("{none}; {theirs}"))
+    match (is_empty, foreign) {
+        (true, [only]) => {
+            let family = only.family;
+            format!("no member stands here, unless shown with --compatible-with {family}; {theirs}")
         }
-        (n, true) => (false, format!("{n} elections in one path: {theirs}")),
-        (n, false) => (false, format!("{} elections in one path: {}; {theirs}", n + 1, own.1)),
+        (true, _) => format!("{} elections in one path: {theirs}", foreign.len()),
+        (false, _) => format!("{} elections in one path: {own}; {theirs}", foreign.len() + 1),
     }
 }
 
@@ -354,11 +340,7 @@ impl<'a> QueuedMember<'a> {
             made_by: family.and_then(|_| made_by(&znode.name)),
             id: profile.map(|profile| profile.id.as_str()),
             address: profile.and_then(|profile| profile.address.as_deref()),
-            labels: profile
-                .into_iter()
-                .flat_map(|p| &p.labels)
-                .map(|(k, v)| (&**k, &**v))
-                .collect(),
+            labels: profile.map(|profile| profile.labels.clone()).unwrap_or_default(),
             version: data.and_then(|data| data.version.as_deref()),
             names: data.and_then(|data| NamedLeader::by(data, tokens)),
             priority: data.map(|data| data.znode.priority).unwrap_or_default().number(),
@@ -585,7 +567,6 @@ mod tests {
             created_at: SystemTime::UNIX_EPOCH,
             sequence: Sequence::new(n as i32),
             data: Some(data),
-            data_length: 0,
             foreign: None,
         }
     }

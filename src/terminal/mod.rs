@@ -57,17 +57,12 @@ pub enum ClientCommand {
 impl ClientCommand {
     /// Returns whether this process holds secrets, so that other processes must not read its memory.
     pub fn has_secrets(&self) -> bool {
-        self.sidecar().is_some_and(|sidecar| sidecar.token.is_some())
-            || self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets())
-    }
-
-    fn sidecar(&self) -> Option<&Sidecar> {
         match self {
             Self::Ask { sidecar, .. }
             | Self::Guarded(GuardedCommand { holder: HoldingProcess::Sidecar(sidecar), .. }) => {
-                Some(sidecar)
+                sidecar.token.is_some()
             }
-            Self::Inspect { .. } | Self::Guarded(_) => None,
+            _ => self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets()),
         }
     }
 
@@ -164,8 +159,6 @@ pub enum ClientError {
     Unanswered(String),
     /// The sidecar answered, but cannot answer or carry out the request without ZooKeeper.
     Unread(String),
-    /// The output cannot be written.
-    Unprintable(io::Error),
 }
 
 impl ClientError {
@@ -175,17 +168,19 @@ impl ClientError {
         Self::Exit(code, Some(format!("cannot run {}: {error}", program.display())))
     }
 
-    /// Returns whether the reader of the output has closed the pipe, which is not a failure.
-    fn is_closed_pipe(&self) -> bool {
-        matches!(self, Self::Unprintable(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    /// Returns the error for output that cannot be written. If its reader has closed the pipe, that is not a failure.
+    fn unprintable(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Exit(0, None),
+            _ => Self::Exit(3, Some(format!("cannot print: {error}"))),
+        }
     }
 
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::No(_) => 1,
             Self::Exit(code, _) => *code,
-            Self::Unprintable(_) if self.is_closed_pipe() => 0,
-            Self::Unanswered(_) | Self::Unread(_) | Self::Unprintable(_) => 3,
+            Self::Unanswered(_) | Self::Unread(_) => 3,
         }
     }
 
@@ -194,8 +189,6 @@ impl ClientError {
         match self {
             Self::No(why) | Self::Unanswered(why) | Self::Unread(why) => Some(why.clone()),
             Self::Exit(_, why) => why.clone(),
-            Self::Unprintable(_) if self.is_closed_pipe() => None,
-            Self::Unprintable(error) => Some(format!("cannot print: {error}")),
         }
     }
 }
@@ -203,23 +196,16 @@ impl ClientError {
 /// Runs the subcommand until it ends.
 ///
 /// # Errors
-/// The exit code and the reason, unless the answer is yes.
-pub async fn run(command: ClientCommand, clock: Clock) -> Result<(), (u8, Option<String>)> {
-    let done = match &command {
+/// The answer is not yes.
+pub async fn run(command: &ClientCommand, clock: Clock) -> Result<(), ClientError> {
+    match command {
         ClientCommand::Ask { sidecar, query } => ask(sidecar, query, clock).await,
-        ClientCommand::Inspect { settings, patience, again, form } => {
-            let inspection = inspect::Inspection::of(settings, *patience, clock, *form);
-            if *again { inspection.again().await } else { inspection.once().await }
-        }
+        ClientCommand::Inspect { settings, patience, again, form } => match again {
+            true => inspect::again(settings, *patience, clock, *form).await,
+            false => inspect::once(settings, *patience, clock, *form).await,
+        },
         ClientCommand::Guarded(guarded) => guarded.run(clock).await,
-    };
-    done.map_err(|error| {
-        let hint = |why: String| match command.sidecar() {
-            Some(sidecar) => sidecar.with_url(&why).into_owned(),
-            None => why,
-        };
-        (error.exit_code(), error.message().map(hint))
-    })
+    }
 }
 
 /// Runs a call of a sidecar.
@@ -249,7 +235,7 @@ async fn ask(sidecar: &Sidecar, query: &Query, clock: Clock) -> Result<(), Clien
 /// Standard output cannot be written to, for example because the file system is full.
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), ClientError> {
     let mut out = anstream::stdout().lock();
-    out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(ClientError::Unprintable)
+    out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(ClientError::unprintable)
 }
 
 /// Checks that standard output has a reader. A process notices a closed pipe only if it checks or writes.
@@ -262,7 +248,7 @@ fn check_reader() -> Result<(), ClientError> {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut polled, Some(&at_once)) {
         Ok(_) if polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) => {
-            Err(ClientError::Unprintable(io::ErrorKind::BrokenPipe.into()))
+            Err(ClientError::unprintable(io::ErrorKind::BrokenPipe.into()))
         }
         Ok(_) | Err(_) => Ok(()),
     }

@@ -64,11 +64,18 @@ impl ConfigCommand {
             }
             ConfigAction::Get { wait: Some(wait), form, .. } => {
                 let mut poll = Poll::new(sidecar, &path, StoredValue::read);
-                let (index, value) = match timeout(*wait, until_there(&mut poll)).await {
-                    Ok(found) => found,
-                    Err(_) => self.there_after(*wait, sidecar, &path).await?,
-                };
-                print_value(*form, Some(index), &value)
+                if let Ok((index, value)) = timeout(*wait, until_there(&mut poll)).await {
+                    return print_value(*form, Some(index), &value);
+                }
+                // Perhaps there is no value only because nothing could be read, so ask a last time.
+                let answer = sidecar.get(path).within(CLOSE_TIMEOUT).answer().await?;
+                let value = StoredValue::read(&answer).map_err(|error| match error {
+                    ClientError::No(_) => {
+                        ClientError::No(format!("{} is not there within {wait:?}", self.name))
+                    }
+                    error => error,
+                })?;
+                print_value(*form, answer.index(), &value)
             }
             ConfigAction::Put { value, condition, is_ephemeral } => {
                 let value = match value {
@@ -90,25 +97,6 @@ impl ConfigCommand {
                 self.watch(Poll::new(sidecar, path, StoredValue::read), command, *form).await
             }
         }
-    }
-
-    /// Requests the value a last time after the wait, because the wait may have failed only because nothing could be read.
-    async fn there_after(
-        &self,
-        wait: Duration,
-        sidecar: &Sidecar,
-        path: &str,
-    ) -> Result<(u64, StoredValue), ClientError> {
-        let mut poll = Poll::new(sidecar, path, StoredValue::read);
-        let last = timeout(CLOSE_TIMEOUT, poll.ask()).await.unwrap_or_else(|_| {
-            let why = format!(
-                "no answer within {wait:?}, nor within {CLOSE_TIMEOUT:?} of another question"
-            );
-            Err(ClientError::nonsense(&sidecar.name(), &why))
-        });
-        let Polled { index, state, .. } = last?;
-        let absent = |_| ClientError::No(format!("{} is not there within {wait:?}", self.name));
-        Ok((index, state.map_err(absent)?))
     }
 
     /// Prints the value, or runs the command, at each change.
@@ -203,7 +191,7 @@ fn standard_input() -> Result<Vec<u8>, ClientError> {
 /// Prints bytes unchanged, because they may not be text.
 fn print_bytes(data: &[u8]) -> Result<(), ClientError> {
     let mut out = io::stdout().lock();
-    out.write_all(data).and_then(|()| out.flush()).map_err(ClientError::Unprintable)
+    out.write_all(data).and_then(|()| out.flush()).map_err(ClientError::unprintable)
 }
 
 /// Prints the stored value, or as JSON with its version and index.

@@ -2,20 +2,18 @@
 
 use super::ClientError;
 use super::answer::{EventStream, SidecarAnswer};
-use super::text::visible;
 use crate::config::{self, Listen};
-use crate::http_client::HttpConnection;
+use crate::http_client::{self, ByteStream};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
 use hyper::http::uri::Scheme;
 use hyper::{Method, Request, Response, Uri};
-use std::borrow::Cow;
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -29,16 +27,11 @@ pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event
 /// The default port of sidecars.
 const PORT: u16 = 4040;
 
-/// Commands that do not call a sidecar, and so have no `--url`.
-const WITHOUT_URL: [&str; 5] = ["run", "exec", "dev", "inspect", "check-config"];
-
 /// The address of a sidecar, and the credentials for it.
 pub struct Sidecar {
     place: SidecarAddress,
     /// The token that is sent with commands.
     pub token: Option<Token>,
-    /// The value of `--url`, which is added to the commands in hints.
-    pub url: Option<String>,
 }
 
 enum SidecarAddress {
@@ -98,20 +91,18 @@ impl Sidecar {
 
     /// Returns the sidecar on this machine that listens there.
     pub fn that_listens(listen: &Listen) -> Self {
-        let address = match listen {
-            Listen::Tcp(address) => config::on_this_machine(*address),
-            Listen::Unix(path) => return Self::new(SidecarAddress::Unix(path.clone())),
-        };
-        let host = match address.ip() {
-            IpAddr::V4(ip) => ip.to_string(),
-            IpAddr::V6(ip) => format!("[{ip}]"),
-        };
-        Self::new(SidecarAddress::Tcp { host, port: address.port() })
+        match listen {
+            Listen::Tcp(address) => {
+                let url = format!("http://{}", config::on_this_machine(*address));
+                Self::at(&url).expect("a socket address with a port")
+            }
+            Listen::Unix(path) => Self::new(SidecarAddress::Unix(path.clone())),
+        }
     }
 
     /// Returns the sidecar at this address.
     fn new(place: SidecarAddress) -> Self {
-        Self { place, token: None, url: None }
+        Self { place, token: None }
     }
 
     /// Creates a query.
@@ -135,7 +126,7 @@ impl Sidecar {
         }
     }
 
-    async fn connected(&self) -> Result<HttpConnection, ClientError> {
+    async fn connected(&self) -> Result<(Box<dyn ByteStream>, OwnedFd), ClientError> {
         let why = match timeout(CONNECT_TIMEOUT, self.connect()).await {
             Ok(Ok(connection)) => return Ok(connection),
             Ok(Err(error)) => error.to_string(),
@@ -144,10 +135,19 @@ impl Sidecar {
         Err(ClientError::unanswered(&self.name(), &format!("{why}{WHAT_TO_TRY}")))
     }
 
-    async fn connect(&self) -> io::Result<HttpConnection> {
+    /// Connects. Also returns a second descriptor: the sidecar sees the connection open until both are closed.
+    async fn connect(&self) -> io::Result<(Box<dyn ByteStream>, OwnedFd)> {
         match &self.place {
-            SidecarAddress::Unix(path) => HttpConnection::to_socket(path).await,
-            SidecarAddress::Tcp { host, port } => HttpConnection::to_port(host, *port).await,
+            SidecarAddress::Unix(path) => {
+                let stream = UnixStream::connect(path).await?;
+                let hold = stream.as_fd().try_clone_to_owned()?;
+                Ok((Box::new(stream), hold))
+            }
+            SidecarAddress::Tcp { host, port } => {
+                let stream = http_client::connect(host, *port).await?;
+                let hold = stream.as_fd().try_clone_to_owned()?;
+                Ok((Box::new(stream), hold))
+            }
         }
     }
 
@@ -164,22 +164,6 @@ impl Sidecar {
             SidecarAddress::Tcp { host, port } => format!("{host}:{port}"),
             SidecarAddress::Unix(_) => "localhost".into(),
         }
-    }
-
-    /// Adds `--url`, if it was given, to each command in backquotes in a text for people.
-    pub(super) fn with_url<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let Some(url) = &self.url else { return text.into() };
-        let url = if url.contains(' ') { format!("'{url}'") } else { url.clone() };
-        let parts = text.split('`').enumerate().map(|(n, part)| {
-            let command = part.strip_prefix("bellwether ").filter(|_| n % 2 == 1);
-            let name = command.and_then(|command| command.split_whitespace().next());
-            if name.is_some_and(|name| !WITHOUT_URL.contains(&name)) {
-                format!("{part} --url {}", visible(&url))
-            } else {
-                part.to_owned()
-            }
-        });
-        parts.collect::<Vec<_>>().join("`").into()
     }
 }
 
@@ -203,15 +187,8 @@ impl SidecarRequest<'_> {
     /// # Errors
     /// There is no answer, or it is not that of a sidecar.
     pub async fn answer(self) -> Result<SidecarAnswer, ClientError> {
-        let limit = self.timeout;
         let asked = self.asked();
-        let late = format!("no answer within {limit:?}{}", self.in_doubt());
-        let read = async {
-            let (response, _) = self.send().await?;
-            SidecarAnswer::read(&asked, response).await
-        };
-        let answered = timeout(limit, read).await;
-        answered.unwrap_or_else(|_| Err(ClientError::unanswered(&asked, &late)))
+        self.exchange(async |response, _| SidecarAnswer::read(&asked, response).await).await
     }
 
     /// Sends the request, and opens the stream of events in the answer. The stream lasts as long as its connection.
@@ -219,14 +196,24 @@ impl SidecarRequest<'_> {
     /// # Errors
     /// There is no answer, or it is a refusal.
     pub(super) async fn events(self) -> Result<EventStream, ClientError> {
-        let limit = self.timeout;
         let asked = self.asked();
-        let opening = async {
+        self.exchange(async |response, hold| EventStream::new(&asked, response, hold).await).await
+    }
+
+    /// Sends the request, and reads the answer, within the time limit.
+    async fn exchange<T>(
+        self,
+        read: impl AsyncFnOnce(Response<Incoming>, OwnedFd) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let exchange = async {
             let (response, hold) = self.send().await?;
-            EventStream::new(&asked, response, hold).await
+            read(response, hold).await
         };
-        let opened = timeout(limit, opening).await;
-        opened.unwrap_or_else(|_| Err(ClientError::unanswered(&asked, "no answer in time")))
+        let limit = self.timeout;
+        timeout(limit, exchange).await.unwrap_or_else(|_| {
+            let late = format!("no answer within {limit:?}{}", self.in_doubt());
+            Err(ClientError::unanswered(&self.asked(), &late))
+        })
     }
 
     /// Returns the URL of the request, for errors.
@@ -243,12 +230,9 @@ impl SidecarRequest<'_> {
     }
 
     /// Sends the request. Returns the beginning of the answer, and a second descriptor of the connection.
-    async fn send(self) -> Result<(Response<Incoming>, OwnedFd), ClientError> {
-        let Self { sidecar, method, path, headers, .. } = &self;
-        let connection = sidecar.connected().await?;
-        let name = sidecar.name();
-        let hold = connection.second_hold();
-        let hold = hold.map_err(|error| ClientError::unanswered(&name, &error.to_string()))?;
+    async fn send(&self) -> Result<(Response<Incoming>, OwnedFd), ClientError> {
+        let Self { sidecar, method, path, headers, .. } = self;
+        let (connection, hold) = sidecar.connected().await?;
         let mut request = Request::builder().method(method).uri(path).header(HOST, sidecar.host());
         if method != Method::GET {
             request = request.header("x-bellwether", "terminal");
@@ -261,8 +245,8 @@ impl SidecarRequest<'_> {
         }
         let request = request.body(Full::new(self.body.clone()));
         let request = request.expect("every part was checked before");
-        let response = connection.send(request).await.map_err(|error| {
-            ClientError::unanswered(&name, &format!("{error}{}", self.in_doubt()))
+        let response = http_client::send(connection, request).await.map_err(|error| {
+            ClientError::unanswered(&sidecar.name(), &format!("{error}{}", self.in_doubt()))
         })?;
         Ok((response, hold))
     }
@@ -356,25 +340,6 @@ mod tests {
             for why in said(method.clone()).await {
                 assert_eq!(why.contains("may still be done"), in_doubt, "{method}: {why}");
             }
-        }
-    }
-
-    #[test]
-    fn commands_in_a_text_repeat_the_url_that_was_given() {
-        fn hinted(url: &str) -> Sidecar {
-            Sidecar { url: Some(url.into()), ..Sidecar::at(url).unwrap() }
-        }
-        let inspects = "`bellwether inspect` shows which";
-        assert_eq!(hinted(":4041").with_url(inspects), inspects);
-        let text = "paused, until `bellwether resume`: see `/status`, or `bellwether locks a`";
-        let with_url = |sidecar: Sidecar| sidecar.with_url(text).into_owned();
-        let local = Sidecar::that_listens(&Listen::Tcp("127.0.0.1:1".parse().unwrap()));
-        assert_eq!(with_url(local), text, "none was given");
-        for (url, shown) in [(":4041", ":4041"), ("unix:/a b", "'unix:/a b'")] {
-            let expected = format!(
-                "paused, until `bellwether resume --url {shown}`: see `/status`, or `bellwether locks a --url {shown}`"
-            );
-            assert_eq!(with_url(hinted(url)), expected);
         }
     }
 

@@ -3,10 +3,10 @@
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use crate::api::{
-    Application, BarrierNames, BarrierRole, BarrierState, ConfigNames, Done, History, Hook,
-    HookRun, Leader, LeaderEvent, LeaderState, LockMode, LockNames, LockPlace, LockQueue,
-    LockState, Members, OwnBarrier, OwnLock, OwnProblem, QueueMember, Restart, Role, Standby,
-    Status, SyncedFile, SyncedFileStatus, Transferred,
+    BarrierNames, BarrierRole, BarrierState, ConfigNames, Done, History, Hook, HookRun, Leader,
+    LeaderEvent, LeaderState, LockMode, LockNames, LockPlace, LockQueue, LockState, Members,
+    OwnBarrier, OwnLock, OwnProblem, QueueMember, Restart, Role, Standby, Status, SyncedFile,
+    SyncedFileStatus, Transferred,
 };
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
@@ -44,16 +44,6 @@ impl HumanView for LeaderState {
     }
 }
 
-impl Status {
-    /// Returns an addition with the start time of the problem of this kind whose text begins with `start`; empty if there
-    /// is none.
-    fn since(&self, kind: &str, start: &str) -> String {
-        let problem =
-            self.problems.iter().find(|own| own.kind == kind && own.problem.starts_with(start));
-        problem.map(|own| format!(" (since {})", own.since)).unwrap_or_default()
-    }
-}
-
 impl HumanView for Status {
     fn view(&self, _: bool) -> String {
         let Self { id, role, path, session, .. } = self;
@@ -75,10 +65,6 @@ impl HumanView for Status {
             ("token", Cell::new(&token(self.leader.as_ref()))),
         ]);
         rows.extend(lease(leads, self.valid_for_ms));
-        if self.paused {
-            let paused = format!("yes, until `bellwether resume`{}", self.since("paused", ""));
-            rows.push(("paused", Cell::new(&paused).style(ODD)));
-        }
         let timeout = session.timeout_ms.map(|ms| format!(", times out after {}", span(ms)));
         let session_id = session.id.as_deref().unwrap_or("none");
         rows.push(("session", Cell::new(&format!("{session_id}{}", timeout.unwrap_or_default()))));
@@ -97,26 +83,20 @@ impl HumanView for Status {
         {
             rows.push(("problem", Cell::new(problem).style(BAD)));
         }
-        let shown_elsewhere = ["paused", "unhealthy", "hook"];
-        for OwnProblem { kind, problem, since } in &self.problems {
-            if !shown_elsewhere.contains(&&**kind) {
-                let problem = format!("{problem} (since {since})");
-                rows.push(("problem", Cell::new(&problem).style(BAD)));
-            }
+        for OwnProblem { problem, since, .. } in &self.problems {
+            let problem = format!("{problem} (since {since})");
+            rows.push(("problem", Cell::new(&problem).style(BAD)));
         }
-        if let Some(Application { healthy, failure }) = &self.application {
-            let (is, style) = if *healthy { ("healthy", PLAIN) } else { ("not healthy", BAD) };
-            let why = failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
-            let is = format!("{is}{why}{}", self.since("unhealthy", ""));
-            rows.push(("application", Cell::new(&is).style(style)));
-        }
+        rows.extend(self.application.as_ref().map(|application| match application.healthy {
+            true => ("application", Cell::new("healthy")),
+            false => ("application", Cell::new("not healthy").style(BAD)),
+        }));
         for Hook { hook, running, last, .. } in &self.hooks {
             let (does, style) = match (running, last) {
                 (Some(change), _) => (format!("runs: {change}"), PLAIN),
                 (None, None) => ("has not run yet".into(), PLAIN),
                 (None, Some(HookRun { change, failure: Some(failure), .. })) => {
-                    let since = self.since("hook", &format!("hook {hook}:"));
-                    (format!("{change}: {failure}{since}"), BAD)
+                    (format!("{change}: {failure}"), BAD)
                 }
                 (None, Some(HookRun { change, took_ms, failure: None, .. })) => {
                     (format!("{change}: done in {}", span(*took_ms)), PLAIN)
@@ -421,9 +401,7 @@ mod tests {
         let problem =
             |kind: &str| json!({"kind": kind, "problem": format!("<{kind}>"), "since": "T"});
         let kinds = ["paused", "unhealthy", "foreign", "no-leader", "duplicate-id", "hook", "new"];
-        let mut problems: Vec<_> = kinds.iter().map(|kind| problem(kind)).collect();
-        problems
-            .push(json!({"kind": "hook", "problem": "hook run notify: 1 of 2 runs", "since": "H"}));
+        let problems: Vec<_> = kinds.iter().map(|kind| problem(kind)).collect();
         let mut status = json!({
             "id": "a", "role": "absent", "election": "/election", "znode": null, "sequence": null,
             "token": null, "predecessor": null, "standby": null, "leader": null, "valid_for_ms": null,
@@ -437,13 +415,12 @@ mod tests {
             "clock": {"boot_id": null, "time_namespace": null},
         });
         let told = shown::<Status>(&status);
-        for shown in ["<zookeeper>", "<foreign>", "<no-leader>", "<duplicate-id>", "<new>"] {
-            assert_eq!(told.matches(shown).count(), 1, "{shown} in {told}");
+        for kind in kinds {
+            assert_eq!(told.matches(&format!("<{kind}> (since T)")).count(), 1, "{kind} in {told}");
         }
-        assert!(!told.contains("<paused>") && told.contains("resume` (since T)"), "{told}");
-        assert!(told.contains("<foreign> (since T)"), "{told}");
-        assert!(told.contains("not healthy: the answer is 500 (since T)\n"), "{told}");
-        assert!(told.contains("run notify: became-leader: exit code 7 (since H)\n"), "{told}");
+        assert_eq!(told.matches("<zookeeper>").count(), 1, "{told}");
+        assert!(told.contains("application  not healthy\n"), "{told}");
+        assert!(told.contains("run notify: became-leader: exit code 7\n"), "{told}");
         status["session"]["problem"] = json!("<duplicate-id>");
         let told = shown::<Status>(&status);
         assert_eq!(told.matches("<duplicate-id>").count(), 1, "{told}");

@@ -5,7 +5,9 @@ use super::client::{
     is_server_answer,
 };
 use super::election::{MemberData, contender, decode};
-use super::queue::{claim_path, foreign_name, owner, refusal, server_time, sync, token};
+use super::queue::{
+    LONGEST_DATA, claim_path, foreign_name, owner, refusal, server_time, stats, sync, token,
+};
 use crate::clock::Clock;
 use crate::config::security::Login;
 use crate::config::{Settings, Zookeeper};
@@ -15,7 +17,6 @@ use futures_util::future::join_all;
 use recipes::{FencingToken, ForeignClient, Sequence, SessionId, Ticket};
 use serde::Serialize;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
@@ -25,9 +26,6 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The number of attempts to connect if a diagnosis finds no cause.
 const ATTEMPTS: u32 = 4;
-
-/// The longest data of a foreign contender that is read for its id, in bytes.
-const LONGEST_ID: i32 = 1024;
 
 /// A znode below the election's path.
 #[derive(Clone, Debug)]
@@ -41,8 +39,6 @@ pub struct Znode {
     pub sequence: Option<Sequence>,
     /// `None` if the data was not written by a member.
     pub data: Option<MemberData>,
-    /// The length of the data, in bytes.
-    pub data_length: i32,
     /// `None` unless the znode is a foreign contender.
     pub foreign: Option<Foreign>,
 }
@@ -197,8 +193,6 @@ impl fmt::Display for TriedServer {
     }
 }
 
-type Asked = Pin<Box<dyn Future<Output = Result<(Vec<u8>, Stat), Error>> + Send>>;
-
 async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Election>, Error> {
     let Settings { root, znodes: naming, .. } = settings;
     sync(connection, root).await?;
@@ -206,49 +200,14 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
         Err(Error::NoNode) => return Ok(None),
         names => names?,
     };
-    // All at once: each request is sent by the call.
-    let claim_path = claim_path(root, naming);
-    let asked: Vec<(String, Option<Sequence>, Asked)> = names
-        .into_iter()
-        .map(|name| {
-            let path = format!("{root}/{name}");
-            let sequence = naming.sequence(&name);
-            let asked: Asked = match sequence {
-                _ if path == claim_path => Box::pin(connection.client.get_data(&path)),
-                Some(_) => Box::pin(connection.client.get_data(&path)),
-                // A foreign znode may hold much data, which is not needed here.
-                None => {
-                    let stat = connection.client.check_stat(&path);
-                    Box::pin(async { Ok((vec![], stat.await?.ok_or(Error::NoNode)?)) })
-                }
-            };
-            (name, sequence, asked)
-        })
-        .collect();
-    let mut znodes = vec![];
-    for (name, sequence, read) in asked {
-        let read = connection.request(read).await;
-        let (data, stat) = match read {
-            // The znode was deleted meanwhile.
-            Err(Error::NoNode) => continue,
-            read => read?,
-        };
-        let data = match (naming.family(), sequence) {
-            (Some(_), Some(sequence)) => {
-                naming.note(&name);
-                Some(contender(&data, Ticket { sequence, token: token(&stat) }, naming))
-            }
-            _ => decode(&data, naming),
-        };
-        znodes.push(znode(name, &stat, sequence, data));
-    }
-    name_foreign(connection, root, naming, &mut znodes).await?;
+    let mut znodes = read_all(connection, root, naming, names).await?;
     znodes.sort_by(|a, b| {
         fn place(znode: &Znode) -> (bool, Option<Sequence>) {
             (znode.sequence.is_none(), znode.sequence)
         }
         place(a).cmp(&place(b)).then_with(|| a.name.cmp(&b.name))
     });
+    let claim_path = claim_path(root, naming);
     let claim = match naming.family() {
         None => {
             let at = znodes.iter().position(|znode| format!("{root}/{}", znode.name) == claim_path);
@@ -274,33 +233,55 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
     Ok(Some(Election { znodes, claim }))
 }
 
-/// Finds the foreign contenders, and the ids that they wrote.
-async fn name_foreign(
+/// Reads the znodes with these names. The data of a znode that is not a member's may be long or protected by an ACL, and is
+/// then passed over.
+async fn read_all(
     connection: &Connection,
     root: &str,
     naming: &ZnodeNames,
-    znodes: &mut [Znode],
-) -> Result<(), Error> {
-    let mut asked = vec![];
-    for znode in
-        znodes.iter_mut().filter(|znode| znode.sequence.is_none() && znode.session.is_some())
-    {
-        let Some((family, number)) = foreign_name(&znode.name, naming) else { continue };
-        let path = format!("{root}/{}", znode.name);
-        let foreign = znode.foreign.insert(Foreign { family, number, id: None });
-        if znode.data_length <= LONGEST_ID {
-            asked.push((foreign, connection.client.get_data(&path)));
-        }
+    names: Vec<String>,
+) -> Result<Vec<Znode>, Error> {
+    let paths: Vec<_> = names.iter().map(|name| format!("{root}/{name}")).collect();
+    let stats = stats(connection, &paths).await?;
+    // All at once: each request is sent by the call.
+    let asked: Vec<_> = paths
+        .iter()
+        .zip(&stats)
+        .map(|(path, stat)| {
+            let is_short = stat.as_ref().is_some_and(|stat| stat.data_length <= LONGEST_DATA);
+            is_short.then(|| connection.client.get_data(path))
+        })
+        .collect();
+    let mut znodes = vec![];
+    for ((name, stat), asked) in names.into_iter().zip(stats).zip(asked) {
+        let sequence = naming.sequence(&name);
+        let read = match asked {
+            Some(asked) => connection.request(asked).await.map(|(data, _)| data),
+            None => Ok(vec![]),
+        };
+        let data = match read {
+            Err(Error::NoAuth) if sequence.is_none() => vec![],
+            // The znode was deleted meanwhile.
+            Err(Error::NoNode) => continue,
+            read => read?,
+        };
+        let Some(stat) = stat else { continue };
+        let member = match (naming.family(), sequence) {
+            (Some(_), Some(sequence)) => {
+                naming.note(&name);
+                Some(contender(&data, Ticket { sequence, token: token(&stat) }, naming))
+            }
+            _ => decode(&data, naming),
+        };
+        let foreign = foreign_name(&name, naming).filter(|_| owner(&stat).is_some());
+        let foreign = foreign.map(|(family, number)| Foreign {
+            family,
+            number,
+            id: ForeignClient::id(&data),
+        });
+        znodes.push(Znode { foreign, ..znode(name, &stat, sequence, member) });
     }
-    for (foreign, asked) in asked {
-        match connection.request(asked).await {
-            Ok((data, _)) => foreign.id = ForeignClient::id(&data),
-            // The znode was deleted meanwhile, or its client's ACL protects the data.
-            Err(Error::NoNode | Error::NoAuth) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+    Ok(znodes)
 }
 
 fn znode(name: String, stat: &Stat, sequence: Option<Sequence>, data: Option<MemberData>) -> Znode {
@@ -311,7 +292,6 @@ fn znode(name: String, stat: &Stat, sequence: Option<Sequence>, data: Option<Mem
         created_at: server_time(stat.ctime),
         sequence,
         data,
-        data_length: stat.data_length,
         foreign: None,
     }
 }

@@ -260,7 +260,8 @@ impl AppState {
 
     fn not_there(&self, name: &ConfigName) -> ProblemResponse {
         let detail = format!(
-            "there is nothing at {} in ZooKeeper: PUT /config/{name} creates it, and ?index= waits for it",
+            "there is nothing at {} in ZooKeeper: PUT /config/{name} or `bellwether config put` creates it, and ?index= or \
+             `config get --wait` waits for it",
             self.path_of(name)
         );
         ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-value", "no such value", detail)
@@ -333,7 +334,8 @@ fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> Probl
         None => "nothing".to_owned(),
     };
     let detail = format!(
-        "{wanted} is to be at {name}, and {there} is: read it, decide again, and write with that version"
+        "{wanted} is to be at {name}, and {there} is: read it (`bellwether config get -o json` prints the version too), \
+         decide again, and write with that version"
     );
     let title = "another version is there";
     let problem =

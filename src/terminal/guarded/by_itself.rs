@@ -1,6 +1,6 @@
 //! Holds a lock, or enters a barrier, in a ZooKeeper session of this process.
 
-use super::{GuardedCommand, HoldingProgress, Leave, Patience, in_front_of, this_process};
+use super::{GuardedCommand, HoldingProgress, Patience, in_front_of, this_process};
 use crate::byte_budget::ByteBudget;
 use crate::clock::Clock;
 use crate::config::HoldingConfig;
@@ -10,14 +10,13 @@ use crate::holdings::{self, Ask, Published};
 use crate::shared_config;
 use crate::zookeeper::{Credentials, HoldingsSettings, run_holdings};
 use recipes::holding::{End, HoldingSpec, HoldingState};
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::pending;
 use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{sleep, timeout};
 
 /// With `Patience::Try`, how long to wait until it is known whether others are ahead.
@@ -26,60 +25,70 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Holds the lock, or stays inside the barrier, while the future that `done` returns runs. Returns its result.
-pub(super) async fn hold<T, F: Future<Output = T>>(
-    config: &HoldingConfig,
-    credentials: &Arc<Credentials>,
-    wanted: &GuardedCommand,
-    clock: Clock,
-    done: impl FnOnce(watch::Receiver<HoldingProgress>, Leave<'static>) -> F,
-) -> T {
-    let (mut no_config, _) = shared_config::set_up(&config.paths.config, &ByteBudget::of_mib(1));
-    let (stop, mut stopping) = oneshot::channel();
-    let mut zookeeper = config.settings.zookeeper.clone();
-    // Members log this warning when they start. A command that runs repeatedly does not need to repeat it.
-    zookeeper.security.is_open_by_choice |= zookeeper.security.acl == AclPolicy::Open;
-    let settings = HoldingsSettings {
-        zookeeper,
-        paths: config.paths.clone(),
-        margins: config.margins,
-        member: config.member.clone(),
-    };
-    let (publisher, mut published) = watch::channel(Published::default());
-    let (release, released) = oneshot::channel();
-    let release = Rc::new(Cell::new(Some(release)));
-    let (mut requests, handle) = holdings::set_up();
-    let name = wanted.name.clone();
-    let process = Some(this_process());
-    let ask = Ask { name, wanted: wanted.wanted, process, published: publisher, released };
-    handle.asks.try_send(ask).expect("nothing else was asked for");
-    let (progress_publisher, progress) = watch::channel(HoldingProgress::Asked);
-    let done = async {
-        let publishing =
-            publish(published.clone(), credentials, wanted, clock, &progress_publisher);
-        let leave = Leave::ByItself(release.clone());
-        let ended = tokio::select! {
-            biased;
-            ended = done(progress, leave) => ended,
-            never = publishing => match never {},
+/// A lock or barrier in a session of this process.
+pub(super) struct OwnHolding {
+    pub(super) progress: watch::Receiver<HoldingProgress>,
+    published: watch::Receiver<Published>,
+    /// Dropped to release the lock, or to leave the barrier.
+    held: Option<oneshot::Sender<Infallible>>,
+    stop: oneshot::Sender<()>,
+    runner: JoinHandle<()>,
+}
+
+impl OwnHolding {
+    /// Requests the lock, or enters the barrier, in a new session. Must be called in a [`LocalSet`](tokio::task::LocalSet).
+    pub(super) fn request(
+        config: &HoldingConfig,
+        credentials: &Arc<Credentials>,
+        command: &GuardedCommand,
+        clock: Clock,
+    ) -> Self {
+        let (mut no_config, _) =
+            shared_config::set_up(&config.paths.config, &ByteBudget::of_mib(1));
+        let mut zookeeper = config.settings.zookeeper.clone();
+        // Members log this warning when they start. A command that runs repeatedly does not need to repeat it.
+        zookeeper.security.is_open_by_choice |= zookeeper.security.acl == AclPolicy::Open;
+        let settings = HoldingsSettings {
+            zookeeper,
+            paths: config.paths.clone(),
+            margins: config.margins,
+            member: config.member.clone(),
         };
-        release.take();
-        let gone = async { while published.changed().await.is_ok() {} };
+        let (published, publications) = watch::channel(Published::default());
+        let (held, released) = oneshot::channel();
+        let (mut requests, handle) = holdings::set_up();
+        let GuardedCommand { wanted, patience, .. } = *command;
+        let name = command.name.clone();
+        let process = Some(this_process());
+        let ask = Ask { name, wanted, process, published, released };
+        handle.asks.try_send(ask).expect("nothing else was asked for");
+        let (publisher, progress) = watch::channel(HoldingProgress::Asked);
+        let (stop, mut stopping) = oneshot::channel();
+        let credentials = credentials.clone();
+        let published = publications.clone();
+        let runner = spawn_local(async move {
+            let requests = (&mut requests, &mut no_config);
+            tokio::select! {
+                _ = run_holdings(settings, credentials.clone(), clock, requests, &mut stopping) => {}
+                never = publish(publications, &credentials, wanted, patience, clock, &publisher) => match never {},
+            }
+        });
+        Self { progress, published, held: Some(held), stop, runner }
+    }
+
+    /// Releases the lock, or leaves the barrier.
+    pub(super) fn release(&mut self) {
+        self.held = None;
+    }
+
+    /// Releases the lock or leaves the barrier, and closes the session.
+    pub(super) async fn close(mut self) {
+        self.release();
+        let gone = async { while self.published.changed().await.is_ok() {} };
         let _left_to_expire = timeout(RELEASE_TIMEOUT, gone).await;
-        let _runner_gone = stop.send(());
-        ended
-    };
-    let requests = (&mut requests, &mut no_config);
-    let mut runner =
-        pin!(run_holdings(settings, credentials.clone(), clock, requests, &mut stopping));
-    let mut done = pin!(done);
-    let ended = tokio::select! {
-        biased;
-        ended = &mut done => ended,
-        _ = &mut runner => unreachable!("the runner stops only after the other is done"),
-    };
-    let _left_to_expire = timeout(CLOSE_TIMEOUT, runner).await;
-    ended
+        let _runner_gone = self.stop.send(());
+        let _left_to_expire = timeout(CLOSE_TIMEOUT, self.runner).await;
+    }
 }
 
 /// Describes that ZooKeeper has not answered in time, or that the login could not start.
@@ -94,12 +103,11 @@ pub(super) fn unanswered(credentials: &Credentials) -> String {
 async fn publish(
     mut published: watch::Receiver<Published>,
     credentials: &Credentials,
-    wanted: &GuardedCommand,
+    wanted: HoldingSpec,
+    patience: Patience,
     clock: Clock,
     publisher: &watch::Sender<HoldingProgress>,
 ) -> Infallible {
-    let GuardedCommand { patience, wanted, .. } = wanted;
-    let patience = *patience;
     let mut tried = pin!(sleep(ATTEMPT_TIMEOUT));
     loop {
         let state = published.borrow_and_update().at(clock.now());

@@ -88,12 +88,11 @@ fn progress(
 ) -> Result<Option<HoldingProgress>, String> {
     let ReceivedEvent { name, data, .. } = event;
     Ok(Some(match &**name {
-        "waiting" if parsed::<BarrierWaiting>(data).is_ok() => {
-            let BarrierWaiting { id: told, present, size } = parsed(data)?;
-            note_id(id, told)?;
-            HoldingProgress::Waits(in_front_of(size, present))
-        }
         "waiting" => {
+            if let Ok(BarrierWaiting { id: told, present, size }) = parsed(data) {
+                note_id(id, told)?;
+                return Ok(Some(HoldingProgress::Waits(in_front_of(size, present))));
+            }
             let LockWaiting { position, holders } = parsed(data)?;
             let holders = holders.unwrap_or_default();
             let members = holders.iter().map(|place| {
@@ -141,12 +140,13 @@ fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, String> {
     serde_json::from_str(data).map_err(|error| error.to_string())
 }
 
-/// Leaves the barrier with this id.
+/// Leaves the barrier with the id that the sidecar has sent.
 pub(super) async fn leave(
     sidecar: &Sidecar,
     name: &HoldingName,
-    id: &str,
+    id: Arc<OnceLock<String>>,
 ) -> Result<(), ClientError> {
+    let id = id.get().map_or("", String::as_str);
     let path = format!("{}/{name}/leave/{id}", api::BARRIERS.path);
     sidecar.post(path).within(ANSWER_TIMEOUT).answer().await?.done()
 }

@@ -6,25 +6,24 @@
 mod by_itself;
 mod by_sidecar;
 
+use self::by_itself::OwnHolding;
 use self::by_sidecar::SidecarStream;
 use super::{ClientError, Sidecar, remark, text};
 use crate::api;
 use crate::clock::Clock;
 use crate::config::{HoldingConfig, KILL_MARGIN, OnExit};
-use crate::exec::{self, CommandLease, Plan};
+use crate::exec::{self, CommandLease, Plan, SignalListener};
 use crate::holdings::{HoldingName, ProcessName};
 use crate::zookeeper::Credentials;
 use recipes::holding::HoldingSpec;
-use rustix::process::{Resource, getrlimit};
-use std::cell::Cell;
-use std::convert::Infallible;
+use rustix::process::{Resource, Signal, getrlimit};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
 use tokio::time::timeout;
 
 /// The exit code if the lock was not acquired, or the barrier not entered, in time. `timeout` uses the same code.
@@ -33,6 +32,7 @@ const NOT_IN_TIME: u8 = 124;
 /// The time limit for asking a sidecar why it was not in time. A sidecar reports within two seconds that ZooKeeper does not
 /// answer.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// The minimum time to wait for a sidecar's first answer, even if the lock is wanted sooner.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
@@ -95,29 +95,6 @@ enum HoldingProgress {
     Over(String),
 }
 
-/// A way to leave the barrier.
-enum Leave<'a> {
-    /// By a request to the sidecar. The id is set once the sidecar has sent it.
-    BySidecar(&'a Sidecar, &'a HoldingName, Arc<OnceLock<String>>),
-    /// By dropping this sender.
-    ByItself(Rc<Cell<Option<oneshot::Sender<Infallible>>>>),
-}
-
-impl Leave<'_> {
-    async fn now(self) -> Result<(), ClientError> {
-        match self {
-            Self::BySidecar(sidecar, name, id) => {
-                let id = id.get().map_or("", String::as_str);
-                by_sidecar::leave(sidecar, name, id).await
-            }
-            Self::ByItself(release) => {
-                release.take();
-                Ok(())
-            }
-        }
-    }
-}
-
 impl HoldingProgress {
     fn lease(&self) -> Option<CommandLease> {
         match self {
@@ -147,7 +124,7 @@ impl GuardedCommand {
                 let stream = opened.map_err(failed)?;
                 let hold = stream.hold().clone();
                 let (publisher, progress) = watch::channel(HoldingProgress::Asked);
-                let leave = Leave::BySidecar(sidecar, &self.name, stream.id.clone());
+                let leave = by_sidecar::leave(sidecar, &self.name, stream.id.clone());
                 tokio::select! {
                     biased;
                     ended = self.run_while_held(clock, progress, Some(hold), leave) => ended,
@@ -155,10 +132,18 @@ impl GuardedCommand {
                 }
             }
             HoldingProcess::Itself(config, credentials) => {
-                by_itself::hold(config, credentials, self, clock, |progress, leave| {
-                    self.run_while_held(clock, progress, None, leave)
-                })
-                .await
+                let run = async {
+                    let mut holding = OwnHolding::request(config, credentials, self, clock);
+                    let progress = holding.progress.clone();
+                    let leave = async {
+                        holding.release();
+                        Ok(())
+                    };
+                    let ended = self.run_while_held(clock, progress, None, leave).await;
+                    holding.close().await;
+                    ended
+                };
+                LocalSet::new().run_until(run).await
             }
         }
     }
@@ -170,7 +155,7 @@ impl GuardedCommand {
         clock: Clock,
         mut progress: watch::Receiver<HoldingProgress>,
         hold: Option<Arc<OwnedFd>>,
-        leave: Leave<'_>,
+        leave: impl Future<Output = Result<(), ClientError>>,
     ) -> Result<(), ClientError> {
         let time_to_end = self.until_held(clock, &mut progress).await?;
         let (under, variable) = match self.wanted {
@@ -214,18 +199,22 @@ impl GuardedCommand {
         });
         let code = match run.await {
             Ok(Some(code)) => code,
-            Ok(None) => return Err(self.lost(&why)),
+            Ok(None) => {
+                let why = text::visible(&why);
+                let lost = format!("{} {} was lost", self.kind(), self.name);
+                return Err(failure(format!("{lost}, and the program was ended: {why}")));
+            }
             Err(error) => return Err(failure(format!("cannot run the program: {error}"))),
         };
         if let HoldingSpec::Barrier(_) = self.wanted {
             let left = async {
-                leave.now().await.map_err(failed)?;
+                leave.await.map_err(failed)?;
                 self.until_all_have_left(&mut progress).await
             };
             tokio::select! {
                 biased;
                 left = left => left?,
-                code = ended_by_signal() => return Err(ClientError::Exit(code?, None)),
+                error = interrupted() => return Err(error),
             }
         }
         if code == 0 { Ok(()) } else { Err(ClientError::Exit(code, None)) }
@@ -239,19 +228,17 @@ impl GuardedCommand {
             let known = progress.borrow_and_update().clone();
             match known {
                 HoldingProgress::AllLeft => return Ok(()),
-                HoldingProgress::Over(why) => break why,
+                HoldingProgress::Over(why) => break text::visible(&why),
                 _ => {}
             }
             if progress.changed().await.is_err() {
                 break "its state can no longer be read".into();
             }
         };
-        let why = format!(
-            "the program has ended, and it is not known whether all have left barrier {}: {}",
-            self.name,
-            text::visible(&why)
-        );
-        Err(failure(why))
+        Err(failure(format!(
+            "the program has ended, and it is not known whether all have left barrier {}: {why}",
+            self.name
+        )))
     }
 
     /// Waits until the lock is held. Returns how much of each lease is reserved for ending the command.
@@ -260,7 +247,7 @@ impl GuardedCommand {
         clock: Clock,
         progress: &mut watch::Receiver<HoldingProgress>,
     ) -> Result<Duration, ClientError> {
-        let mut signals = WaitSignals::new()?;
+        let mut interrupted = pin!(interrupted());
         let until = match self.patience {
             Patience::AtMost(limit) => Some(clock.now().after(limit)),
             Patience::Endless | Patience::Try => None,
@@ -292,7 +279,10 @@ impl GuardedCommand {
                             return Ok(enough);
                         }
                         None if held_for >= Some(SHORT_LEASE_TIMEOUT) => {
-                            return Err(too_short(left));
+                            return Err(failure(format!(
+                                "a lease of {left:?} leaves no time to end a command before it ends: have the session \
+                                 timeout raised (zookeeper.session_timeout)"
+                            )));
                         }
                         // This lease may already be as old as a heartbeat interval, so wait for the next renewal.
                         Some(_) | None => held_since = held_since.or(Some(now)),
@@ -308,7 +298,7 @@ impl GuardedCommand {
                     changed.map_err(|_| self.not_acquired("its state can no longer be read"))?;
                 }
                 () = clock.sleep_until(until) => return Err(self.not_in_time(is_known, is_told).await),
-                code = signals.next() => return Err(ClientError::Exit(code, None)),
+                error = &mut interrupted => return Err(error),
             }
         }
     }
@@ -370,17 +360,6 @@ impl GuardedCommand {
         let why = format!("{} {} was not {got}: {}", self.kind(), self.name, text::visible(why));
         failure(why)
     }
-
-    /// Returns the error for a lock or barrier that was lost while the program ran.
-    fn lost(&self, why: &str) -> ClientError {
-        let why = format!(
-            "{} {} was lost, and the program was ended: {}",
-            self.kind(),
-            self.name,
-            text::visible(why)
-        );
-        failure(why)
-    }
 }
 
 /// Returns whether a lock's queue or a barrier has no members.
@@ -415,15 +394,6 @@ fn in_front_of(size: u32, present: u64) -> String {
     }
 }
 
-/// Returns the error for a lease that is too short to end a command.
-fn too_short(left: Duration) -> ClientError {
-    let why = format!(
-        "a lease of {left:?} leaves no time to end a command before it ends: have the session timeout raised \
-         (zookeeper.session_timeout)"
-    );
-    failure(why)
-}
-
 /// Returns how much of each lease is reserved for ending the command: at most half, because the lease is renewed in the
 /// other half. Returns `None` if that is too short to kill the command.
 fn time_to_end(kill_after: Duration, lease: Duration) -> Option<Duration> {
@@ -440,33 +410,13 @@ fn failure(why: String) -> ClientError {
     ClientError::Exit(exec::FAILED, Some(why))
 }
 
-/// The signals that end a wait. Their default action would end the process at once and leave its session open.
-struct WaitSignals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl WaitSignals {
-    fn new() -> Result<Self, ClientError> {
-        fn listen(kind: SignalKind) -> Result<Signal, ClientError> {
-            signal(kind).map_err(|error| failure(format!("cannot wait for signals: {error}")))
-        }
-        let interrupt = listen(SignalKind::interrupt())?;
-        Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
+/// Waits for SIGINT or SIGTERM, whose default action would end the process at once and leave its session open. Returns the
+/// error with the exit code of a process that the signal ends: 128 and its number.
+async fn interrupted() -> ClientError {
+    match SignalListener::new(&[Signal::INT, Signal::TERM]) {
+        Ok(mut signals) => ClientError::Exit(128 + signals.next().await.as_raw() as u8, None),
+        Err(error) => failure(format!("cannot wait for signals: {error}")),
     }
-
-    /// Waits for the next signal, and returns the exit code of a process that it ends: 128 and the signal's number.
-    async fn next(&mut self) -> u8 {
-        tokio::select! {
-            _ = self.interrupt.recv() => 128 + 2,
-            _ = self.terminate.recv() => 128 + 15,
-        }
-    }
-}
-
-/// Waits for a signal, and returns the exit code for it.
-async fn ended_by_signal() -> Result<u8, ClientError> {
-    Ok(WaitSignals::new()?.next().await)
 }
 
 #[cfg(test)]

@@ -28,14 +28,13 @@ pub(crate) use foreign::foreign_name;
 pub(crate) use join::OwnedZnode;
 pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};
 pub(in crate::zookeeper) use list::{CHILDREN_MAX, ListError, names_below, sync, unless_crowded};
-pub(crate) use read::MemberZnode;
-pub(in crate::zookeeper) use read::{read_short, stats};
+pub(in crate::zookeeper) use read::{LONGEST_DATA, read_short, stats};
+pub(crate) use read::{MemberZnode, QueueZnodes};
 pub(in crate::zookeeper) use watches::{AheadEvent, WatchRequest, watch};
 pub(in crate::zookeeper) use write::{give_up_if_no_auth, still_ours};
 pub(in crate::zookeeper) use znode::paths_down_to;
 pub(crate) use znode::{owner, server_time, token};
 
-use self::read::QueueZnodes;
 use self::write::QueueWrite;
 use super::client::{EventSender, SessionHandle, rejoin_delay};
 use crate::clock::Clock;

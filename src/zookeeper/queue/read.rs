@@ -9,7 +9,7 @@ use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 
 /// The longest data of a contender that is read, in bytes.
-pub(super) const LONGEST_DATA: i32 = 1024;
+pub(in crate::zookeeper) const LONGEST_DATA: i32 = 1024;
 
 /// The largest number of reads sent at once. A renewal on the same connection waits behind at most this many reads.
 const READS_AT_ONCE: usize = 64;

@@ -1,0 +1,35 @@
+//! Waits for several signals at once.
+
+use rustix::process::Signal;
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+
+/// Receives signals, which then no longer end this process.
+pub struct SignalListener(Vec<(Signal, Signals)>);
+
+impl SignalListener {
+    /// Begins to receive these signals.
+    ///
+    /// # Errors
+    /// The operating system refuses it.
+    pub fn new(wanted: &[Signal]) -> io::Result<Self> {
+        let mut streams = vec![];
+        for number in wanted {
+            streams.push((*number, signal(SignalKind::from_raw(number.as_raw()))?));
+        }
+        Ok(Self(streams))
+    }
+
+    /// Waits for the next signal.
+    pub async fn next(&mut self) -> Signal {
+        poll_fn(|context| {
+            let received = self.0.iter_mut().find_map(|(signal, stream)| {
+                stream.poll_recv(context).is_ready().then_some(*signal)
+            });
+            received.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
