@@ -14,6 +14,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The variable that names the sidecar to ask.
+const URL_VARIABLE: &str = "BELLWETHER_URL";
+
 #[derive(Subcommand)]
 pub(super) enum ClientSubcommand {
     /// Print who leads.
@@ -98,7 +101,7 @@ pub(super) enum ClientSubcommand {
 #[derive(Args)]
 pub(super) struct SidecarUrl {
     /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where the sidecar listens that is this container's first process, else where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
-    #[arg(short, long, env = "BELLWETHER_URL", value_name = "URL")]
+    #[arg(short, long, env = URL_VARIABLE, value_name = "URL")]
     url: Option<String>,
 }
 
@@ -360,7 +363,11 @@ impl CommandTarget {
 impl SidecarUrl {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
-            return Sidecar::at(&url);
+            let mut sidecar = Sidecar::at(&url)?;
+            // A hint need not repeat what the environment says.
+            let is_variable = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
+            sidecar.url = Some(url).filter(|_| !is_variable);
+            return Ok(sidecar);
         }
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::that_listens(&listen));

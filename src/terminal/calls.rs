@@ -20,7 +20,7 @@ pub struct Call {
 }
 
 /// Returns the text to print for an answer, or the error if it is not a success.
-type View = fn(&SidecarAnswer, OutputFormat) -> Result<String, ClientError>;
+type View = fn(&Sidecar, &SidecarAnswer, OutputFormat) -> Result<String, ClientError>;
 
 pub static LEADER: Call = Call::of(&api::LEADER);
 pub static STATUS: Call = Call::of(&api::STATUS);
@@ -59,9 +59,12 @@ impl Call {
         };
         if !again {
             let request = if self.is_command { sidecar.post(path) } else { sidecar.get(path) };
-            return ask_once(request, self.view, form).await;
+            return ask_once(sidecar, request, self.view, form).await;
         }
-        screen::repeat(form, async || (self.view)(&sidecar.get(&path).answer().await?, form)).await
+        screen::repeat(form, async || {
+            (self.view)(sidecar, &sidecar.get(&path).answer().await?, form)
+        })
+        .await
     }
 }
 
@@ -76,7 +79,7 @@ pub(super) async fn transfer(
     let request = sidecar.post(api::TRANSFER.path).header(CONTENT_TYPE, "application/json");
     // After the hand-over, the sidecar may wait as long again for the announcement of the next leader.
     let request = request.body(api::json(&wanted)).within(2 * within + COMMAND_TIMEOUT);
-    ask_once(request, view::<Transferred>, form).await
+    ask_once(sidecar, request, view::<Transferred>, form).await
 }
 
 /// Deletes a place in a lock's queue.
@@ -100,19 +103,24 @@ pub(super) async fn break_lock(
 }
 
 /// Returns the text to print for an answer.
-fn view<T: HumanView>(answer: &SidecarAnswer, form: OutputFormat) -> Result<String, ClientError> {
+fn view<T: HumanView>(
+    sidecar: &Sidecar,
+    answer: &SidecarAnswer,
+    form: OutputFormat,
+) -> Result<String, ClientError> {
     let body = answer.body::<T>()?;
-    Ok(form.render(|is_wide| body.view(is_wide), &answer.text()))
+    Ok(form.render(|is_wide| sidecar.with_url(&body.view(is_wide)).into_owned(), &answer.text()))
 }
 
 /// Sends the request, and prints the answer. With JSON output, a refusal is printed as well.
 async fn ask_once(
+    sidecar: &Sidecar,
     request: SidecarRequest<'_>,
     view: View,
     form: OutputFormat,
 ) -> Result<(), ClientError> {
     let answer = request.answer().await?;
-    let shown = view(&answer, form);
+    let shown = view(sidecar, &answer, form);
     if let Err(ClientError::No(_) | ClientError::Unread(_)) = &shown {
         print(form.render(|_| String::new(), &answer.text()))?;
     }

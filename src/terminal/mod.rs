@@ -57,12 +57,17 @@ pub enum ClientCommand {
 impl ClientCommand {
     /// Returns whether this process holds secrets, so that other processes must not read its memory.
     pub fn has_secrets(&self) -> bool {
+        self.sidecar().is_some_and(|sidecar| sidecar.token.is_some())
+            || self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets())
+    }
+
+    fn sidecar(&self) -> Option<&Sidecar> {
         match self {
             Self::Ask { sidecar, .. }
             | Self::Guarded(GuardedCommand { holder: HoldingProcess::Sidecar(sidecar), .. }) => {
-                sidecar.token.is_some()
+                Some(sidecar)
             }
-            _ => self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets()),
+            _ => None,
         }
     }
 
@@ -184,6 +189,17 @@ impl ClientError {
         }
     }
 
+    /// Adds `--url`, if it was given, to the commands in the reason.
+    fn with_url(self, sidecar: &Sidecar) -> Self {
+        let hint = |why: String| sidecar.with_url(&why).into_owned();
+        match self {
+            Self::No(why) => Self::No(hint(why)),
+            Self::Exit(code, why) => Self::Exit(code, why.map(hint)),
+            Self::Unanswered(why) => Self::Unanswered(hint(why)),
+            Self::Unread(why) => Self::Unread(hint(why)),
+        }
+    }
+
     /// Returns the reason, or `None` if it was printed already.
     pub fn message(&self) -> Option<String> {
         match self {
@@ -198,14 +214,18 @@ impl ClientError {
 /// # Errors
 /// The answer is not yes.
 pub async fn run(command: &ClientCommand, clock: Clock) -> Result<(), ClientError> {
-    match command {
+    let done = match command {
         ClientCommand::Ask { sidecar, query } => ask(sidecar, query, clock).await,
         ClientCommand::Inspect { settings, patience, again, form } => match again {
             true => inspect::again(settings, *patience, clock, *form).await,
             false => inspect::once(settings, *patience, clock, *form).await,
         },
         ClientCommand::Guarded(guarded) => guarded.run(clock).await,
-    }
+    };
+    done.map_err(|error| match command.sidecar() {
+        Some(sidecar) => error.with_url(sidecar),
+        None => error,
+    })
 }
 
 /// Runs a call of a sidecar.
