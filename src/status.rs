@@ -262,6 +262,7 @@ pub enum CommandError {
 
 /// Limits the wait for a reading of the queue.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Sends a request to a runner, and returns its answer.
 ///
@@ -504,6 +505,7 @@ impl StatusHandle {
             if let Ok(read) = answered.await {
                 return read;
             }
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 

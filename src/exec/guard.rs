@@ -100,10 +100,14 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
         let inner = Pid::from_child(&inner);
         let mut inner_has_ended = false;
         let mut is_cut_short = false;
+        // Report the kill before doing it. Otherwise the supervisor might first see the dead inner guard and take its death
+        // for a failure.
+        let mut kill_notice = Some(FromGuard::Kills);
         while !is_all_gone(|dead| {
             // The processes that the inner guard left behind are now this guard's children.
             if dead == inner {
                 inner_has_ended = true;
+                kill_notice = None;
                 state.kill(Duration::ZERO);
             }
         }) {
@@ -111,6 +115,9 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
             // is cut short.
             is_cut_short |= state.count_down().is_some() && !inner_has_ended;
             if state.countdown.kills() {
+                if let Some(message) = kill_notice.take() {
+                    let _or_gone = state.link.send(message);
+                }
                 kill_children();
             }
             // The inner guard receives the same message or end of the link, and kills first. If it were killed before it

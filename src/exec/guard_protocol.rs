@@ -6,7 +6,8 @@ use recipes::Moment;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, send, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
+    socketpair,
 };
 use rustix::process::Signal;
 use serde::de::{DeserializeOwned, Error};
@@ -59,6 +60,8 @@ pub(super) enum FromGuard {
     Ended { code: u8, by_itself: bool },
     /// The command was stopped or continued.
     Job(JobChange),
+    /// The outer guard is about to kill the inner guard, because the time has run out.
+    Kills,
     /// No process of the command is left. Sent by the outer guard.
     Gone,
 }
@@ -126,6 +129,14 @@ impl GuardLink {
         let bytes = serde_json::to_vec(&message)?;
         send(&self.0, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         Ok(())
+    }
+
+    /// Returns whether the next unread message is [`FromGuard::Kills`].
+    pub(super) fn announces_kill(&self) -> bool {
+        let mut bytes = [0; LONGEST_MESSAGE];
+        let peeked = recv(&self.0, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        let message = peeked.ok().and_then(|(read, _)| serde_json::from_slice(&bytes[..read]).ok());
+        message == Some(FromGuard::Kills)
     }
 
     /// Returns the next message, or `None` if the other side is gone.
@@ -202,13 +213,16 @@ mod tests {
             FromGuard::Ended { code: 0, by_itself: false },
             FromGuard::Job(JobChange::Stopped { signal: Signal::TSTP.as_raw() }),
             FromGuard::Job(JobChange::Continued),
+            FromGuard::Kills,
             FromGuard::Gone,
         ];
         messages.into_iter().for_each(|message| guard.send(message).unwrap());
         drop(guard);
         for message in messages {
+            assert_eq!(supervisor.announces_kill(), message == FromGuard::Kills);
             assert_eq!(supervisor.receive().await, Some(message));
         }
+        assert!(!supervisor.announces_kill());
         assert_eq!(supervisor.receive::<FromGuard>().await, None);
     }
 }

@@ -235,6 +235,8 @@ struct Run {
     was_stopped_too_long: bool,
     /// Whether the supervisor kills the processes itself, because the guards did not do so in time.
     is_ours_to_kill: bool,
+    /// The outer guard reported that it is about to kill the inner guard, because the time has run out.
+    outer_guard_kills: bool,
     /// When to log next that killed processes are still alive.
     complain_at: Option<Moment>,
     /// The supervisor's stage once every process of this run is gone.
@@ -339,6 +341,7 @@ impl Supervisor {
             wants_terminal: false,
             was_stopped_too_long: false,
             is_ours_to_kill: false,
+            outer_guard_kills: false,
             complain_at: None,
             next_stage: CommandStage::Idle { not_before: self.clock.now(), ended_under: None },
             countdown: Countdown::new(kill_after, SUPERVISOR_KILLS, until),
@@ -456,6 +459,7 @@ impl Supervisor {
             GuardEvent::Message(FromGuard::Ended { code, by_itself }) => {
                 self.ended(code, by_itself)
             }
+            GuardEvent::Message(FromGuard::Kills) => run.outer_guard_kills = true,
             GuardEvent::Message(FromGuard::Gone) => self.forget_run(),
             GuardEvent::InnerGuardGone => {
                 run.inner_link = None;
@@ -482,7 +486,7 @@ impl Supervisor {
         if run.has_ended {
             return;
         }
-        let by_itself = run.is_well(self.clock.now());
+        let by_itself = run.is_well();
         if by_itself {
             error!("{what}");
         }
@@ -569,12 +573,13 @@ impl Supervisor {
 }
 
 impl Run {
-    /// Returns whether it is not yet time to end the run, so that a guard that is gone has failed. At the end of a lease,
-    /// the outer guard or the supervisor kills the inner guard. A supervisor that was frozen until then has not yet checked
-    /// the time.
-    fn is_well(&self, now: Moment) -> bool {
-        let is_due = self.countdown.until().since(now) <= INNER_GUARD_KILLS;
-        self.countdown.runs() && !self.is_ours_to_kill && !is_due
+    /// Returns whether neither the supervisor nor the outer guard has begun to end the run. At the end of a lease, they kill
+    /// the inner guard, which is not a failure of the command. A supervisor that was frozen until then has not yet checked
+    /// the time, nor read the outer guard's message.
+    fn is_well(&self) -> bool {
+        let outer_guard_kills = self.outer_guard_kills
+            || self.outer_link.as_ref().is_some_and(GuardLink::announces_kill);
+        self.countdown.runs() && !self.is_ours_to_kill && !outer_guard_kills
     }
 
     /// Gives the foreground of the terminal to the command, if this process has it. Returns whether the command has it
@@ -683,14 +688,16 @@ mod tests {
     use super::*;
 
     /// A supervisor that was frozen reads first that the inner guard is gone.
-    #[test]
-    fn a_guard_that_is_killed_as_no_time_is_left_is_told_from_one_that_died() {
-        let now = Moment(Duration::from_secs(60));
-        let until = now.after(INNER_GUARD_KILLS);
-        let run = Run {
+    #[tokio::test]
+    async fn a_guard_that_is_killed_as_no_time_is_left_is_told_from_one_that_died() {
+        let (outer_link, outer_socket) = GuardLink::pair().unwrap();
+        let outer_guard = GuardLink::over(outer_socket).unwrap();
+        let now = Clock::system().now();
+        let until = now.after(Duration::from_secs(60));
+        let mut run = Run {
             begun_at: now,
             outer_guard: Pid::INIT,
-            outer_link: None,
+            outer_link: Some(outer_link),
             inner_link: None,
             has_ended: false,
             program: None,
@@ -699,12 +706,17 @@ mod tests {
             wants_terminal: false,
             was_stopped_too_long: false,
             is_ours_to_kill: false,
+            outer_guard_kills: false,
             complain_at: None,
             next_stage: CommandStage::Idle { not_before: now, ended_under: None },
             countdown: Countdown::new(Duration::ZERO, SUPERVISOR_KILLS, until),
         };
-        assert!(run.is_well(Moment(now.0 - Duration::from_millis(1))));
-        assert!(!run.is_well(now));
-        assert!(!run.is_well(until.after(Duration::from_secs(60))));
+        assert!(run.is_well());
+        outer_guard.send(FromGuard::Kills).unwrap();
+        assert!(!run.is_well());
+        assert_eq!(receive(&run.outer_link).await, Some(FromGuard::Kills));
+        run.outer_guard_kills = true;
+        outer_guard.send(FromGuard::Gone).unwrap();
+        assert!(!run.is_well());
     }
 }

@@ -35,10 +35,13 @@ pub(super) async fn object<T: DeserializeOwned>(
     // Serde would accept an array as well.
     let is_array = body.trim_ascii_start().starts_with(b"[");
     let request = Request::from_parts(parts, body.into());
+    let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
     let (status, why) = match Json::from_request(request, &()).await {
         Ok(Json(object)) if !is_array => return Ok(object),
-        Err(error) if !is_array => (error.status(), in_words_of_json(&error.body_text())),
-        _ => (StatusCode::UNPROCESSABLE_ENTITY, "found an array, expected an object".into()),
+        Err(error) if !is_array || error.status() != unprocessable => {
+            (error.status(), in_words_of_json(&error.body_text()))
+        }
+        _ => (unprocessable, "found an array, expected an object".into()),
     };
     Err(ProblemResponse::bad_body(status, format!("{why}: write {example}")))
 }

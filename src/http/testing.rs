@@ -87,9 +87,9 @@ impl MemberFixture {
         self.is_acknowledged();
     }
 
-    /// A quorum acknowledges what was sent last.
+    /// A quorum acknowledges what was sent last: a claim, perhaps just after a heartbeat.
     pub(super) fn is_acknowledged(&mut self) {
-        self.step(Event::Committed { sent_at: self.now });
+        self.step(Event::Committed { sent_at: self.now.after(Duration::from_nanos(1)) });
     }
 
     pub(super) fn loses(&mut self, number: i32) {

@@ -70,7 +70,7 @@ impl ConfigCommand {
                 // Perhaps there is no value only because nothing could be read, so ask a last time.
                 let answer = sidecar.get(path).within(CLOSE_TIMEOUT).answer().await?;
                 let value = StoredValue::read(&answer).map_err(|error| match error {
-                    ClientError::No(_) => {
+                    ClientError::No(_) if answer.index().is_some() => {
                         ClientError::No(format!("{} is not there within {wait:?}", self.name))
                     }
                     error => error,

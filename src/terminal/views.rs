@@ -87,9 +87,13 @@ impl HumanView for Status {
             let problem = format!("{problem} (since {since})");
             rows.push(("problem", Cell::new(&problem).style(BAD)));
         }
-        rows.extend(self.application.as_ref().map(|application| match application.healthy {
-            true => ("application", Cell::new("healthy")),
-            false => ("application", Cell::new("not healthy").style(BAD)),
+        rows.extend(self.application.as_ref().map(|application| {
+            let cell = match (application.healthy, &application.failure) {
+                (true, None) => Cell::new("healthy"),
+                (true, Some(failure)) => Cell::new(&format!("healthy: {failure}")),
+                (false, _) => Cell::new("not healthy").style(BAD),
+            };
+            ("application", cell)
         }));
         for Hook { hook, running, last, .. } in &self.hooks {
             let (does, style) = match (running, last) {

@@ -195,8 +195,12 @@ pub(in crate::http) async fn give_back(
     _: NoQuery,
     RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
-    let HeldLock { entry, .. } = HeldLock::find(&app, &name, &id)?;
-    entry.ends_at.send_replace(Some(app.clock.now()));
+    let found = HeldLock::find(&app, &name, &id);
+    // While this member leaves, the lock is no longer reported as held, but it is still kept for this client.
+    if let Some(entry) = app.registry.find(KIND, &name, &id) {
+        entry.ends_at.send_replace(Some(app.clock.now()));
+    }
+    let HeldLock { entry, .. } = found?;
     match tokio::time::timeout(RELEASE_TIMEOUT, entry.gone()).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(_) => {

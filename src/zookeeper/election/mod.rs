@@ -398,23 +398,23 @@ impl ElectionSession {
     pub(crate) fn answer_members(
         &mut self,
         last: SharedReading<QueueReading>,
-        mut answer: MembersAnswer,
+        answer: MembersAnswer,
     ) {
         let reading = self.queue.reading();
         let znodes = self.znodes.clone();
         let clock = self.clock;
         self.queue.spawn(async move {
+            // A reading that has begun is finished even if its caller no longer waits: the next one takes it.
             let members = last.get(clock, async {
+                if answer.is_closed() {
+                    return Err("nobody waits for the reading".to_owned());
+                }
                 let read = reading.await.map_err(|error| in_words(&error))?;
                 let members = entries(read.members, &znodes).into();
                 Ok(QueueReading { index: read.index, members })
             });
-            tokio::select! {
-                () = answer.closed() => {}
-                members = members => {
-                    let _receiver_gone = answer.send(members);
-                }
-            }
+            let members = members.await;
+            let _receiver_gone = answer.send(members);
         });
     }
 

@@ -141,6 +141,8 @@ pub(crate) struct QueueSession {
     watches: JoinSet<()>,
     /// The task that joins, and then watches our own znode and the predecessor's.
     membership: Option<AbortHandle>,
+    /// The task that reads all members' znodes.
+    members: Option<AbortHandle>,
     /// Sends the predecessor to watch to the membership task.
     predecessor: mpsc::UnboundedSender<WatchRequest>,
     /// The last listing, and our own ticket when it began.
@@ -170,6 +172,7 @@ impl QueueSession {
             requests,
             watches: JoinSet::new(),
             membership: None,
+            members: None,
             predecessor: mpsc::unbounded_channel().0,
             listing: None,
             look: None,
@@ -295,14 +298,18 @@ impl QueueSession {
         self.requests.spawn(task);
     }
 
-    /// Reads the znodes of all members. A failed read is not published.
+    /// Reads the znodes of all members, unless such a read is already running: one that is slow must not delay renewals more
+    /// and more. A failed read is not published.
     pub(crate) fn read_members(&mut self) {
+        if self.members.as_ref().is_some_and(|reading| !reading.is_finished()) {
+            return;
+        }
         let context = self.context.clone();
-        self.requests.spawn(async move {
+        self.members = Some(self.requests.spawn(async move {
             if let Ok(read) = read::read_all(&context).await {
                 context.send_event(QueueEvent::MembersRead(read.members));
             }
-        });
+        }));
     }
 
     /// Writes to our own znode, in the order of the calls.

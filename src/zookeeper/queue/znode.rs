@@ -21,7 +21,9 @@ pub(super) fn session_of(connection: &Connection) -> SessionId {
 
 /// Returns the time at which the servers' clock was at this many milliseconds since 1970.
 pub(crate) fn server_time(ms: i64) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_millis(ms.try_into().unwrap_or(0))
+    // The end of the year 9999, after which a date cannot be written.
+    const LAST: i64 = 253_402_300_799_000;
+    SystemTime::UNIX_EPOCH + Duration::from_millis(ms.clamp(0, LAST).unsigned_abs())
 }
 
 /// Returns the fencing token under which the znode's member leads: the czxid.

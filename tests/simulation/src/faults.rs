@@ -124,7 +124,12 @@ pub fn lose_transaction(world: &mut World) {
         world.plan(at, Event::LoseTransaction);
     }
     let paths = lost::candidates(world.ensemble.committed(), are_members);
-    let Some(path) = world.random.choice(paths) else { return };
+    let Some(path) = world.random.choice(paths) else {
+        if !are_members {
+            world.plan(world.now + SECOND, Event::LoseTransaction);
+        }
+        return;
+    };
     let server = world.random.usize(..world.ensemble.len());
     let lost = match world.random.bool() {
         true => LostTransaction::create(path),
