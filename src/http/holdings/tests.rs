@@ -166,6 +166,13 @@ async fn a_client_whose_member_leaves_is_told_and_holds_on_until_it_lets_go() {
         !one.is_released(),
         "its session may end later than the lease that its client was told"
     );
+
+    let path = format!("/locks/job/{}", kept["lock"].as_str().unwrap());
+    let answer = scene.service.answer(ordered(Method::DELETE, &path)).await;
+    assert_eq!(answer.status(), StatusCode::GONE);
+    while !one.is_released() {
+        sleep(Duration::from_millis(1)).await;
+    }
 }
 
 #[tokio::test]
