@@ -18,7 +18,10 @@ pub(super) async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Stat
     let Snapshot { standing, link, .. } = &*verdict.snapshot;
     let ticket = standing.ticket();
     let znodes = &app.names.znodes;
-    let hooks = app.status.hooks.borrow();
+    // Not borrowed while the problems are looked at, which borrow the hooks as well: behind a writer that waits, a second
+    // borrow would never return.
+    let hooks =
+        app.status.hooks.borrow().records.iter().map(|record| record.report.clone()).collect();
     Json(Status {
         id: standing.profile().id.to_string(),
         role: verdict.role_name(),
@@ -46,7 +49,7 @@ pub(super) async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Stat
         },
         problems: problems::of_member(&app, &verdict),
         application: app.status.application.borrow().clone(),
-        hooks: hooks.records.iter().map(|record| record.report.clone()).collect(),
+        hooks,
         config: app.status.synced_files.borrow().clone(),
         locks: app.registry.locks(verdict.now),
         barriers: app.registry.barriers(verdict.now),
