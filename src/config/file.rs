@@ -21,8 +21,10 @@ pub struct File {
     pub config: Vec<SyncedFileKeys>,
 }
 
-/// The keys of lists of tables: the hooks, and the values that are written to files.
-const LISTS: [&str; 2] = ["hook", "config"];
+/// The key of the list of hooks.
+const HOOKS: &str = "hook";
+/// The key of the list of values that are written to files.
+const SYNCED_FILES: &str = "config";
 
 impl File {
     /// Parses the content of the file `name`.
@@ -67,9 +69,9 @@ impl Reader<'_> {
                     ValueKind::Labels => self.read(value).map(|labels| labels_as_text(&labels)),
                 };
                 self.file.values.extend(text.map(|text| (row.key, text)));
-            } else if name == LISTS[0] {
+            } else if name == HOOKS {
                 self.file.hook = self.read(value).unwrap_or_default();
-            } else if name == LISTS[1] {
+            } else if name == SYNCED_FILES {
                 self.file.config = self.read(value).unwrap_or_default();
             } else if !is_table {
                 let known = keys_of(table).join("`, `");
@@ -118,7 +120,7 @@ fn keys_of(table: &str) -> Vec<&'static str> {
     let mut names: Vec<_> = ALL.iter().filter_map(|row| rest(row.key)?.split('.').next()).collect();
     names.dedup();
     if table.is_empty() {
-        names.extend(LISTS);
+        names.extend([HOOKS, SYNCED_FILES]);
     }
     names
 }

@@ -66,8 +66,9 @@ impl Countdown {
         self.stage == KillStage::Runs
     }
 
-    /// Returns whether the time to kill has come: from then on, every process found alive is killed as well.
-    pub(super) fn kills(&self) -> bool {
+    /// Returns whether the command was killed, at the latest with the step just taken: every process that is found alive from
+    /// then on is killed as well.
+    pub(super) fn has_killed(&self) -> bool {
         matches!(self.stage, KillStage::Killed { .. })
     }
 

@@ -66,7 +66,7 @@ pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
             if state.count_down() == Some(KillStep::RequestEnd) {
                 command.end(Signal::TERM);
             }
-            if state.countdown.kills() {
+            if state.countdown.has_killed() {
                 command.kill();
             }
             match state.next_wakeup().await {
@@ -114,7 +114,7 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
             // Each step is due later here than in the inner guard, which may be done by now. If it still runs, the command
             // is cut short.
             is_cut_short |= state.count_down().is_some() && !inner_has_ended;
-            if state.countdown.kills() {
+            if state.countdown.has_killed() {
                 if let Some(message) = kill_notice.take() {
                     let _or_gone = state.link.send(message);
                 }

@@ -138,14 +138,14 @@ pub(super) struct EventStream {
     incoming: Incoming,
     reader: EventReader,
     /// A second descriptor of the connection. For the sidecar, the connection stays open until both are closed.
-    pub(super) hold: Arc<OwnedFd>,
+    pub(super) descriptor: Arc<OwnedFd>,
 }
 
 impl EventStream {
     pub(super) async fn new(
         asked: &str,
         response: Response<Incoming>,
-        hold: OwnedFd,
+        descriptor: OwnedFd,
     ) -> Result<Self, ClientError> {
         let kind = response.headers().get(CONTENT_TYPE);
         if response.status() == StatusCode::OK
@@ -153,7 +153,7 @@ impl EventStream {
         {
             let incoming = response.into_body();
             let reader = EventReader::default();
-            return Ok(Self { incoming, reader, hold: Arc::new(hold) });
+            return Ok(Self { incoming, reader, descriptor: Arc::new(descriptor) });
         }
         let answer = SidecarAnswer::read(asked, response).await?;
         answer.check_success()?;

@@ -147,13 +147,13 @@ impl Sidecar {
         match &self.place {
             SidecarAddress::Unix(path) => {
                 let stream = UnixStream::connect(path).await?;
-                let hold = stream.as_fd().try_clone_to_owned()?;
-                Ok((Box::new(stream), hold))
+                let descriptor = stream.as_fd().try_clone_to_owned()?;
+                Ok((Box::new(stream), descriptor))
             }
             SidecarAddress::Tcp { host, port } => {
                 let stream = http_client::connect(host, *port).await?;
-                let hold = stream.as_fd().try_clone_to_owned()?;
-                Ok((Box::new(stream), hold))
+                let descriptor = stream.as_fd().try_clone_to_owned()?;
+                Ok((Box::new(stream), descriptor))
             }
         }
     }
@@ -220,7 +220,10 @@ impl SidecarRequest<'_> {
     /// There is no answer, or it is a refusal.
     pub(super) async fn events(self) -> Result<EventStream, ClientError> {
         let asked = self.asked();
-        self.exchange(async |response, hold| EventStream::new(&asked, response, hold).await).await
+        self.exchange(async |response, descriptor| {
+            EventStream::new(&asked, response, descriptor).await
+        })
+        .await
     }
 
     /// Sends the request, and reads the answer, within the time limit.
@@ -229,8 +232,8 @@ impl SidecarRequest<'_> {
         read: impl AsyncFnOnce(Response<Incoming>, OwnedFd) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let exchange = async {
-            let (response, hold) = self.send().await?;
-            read(response, hold).await
+            let (response, descriptor) = self.send().await?;
+            read(response, descriptor).await
         };
         let limit = self.timeout;
         timeout(limit, exchange).await.unwrap_or_else(|_| {
@@ -255,7 +258,7 @@ impl SidecarRequest<'_> {
     /// Sends the request. Returns the beginning of the answer, and a second descriptor of the connection.
     async fn send(&self) -> Result<(Response<Incoming>, OwnedFd), ClientError> {
         let Self { sidecar, method, path, headers, .. } = self;
-        let (connection, hold) = sidecar.connected().await?;
+        let (connection, descriptor) = sidecar.connected().await?;
         let mut request = Request::builder().method(method).uri(path).header(HOST, sidecar.host());
         if method != Method::GET {
             request = request.header("x-bellwether", "terminal");
@@ -271,7 +274,7 @@ impl SidecarRequest<'_> {
         let response = http_client::send(connection, request).await.map_err(|error| {
             ClientError::unanswered(&sidecar.name(), &format!("{error}{}", self.in_doubt()))
         })?;
-        Ok((response, hold))
+        Ok((response, descriptor))
     }
 }
 

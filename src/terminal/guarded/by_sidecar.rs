@@ -50,7 +50,7 @@ impl SidecarStream {
 
     /// Returns a second descriptor of the connection. The sidecar keeps the lock or barrier while it is open.
     pub(super) fn hold(&self) -> &Arc<OwnedFd> {
-        &self.events.hold
+        &self.events.descriptor
     }
 
     /// Publishes the progress from all events. Does not return, even after the last one.

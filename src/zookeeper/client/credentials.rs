@@ -129,7 +129,7 @@ impl Credentials {
     ) -> Result<Option<BegunLogin>, String> {
         let Some(tickets) = &self.tickets else { return Ok(None) };
         let limit = match self.patient_until {
-            // In whole seconds, as it is reported.
+            // A command does not try again, so a slow KDC gets longer. In whole seconds, as the limit is part of errors.
             Some(until) => {
                 let left = until.since(Clock::system().now()).as_secs_f64();
                 limit.max(Duration::from_secs(left.ceil() as u64))

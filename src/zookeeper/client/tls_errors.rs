@@ -25,6 +25,7 @@ pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
         | C::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             "is signed in a way that is not accepted: have it signed with SHA-256 or better".into()
         }
+        // The error of the library below is hidden behind a trait: only its text tells one from another.
         C::Other(other) => match format!("{:?}", other.0).as_str() {
             "UnsupportedCertVersion" => {
                 "is of X.509 version 1, which is not accepted: have it issued with extensions, which \
@@ -49,7 +50,7 @@ pub(crate) fn of_list(wrong: &CertRevocationListError) -> String {
     use CertRevocationListError as L;
     match wrong {
         L::ParseError | L::UnsupportedCrlVersion => {
-            "cannot be read, as none of version 1 can: have it issued as version 2 (crl_extensions \
+            "cannot be read (version 1 is not supported): have it issued as version 2 (crl_extensions \
              in openssl's configuration)"
                 .into()
         }

@@ -143,12 +143,13 @@ struct Runner {
 }
 
 impl Runner {
-    /// The order matters. When the member loses leadership: publish first, then act. When it leads on a notification:
-    /// publish first, because it already has the lease, then send the claim. When it has to claim first: send the claim,
-    /// then publish. Requests, including the end of a session, are sent before anything is logged.
+    /// The order matters. When the member loses leadership: publish first, then act. When it is notified that the head is
+    /// gone and leads at once, by the lease of its session: publish first, then send the claim. When it has no lease and the
+    /// claim has to be acknowledged first: send the claim, then publish. Requests, including the end of a session, are sent
+    /// before anything is logged.
     async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
         self.log.begin(&self.member, &self.actions);
-        // A session that the previous process was closing may end at any moment, so close it.
+        // The previous process may have sent the end of its session already, so that session cannot be resumed: end it.
         if let Some(former) = self.resume.former.take_if(|former| former.is_closing) {
             self.unclosed = self.end(&former).await;
         }

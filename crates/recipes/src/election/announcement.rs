@@ -75,11 +75,11 @@ impl Announcement {
         (self.ticket.token, self.leader.revision)
     }
 
-    /// Returns true if this announcement cannot be true when the leader itself announces `own`. An announcement of the
-    /// same leader with an older profile does not contradict it.
-    pub(super) fn is_contradicted_by(&self, own: &Self) -> bool {
-        let is_older = self.ticket == own.ticket && self.version() < own.version();
-        self != own && !is_older
+    /// Returns true if this announcement is false, given what the leader announces itself. An announcement of the same
+    /// leader with an older profile is not.
+    pub(super) fn is_contradicted_by(&self, by_leader: &Self) -> bool {
+        let is_older = self.ticket == by_leader.ticket && self.version() < by_leader.version();
+        self != by_leader && !is_older
     }
 }
 
