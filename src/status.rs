@@ -262,6 +262,7 @@ pub enum CommandError {
 
 /// Limits the wait for a reading of the queue.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long to wait before asking again, if the session has ended before it answered.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Sends a request to a runner, and returns its answer.

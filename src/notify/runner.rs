@@ -213,7 +213,7 @@ impl HookRunner {
         index: Option<u64>,
     ) -> Result<(), HookError> {
         let action = self.hook_states[n].hook.action.clone();
-        if let HookAction::Keep { .. } = action {
+        if let HookAction::Keep { .. } | HookAction::Kubernetes(_) = action {
             return self.write(n, action, view, index).await;
         }
         let term = view.own_term();

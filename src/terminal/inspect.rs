@@ -116,8 +116,7 @@ pub(super) async fn once(
     let read = read(&mut inspector, settings, patience).await;
     inspector.close().await;
     let election = read?;
-    let family = settings.znodes.family();
-    let inspected = InspectedElection::of(&settings.root, family, election.as_ref(), clock.date());
+    let inspected = InspectedElection::read(settings, election.as_ref(), clock);
     print(inspected.render(form))?;
     if inspected.healthy { Ok(()) } else { Err(ClientError::Exit(1, None)) }
 }
@@ -130,11 +129,9 @@ pub(super) async fn again(
     form: OutputFormat,
 ) -> Result<(), ClientError> {
     let mut inspector = Inspector::of(settings);
-    let family = settings.znodes.family();
     screen::repeat(form, async || {
         let election = read(&mut inspector, settings, patience).await?;
-        let election = election.as_ref();
-        Ok(InspectedElection::of(&settings.root, family, election, clock.date()).render(form))
+        Ok(InspectedElection::read(settings, election.as_ref(), clock).render(form))
     })
     .await
 }
@@ -157,6 +154,10 @@ fn names_where(znodes: &[Znode], is_wanted: impl Fn(&Znode) -> bool) -> Vec<&str
 }
 
 impl<'a> InspectedElection<'a> {
+    fn read(settings: &'a Settings, election: Option<&'a Election>, clock: Clock) -> Self {
+        Self::of(&settings.root, settings.znodes.family(), election, clock.date())
+    }
+
     /// `family` is the client whose queue the members join, unless it is their own.
     fn of(
         path: &'a str,

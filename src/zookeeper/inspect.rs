@@ -6,7 +6,7 @@ use super::client::{
 };
 use super::election::{MemberData, contender, decode};
 use super::queue::{
-    LONGEST_DATA, claim_path, foreign_name, owner, refusal, server_time, stats, sync, token,
+    claim_path, foreign_name, owner, refusal, server_time, stats_and_short_data, sync, token,
 };
 use crate::clock::Clock;
 use crate::config::security::Login;
@@ -242,18 +242,9 @@ async fn read_all(
     names: Vec<String>,
 ) -> Result<Vec<Znode>, Error> {
     let paths: Vec<_> = names.iter().map(|name| format!("{root}/{name}")).collect();
-    let stats = stats(connection, &paths).await?;
-    // All at once: each request is sent by the call.
-    let asked: Vec<_> = paths
-        .iter()
-        .zip(&stats)
-        .map(|(path, stat)| {
-            let is_short = stat.as_ref().is_some_and(|stat| stat.data_length <= LONGEST_DATA);
-            is_short.then(|| connection.client.get_data(path))
-        })
-        .collect();
+    let asked = stats_and_short_data(connection, &paths).await?;
     let mut znodes = vec![];
-    for ((name, stat), asked) in names.into_iter().zip(stats).zip(asked) {
+    for (name, (stat, asked)) in names.into_iter().zip(asked) {
         let sequence = naming.sequence(&name);
         let read = match asked {
             Some(asked) => connection.request(asked).await.map(|(data, _)| data),

@@ -141,8 +141,9 @@ fn jitter(number: u32) -> u32 {
     number.wrapping_mul(0x9E37_79B9) >> 24
 }
 
-/// A lease that in effect never ends, for the counter-experiment, which needs `--cfg bellwether_without_lease` and is never shipped: a member then leads,
-/// as in other clients, while it is connected and first in the queue. `scripts/soak --without-lease` shows the outcome.
+/// A lease that in effect never ends, for the counter-experiment, which needs `--cfg bellwether_without_lease` and is
+/// never shipped: a member then leads, as in other clients, while it is connected and first in the queue.
+/// `scripts/soak --without-lease` shows the outcome.
 const WITHOUT_LEASE: Duration = Duration::from_secs(365 * 86_400);
 
 impl LeasePolicy {

@@ -195,12 +195,12 @@ pub(in crate::http) async fn give_back(
     _: NoQuery,
     RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
-    let found = HeldLock::find(&app, &name, &id);
+    let entry = app.registry.find(KIND, &name, &id).ok_or_else(|| ttl::gone(&name))?;
+    let now = app.clock.now();
+    let held = HeldLock::of(entry.clone(), now);
     // While this member leaves, the lock is no longer reported as held, but it is still kept for this client.
-    if let Some(entry) = app.registry.find(KIND, &name, &id) {
-        entry.ends_at.send_replace(Some(app.clock.now()));
-    }
-    let HeldLock { entry, .. } = found?;
+    entry.ends_at.send_replace(Some(now));
+    held.ok_or_else(|| ttl::gone(&name))?;
     match tokio::time::timeout(RELEASE_TIMEOUT, entry.gone()).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(_) => {

@@ -51,7 +51,7 @@ pub(super) fn body(
 
 /// A lock that is held for a TTL at this moment.
 pub(super) struct HeldLock {
-    pub(super) entry: Arc<RegisteredHolding>,
+    entry: Arc<RegisteredHolding>,
     token: FencingToken,
     lease_end: Moment,
     /// The end of the TTL.
@@ -59,26 +59,25 @@ pub(super) struct HeldLock {
 }
 
 impl HeldLock {
-    pub(super) fn find(
-        app: &AppState,
-        name: &HoldingName,
-        id: &str,
-    ) -> Result<Self, ProblemResponse> {
-        let now = app.clock.now();
+    fn find(app: &AppState, name: &HoldingName, id: &str) -> Result<Self, ProblemResponse> {
         let found = app.registry.find(HoldingKind::Lock, name, id);
-        let entry = found.ok_or_else(|| gone(name))?;
+        found.and_then(|entry| Self::of(entry, app.clock.now())).ok_or_else(|| gone(name))
+    }
+
+    /// Returns the lock, if it is held for a TTL at this moment.
+    pub(super) fn of(entry: Arc<RegisteredHolding>, now: Moment) -> Option<Self> {
         let ends_at = *entry.ends_at.borrow();
         match (entry.state(now), ends_at) {
             (HoldingState::Held { token, until: lease_end }, Some(ends_at)) if now < ends_at => {
-                Ok(Self { entry, token, lease_end, ends_at })
+                Some(Self { entry, token, lease_end, ends_at })
             }
-            _ => Err(gone(name)),
+            _ => None,
         }
     }
 }
 
 /// Returns the error for a lock that is not held.
-fn gone(name: &HoldingName) -> ProblemResponse {
+pub(super) fn gone(name: &HoldingName) -> ProblemResponse {
     let detail = format!(
         "no such lock {name} is kept here: it was lost or given back, its time was over, or it never was; ask for \
          it again"

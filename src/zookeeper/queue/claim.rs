@@ -50,9 +50,11 @@ pub(super) async fn claim(
         let attempt = write_with_claim(context, &connection, ticket, data, Claim::Created).await;
         unknown.outcome.fetch_or(attempt.is_err(), Ordering::Relaxed);
         match attempt? {
-            Ok(stat) => Ok(ClaimOutcome::Ours(stat)),
-            Err(Error::NodeExists) => holder(context, &connection, ticket, data, &unknown).await,
-            Err(error) if context.settings.is_shared() && is_server_answer(&error) => {
+            ClaimWrite::Done(stat) => Ok(ClaimOutcome::Ours(stat)),
+            ClaimWrite::Refused(Error::NodeExists) => {
+                holder(context, &connection, ticket, data, &unknown).await
+            }
+            ClaimWrite::Refused(error) if context.settings.is_shared() && is_server_answer(&error) => {
                 context.set_problem(format!(
                     "ZooKeeper refuses the claim of a leader at {} ({error}), and no member leads without it: let \
                      members create znodes in its parent (setAcl)",
@@ -61,7 +63,7 @@ pub(super) async fn claim(
                 tokio::time::sleep(REFUSED_DELAY).await;
                 Err(Error::Timeout)
             }
-            Err(error) => Err(error),
+            ClaimWrite::Refused(error) => Err(error),
         }
     });
     let claimed = claimed.await;
@@ -69,23 +71,30 @@ pub(super) async fn claim(
     claimed.map_err(|_| ZnodeLost)
 }
 
-/// What a write to our own znode does with the claim.
+/// The part of the transaction that is about the claim.
 enum Claim {
     Created,
     /// The claim is ours: an attempt without an answer was carried out, or the previous process created it.
     Checked,
 }
 
+/// The servers' answer to a write to our own znode together with the claim.
+enum ClaimWrite {
+    /// Both were committed. Contains the stat of our znode.
+    Done(Stat),
+    /// Neither was committed, because of this error of the claim.
+    Refused(Error),
+}
+
 /// Writes to our own znode together with the claim, both or neither. In an election that is shared with another client, whose
-/// contenders write their znodes only once, it only checks that our znode exists. Returns the stat of our znode; the inner
-/// error is that of the claim.
+/// contenders write their znodes only once, it only checks that our znode exists.
 async fn write_with_claim(
     context: &Context,
     connection: &Connection,
     ticket: Ticket,
     data: &[u8],
     claim: Claim,
-) -> Result<Result<Stat, Error>, Error> {
+) -> Result<ClaimWrite, Error> {
     let path = context.path(ticket.sequence);
     let claim_path = context.claim_path();
     let mode = CreateMode::Ephemeral.with_acls(acl::of_queue(context.settings.acl));
@@ -113,14 +122,14 @@ async fn write_with_claim(
         TransactionResult::Failed { at: 0, error } => {
             return give_up_if_no_auth(context, &path, Err(error)).await;
         }
-        TransactionResult::Failed { error, .. } => return Ok(Err(error)),
+        TransactionResult::Failed { error, .. } => return Ok(ClaimWrite::Refused(error)),
     };
     let stat = match results.into_iter().next() {
         Some(MultiWriteResult::SetData { stat }) => Some(stat),
         _ => read?,
     };
     match stat {
-        Some(stat) if is_ours(&stat, ticket, connection) => Ok(Ok(stat)),
+        Some(stat) if is_ours(&stat, ticket, connection) => Ok(ClaimWrite::Done(stat)),
         // We wrote to a znode that is not ours, or it was deleted since, so our own is lost. The claim ends with the session.
         _ => Err(Error::NoNode),
     }
@@ -165,10 +174,10 @@ async fn holder(
     if is_of_session(&stat, connection) {
         let confirmed = write_with_claim(context, connection, ticket, announced, Claim::Checked);
         return match confirmed.await? {
-            Ok(stat) => Ok(ClaimOutcome::Ours(stat)),
+            ClaimWrite::Done(stat) => Ok(ClaimOutcome::Ours(stat)),
             // The claim was deleted meanwhile, so create it again.
-            Err(Error::NoNode) => Err(Error::Timeout),
-            Err(error) => Err(error),
+            ClaimWrite::Refused(Error::NoNode) => Err(Error::Timeout),
+            ClaimWrite::Refused(error) => Err(error),
         };
     }
     if unknown.outcome.load(Ordering::Relaxed) {

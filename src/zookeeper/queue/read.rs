@@ -9,7 +9,7 @@ use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 
 /// The longest data of a contender that is read, in bytes.
-pub(in crate::zookeeper) const LONGEST_DATA: i32 = 1024;
+pub(super) const LONGEST_DATA: i32 = 1024;
 
 /// The largest number of reads sent at once. A renewal on the same connection waits behind at most this many reads.
 const READS_AT_ONCE: usize = 64;
@@ -140,6 +140,22 @@ pub(in crate::zookeeper) async fn stats(
     Ok(stats)
 }
 
+/// Reads the stats of these znodes, and then requests the data of each that exists, unless that is longer than members
+/// write. All in one go: each request is sent by the call, before the first is awaited.
+pub(in crate::zookeeper) async fn stats_and_short_data(
+    connection: &Connection,
+    paths: &[String],
+) -> Result<Vec<(Option<Stat>, Option<impl Future<Output = Result<(Vec<u8>, Stat), Error>>>)>, Error>
+{
+    let stats = stats(connection, paths).await?;
+    let asked = stats.into_iter().zip(paths).map(|(stat, path)| {
+        let is_short = stat.as_ref().is_some_and(|stat| stat.data_length <= LONGEST_DATA);
+        let data = is_short.then(|| connection.client.get_data(path));
+        (stat, data)
+    });
+    Ok(asked.collect())
+}
+
 /// Reads znodes, [`READS_AT_ONCE`] at a time: the stat of each, and its data unless that is longer than members write.
 /// `None` for a znode that does not exist.
 pub(in crate::zookeeper) async fn read_short(
@@ -148,16 +164,7 @@ pub(in crate::zookeeper) async fn read_short(
 ) -> Result<Vec<Option<(Vec<u8>, Stat)>>, Error> {
     let mut all = vec![];
     for paths in paths.chunks(READS_AT_ONCE) {
-        let stats = stats(connection, paths).await?;
-        let asked: Vec<_> = paths
-            .iter()
-            .zip(&stats)
-            .map(|(path, stat)| {
-                let is_short = stat.as_ref().is_some_and(|stat| stat.data_length <= LONGEST_DATA);
-                is_short.then(|| connection.client.get_data(path))
-            })
-            .collect();
-        for (stat, asked) in stats.into_iter().zip(asked) {
+        for (stat, asked) in stats_and_short_data(connection, paths).await? {
             all.push(match asked {
                 None => stat.map(|stat| (vec![], stat)),
                 Some(asked) => match connection.request(asked).await {

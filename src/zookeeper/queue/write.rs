@@ -42,6 +42,14 @@ struct OwnZnodeVersion {
     seen: i32,
 }
 
+/// The znode that a renewal checks in addition to our own.
+#[derive(Clone, Copy)]
+enum RenewalCheck {
+    Nothing,
+    Claim,
+    Predecessor(Sequence),
+}
+
 /// Carries out the writes one after the other: no write is sent before the outcome of the previous one is known.
 pub(super) async fn write_in_order(
     context: Arc<Context>,
@@ -104,12 +112,12 @@ impl OwnZnodeVersion {
         predecessor: Option<Sequence>,
         sent_at: Moment,
     ) -> Result<QueueEvent, ZnodeLost> {
-        let predecessor = predecessor.filter(|_| !self.is_claimed);
         let beside = match predecessor {
-            Some(predecessor) => Some(context.path(predecessor)),
-            None => self.is_claimed.then(|| context.claim_path()),
+            _ if self.is_claimed => RenewalCheck::Claim,
+            Some(predecessor) => RenewalCheck::Predecessor(predecessor),
+            None => RenewalCheck::Nothing,
         };
-        let mut version = check(context, self.ticket, beside.as_deref(), predecessor).await?;
+        let mut version = check(context, self.ticket, beside).await?;
         if version.is_none() && self.is_claimed {
             self.is_claimed = false;
             warn!("{} is gone: a client has deleted it", context.claim_path());
@@ -118,7 +126,7 @@ impl OwnZnodeVersion {
         if version.is_none() {
             // The watch reports that the predecessor is gone. Our own lease needs a check that is committed, so repeat it
             // without the predecessor.
-            version = check(context, self.ticket, None, None).await?;
+            version = check(context, self.ticket, RenewalCheck::Nothing).await?;
         }
         let version = version.expect("nothing else was checked");
         if context.settings.is_shared() {
@@ -174,36 +182,41 @@ pub(in crate::zookeeper) async fn still_ours(
     }
 }
 
-/// Commits a check of our path, and of the path `beside` it, through a quorum: that of our claim, or of the predecessor. A stat
-/// pipelined behind the check confirms that the znode is still ours: a path can be used again. Returns the version of our
-/// znode's data; `None` if the znode beside it is gone, or if we may not read the predecessor's.
+/// Commits a check of our path, and of the znode `beside` it, through a quorum. A stat pipelined behind the check confirms that
+/// the znode is still ours: a path can be used again. Returns the version of our znode's data; `None` if the znode beside it is
+/// gone, or if we may not read the predecessor's.
 async fn check(
     context: &Context,
     ticket: Ticket,
-    beside: Option<&str>,
-    predecessor: Option<Sequence>,
+    beside: RenewalCheck,
 ) -> Result<Option<i32>, ZnodeLost> {
     let path = context.path(ticket.sequence);
+    let beside_path = match beside {
+        RenewalCheck::Nothing => None,
+        RenewalCheck::Claim => Some(context.claim_path()),
+        RenewalCheck::Predecessor(predecessor) => Some(context.path(predecessor)),
+    };
     let checked = context.retry_until_answered(async |connection| {
         let asked = async {
-            let operations = 1 + usize::from(beside.is_some());
+            let operations = 1 + usize::from(beside_path.is_some());
             let checked = connection.transact(operations, |writer| {
                 writer.add_check_version(&path, -1)?;
-                beside.map_or(Ok(()), |path| writer.add_check_version(path, -1))
+                beside_path.as_ref().map_or(Ok(()), |path| writer.add_check_version(path, -1))
             });
             let stat = connection.client.check_stat(&path);
             let (checked, stat) = tokio::join!(checked, connection.request(stat));
-            match (checked?, predecessor) {
+            match (checked?, beside) {
                 (TransactionResult::Done(_), _) => {}
                 (TransactionResult::Failed { at: 0, error }, _) => return Err(error),
-                (TransactionResult::Failed { error: Error::NoNode, .. }, Some(predecessor)) => {
-                    deny_ghost(context, &connection, predecessor).await?;
+                (TransactionResult::Failed { error, .. }, RenewalCheck::Predecessor(ahead)) => {
+                    if error == Error::NoNode {
+                        deny_ghost(context, &connection, ahead).await?;
+                    }
                     return Ok(None);
                 }
-                (TransactionResult::Failed { error: Error::NoNode, .. }, None)
-                | (TransactionResult::Failed { .. }, Some(_)) => return Ok(None),
+                (TransactionResult::Failed { error: Error::NoNode, .. }, _) => return Ok(None),
                 // For the claim, this error says nothing: a client may have revoked our permission to read it.
-                (TransactionResult::Failed { error, .. }, None) => return Err(error),
+                (TransactionResult::Failed { error, .. }, _) => return Err(error),
             }
             match stat? {
                 Some(stat) if is_ours(&stat, ticket, &connection) => Ok(Some(stat.version)),

@@ -552,7 +552,7 @@ impl HeldRecipe {
     }
 }
 
-/// Returns the low half of a number, by which what sessions or holdings do at intervals is spread over time.
+/// Returns a sequence made of the low half of an id: it spreads the heartbeats of sessions, and the turns of holdings.
 fn pace(number: u64) -> Option<Sequence> {
     i32::try_from(number & 0x7FFF_FFFF).ok().and_then(Sequence::new)
 }

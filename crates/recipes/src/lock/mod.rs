@@ -126,10 +126,10 @@ impl Recipe for Lock {
     ) -> Vec<Effect> {
         let Stage::InQueue(queue) = &mut self.stage else { return vec![] };
         let ticket = queue.contender.ticket();
-        match queue.contender.on_committed(session, sent_at, now) {
-            true => vec![],
-            false => self.leave(ticket, End::Lost(Loss::LeaseRanOut)),
+        if queue.contender.on_committed(session, sent_at, now) {
+            return vec![];
         }
+        self.leave(ticket, End::Lost(Loss::LeaseRanOut))
     }
 
     fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Vec<Effect> {
