@@ -128,7 +128,6 @@ impl Counters {
 pub struct Meter {
     pub renewals: IntCounterVec,
     pub renewal_duration: Histogram,
-    pub announcement_lag: Histogram,
     pub transfers: IntCounterVec,
     pub preemptions: IntCounterVec,
 }
@@ -145,11 +144,6 @@ impl Default for Meter {
             renewal_duration: histogram(
                 "bellwether_renewal_duration_seconds",
                 "How long renewals took that were committed.",
-            ),
-            announcement_lag: histogram(
-                "bellwether_announcement_lag_seconds",
-                "How old the announcement of a leader was when this member had relayed it: from the leader's write to that \
-                 of this member, both stamped by ZooKeeper. Once for each announcement since this member is in the queue.",
             ),
             transfers: results(
                 "bellwether_transfers_total",
@@ -170,7 +164,6 @@ impl Meter {
         vec![
             Box::new(self.renewals.clone()),
             Box::new(self.renewal_duration.clone()),
-            Box::new(self.announcement_lag.clone()),
             Box::new(self.transfers.clone()),
             Box::new(self.preemptions.clone()),
         ]

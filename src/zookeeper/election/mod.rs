@@ -1,13 +1,11 @@
 //! An election over one session: carries out the member's actions, and converts events of the session and of the queue into
 //! the member's events.
 
-mod announcement_age;
 mod znode_data;
 
 pub use znode_data::MemberData;
 pub(crate) use znode_data::{contender, decode, encode};
 
-use self::announcement_age::AnnouncementAge;
 use self::znode_data::{claimants_name, newer_format};
 use super::cached::SharedReading;
 use super::client::{SessionSettings, SessionTask, UnclosedSession, in_words};
@@ -31,7 +29,6 @@ pub(crate) struct ElectionSession {
     events: mpsc::UnboundedReceiver<SourceEvent>,
     znodes: ZnodeNames,
     clock: Clock,
-    announcement_age: AnnouncementAge,
     own_id: MemberId,
     /// The target of a transfer. A read of its znode is reported as part of the transfer, not as a read of the head.
     target: Option<Sequence>,
@@ -104,7 +101,6 @@ impl ElectionSession {
         let (sender, events) = mpsc::unbounded_channel();
         let queue_sender = sender.clone();
         let clock: Clock = session.clock;
-        let announcement_age = AnnouncementAge::measured_by(reports.meter.clone());
         let session = SessionTask::open(
             session,
             before,
@@ -134,7 +130,6 @@ impl ElectionSession {
             events,
             znodes,
             clock,
-            announcement_age,
             own_id,
             target: None,
             offer: None,
@@ -266,7 +261,7 @@ impl ElectionSession {
             }
             QueueEvent::Listed { members, .. } => Event::QueueRead(members.into_iter().collect()),
             QueueEvent::Foreign { keep_out } => Event::Foreign { keep_out },
-            QueueEvent::Predecessor(AheadEvent::Read { znode: predecessor, data, modified_ms }) => {
+            QueueEvent::Predecessor(AheadEvent::Read { znode: predecessor, data }) => {
                 let read = self.read(&data, predecessor);
                 self.predecessor_owner.note(predecessor, read.as_ref(), &data);
                 let data = read.map(|read| read.znode);
@@ -274,11 +269,6 @@ impl ElectionSession {
                 self.offer = data.as_ref().and_then(|data| data.offer.as_deref().copied());
                 let distance = data.as_ref().and_then(|data| data.distance);
                 let announcement = data.and_then(|data| data.announcement);
-                // The predecessor of a standby is the leader. The standby reads no other znode, so note the time of the
-                // leader's write here.
-                if let Some(own) = announcement.as_ref().filter(|own| own.ticket == predecessor) {
-                    self.announcement_age.leader_wrote(own, modified_ms);
-                }
                 Event::PredecessorRead { predecessor, announcement, distance }
             }
             QueueEvent::Predecessor(AheadEvent::Gone { sequence: predecessor, token }) => {
@@ -297,7 +287,7 @@ impl ElectionSession {
             QueueEvent::MemberGone { member: target, .. } if self.target == Some(target) => {
                 Event::TargetGone { target }
             }
-            QueueEvent::MemberRead { member: head, data, modified_ms, sent_at } => {
+            QueueEvent::MemberRead { member: head, data, sent_at } => {
                 let read = self.read(&data, head);
                 self.head_owner.note(head, read.as_ref(), &data);
                 let data = read.map(|read| read.znode);
@@ -308,24 +298,13 @@ impl ElectionSession {
                 let offer = data.as_ref().and_then(|data| data.offer.as_deref().copied());
                 self.offer = offer.filter(|offer| is_predecessor || Some(offer.target) == own);
                 let announcement = data.and_then(|data| data.announcement);
-                if let Some(announcement) = &announcement {
-                    self.announcement_age.leader_wrote(announcement, modified_ms);
-                }
                 Event::HeadRead { head, announcement, sent_at }
             }
             QueueEvent::MemberGone { member: head, sent_at } => {
                 self.head_owner.note_gone();
                 Event::HeadGone { head, sent_at }
             }
-            QueueEvent::Written { data, created_ms, modified_ms, sent_at } => {
-                if self.znodes.family().is_none()
-                    && let Some(announcement) = self.announcement(&data)
-                {
-                    self.announcement_age.we_wrote(announcement, created_ms, modified_ms);
-                }
-                Event::Committed { sent_at: sent_at? }
-            }
-            QueueEvent::Renewed { sent_at } => Event::Committed { sent_at },
+            QueueEvent::Committed { sent_at } => Event::Committed { sent_at },
             QueueEvent::ClaimRefused { claimed, sent_at } => {
                 let holder = claimed.map_or(ClaimOwner::Gone, |data| self.claim_owner(&data));
                 Event::ClaimRefused { holder, sent_at }

@@ -110,24 +110,14 @@ pub(crate) enum QueueEvent {
     /// An event of the predecessor's znode, which is watched.
     Predecessor(AheadEvent),
     /// A member's znode, read once.
-    MemberRead { member: Ticket, data: Vec<u8>, modified_ms: i64, sent_at: Moment },
+    MemberRead { member: Ticket, data: Vec<u8>, sent_at: Moment },
     /// The member's znode does not exist.
     MemberGone { member: Sequence, sent_at: Moment },
     /// Our claim was not committed, because another session owns the claim znode, which has this data. `None` if our claim
     /// was committed and has been deleted since.
     ClaimRefused { claimed: Option<Vec<u8>>, sent_at: Moment },
-    /// This data was committed to our znode.
-    Written {
-        data: Arc<[u8]>,
-        /// When the servers created our znode, by their clock.
-        created_ms: i64,
-        /// When the servers wrote this data, by their clock.
-        modified_ms: i64,
-        /// When the write was sent; `None` for a write that does not extend the lease.
-        sent_at: Option<Moment>,
-    },
-    /// A quorum confirmed that our znode exists.
-    Renewed { sent_at: Moment },
+    /// A quorum committed a write to our own znode, or a check of it, that was sent at this moment.
+    Committed { sent_at: Moment },
     /// The znodes of all members, as they were read for [`QueueSession::read_members`].
     MembersRead(Vec<MemberZnode>),
     /// The queue cannot be used in this session: the servers deny us access to our own znode, or a task panicked.
@@ -314,13 +304,13 @@ impl QueueSession {
 
     /// Writes to our own znode, in the order of the calls.
     pub(crate) fn write(&self, data: Vec<u8>, sent_at: Option<Moment>) {
-        let _receiver_gone = self.writes.send(QueueWrite::Put(data.into(), sent_at));
+        let _receiver_gone = self.writes.send(QueueWrite::Put(data, sent_at));
     }
 
     /// Writes to our own znode and creates the queue's only claim, both or neither, in order with the writes. The claim
     /// ends with the session.
     pub(crate) fn claim(&self, data: Vec<u8>, sent_at: Moment) {
-        let _receiver_gone = self.writes.send(QueueWrite::Claim(data.into(), sent_at));
+        let _receiver_gone = self.writes.send(QueueWrite::Claim(data, sent_at));
     }
 
     /// Confirms with a quorum that our znode exists, in order with the writes. The same request checks our claim if we made

@@ -51,7 +51,7 @@ pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sen
         }
         Ok((data, stat)) => {
             let member = Ticket { sequence: member, token: token(&stat) };
-            QueueEvent::MemberRead { member, data, modified_ms: stat.mtime, sent_at }
+            QueueEvent::MemberRead { member, data, sent_at }
         }
         Err(_) => QueueEvent::MemberGone { member, sent_at },
     };

@@ -35,7 +35,7 @@ pub(in crate::zookeeper) enum WatchRequest {
 #[derive(Clone, Debug)]
 pub(in crate::zookeeper) enum AheadEvent {
     /// The znode exists and is watched. In an election, it has this data, and the event is sent again each time that changes.
-    Read { znode: Ticket, data: Vec<u8>, modified_ms: i64 },
+    Read { znode: Ticket, data: Vec<u8> },
     /// The znode is gone, and its watch has ended. The token is that of the znode that was watched; `None` if no ephemeral
     /// znode existed at the last read.
     Gone { sequence: Sequence, token: Option<FencingToken> },
@@ -282,7 +282,7 @@ impl ZnodesAhead {
         let changed = watcher.changed().map(move |change| WatchStep::Changed(sequence, change));
         self.steps.push(changed.boxed());
         let znode = Ticket { sequence, token };
-        Some(AheadEvent::Read { znode, data, modified_ms: stat.mtime })
+        Some(AheadEvent::Read { znode, data })
     }
 
     fn gone(&mut self, sequence: Sequence) -> Option<AheadEvent> {

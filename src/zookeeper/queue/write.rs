@@ -16,16 +16,16 @@ pub(super) enum QueueWrite {
     /// This znode is ours from here on.
     Joined(Ticket),
     /// Writes the data to our znode. The moment, if there is one, is returned with the commit.
-    Put(Arc<[u8]>, Option<Moment>),
+    Put(Vec<u8>, Option<Moment>),
     /// Writes the data to our znode, together with the claim.
-    Claim(Arc<[u8]>, Moment),
+    Claim(Vec<u8>, Moment),
     /// Confirms with a quorum that our znode exists, and finds out whether this predecessor is gone.
     Renew(Option<Sequence>, Moment),
 }
 
 /// The last write to our own znode, and the resulting version of its data.
 struct LastWrite {
-    data: Arc<[u8]>,
+    data: Vec<u8>,
     version: i32,
 }
 
@@ -62,27 +62,27 @@ pub(super) async fn write_in_order(
             continue;
         }
         let Some(ours) = &mut own_znode else { continue };
-        context.send_event(match ours.carry_out(&context, write).await {
-            Ok(event) => event,
+        match ours.carry_out(&context, write).await {
+            Ok(event) => event.into_iter().for_each(|event| context.send_event(event)),
             Err(ZnodeLost) => {
-                let lost = QueueEvent::TicketLost(ours.ticket);
+                context.send_event(QueueEvent::TicketLost(ours.ticket));
                 own_znode = None;
-                lost
             }
-        });
+        }
     }
 }
 
 impl OwnZnodeVersion {
+    /// Returns the event of this write; `None` for a write that does not extend the lease.
     async fn carry_out(
         &mut self,
         context: &Context,
         write: QueueWrite,
-    ) -> Result<QueueEvent, ZnodeLost> {
+    ) -> Result<Option<QueueEvent>, ZnodeLost> {
         let (stat, data, sent_at) = match write {
             QueueWrite::Joined(_) => unreachable!("the loop takes it"),
             QueueWrite::Renew(predecessor, sent_at) => {
-                return self.renew(context, predecessor, sent_at).await;
+                return self.renew(context, predecessor, sent_at).await.map(Some);
             }
             QueueWrite::Put(data, sent_at) => {
                 (put(context, self.ticket, &data).await?, data, sent_at)
@@ -94,15 +94,13 @@ impl OwnZnodeVersion {
                         (stat, data, Some(sent_at))
                     }
                     claim::ClaimOutcome::Anothers(data) => {
-                        return Ok(QueueEvent::ClaimRefused { claimed: Some(data), sent_at });
+                        return Ok(Some(QueueEvent::ClaimRefused { claimed: Some(data), sent_at }));
                     }
                 }
             }
         };
-        self.last = Some(LastWrite { data: data.clone(), version: stat.version });
-        let created_ms = stat.ctime;
-        let modified_ms = stat.mtime;
-        Ok(QueueEvent::Written { data, created_ms, modified_ms, sent_at })
+        self.last = Some(LastWrite { data, version: stat.version });
+        Ok(sent_at.map(|sent_at| QueueEvent::Committed { sent_at }))
     }
 
     /// Confirms that our znode exists, and writes our data again if it was overwritten.
@@ -131,13 +129,13 @@ impl OwnZnodeVersion {
         let version = version.expect("nothing else was checked");
         if context.settings.is_shared() {
             self.note_version(context, version);
-            return Ok(QueueEvent::Renewed { sent_at });
+            return Ok(QueueEvent::Committed { sent_at });
         }
         if let Some(last) = self.last.as_mut().filter(|last| last.version != version) {
             warn!("another client wrote into our znode: writing our announcement again");
             last.version = put(context, self.ticket, &last.data).await?.version;
         }
-        Ok(QueueEvent::Renewed { sent_at })
+        Ok(QueueEvent::Committed { sent_at })
     }
 
     /// Warns if another client has written to our znode since the last renewal. Its data stays: another write would trigger
