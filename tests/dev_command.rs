@@ -95,30 +95,37 @@ fn keys_act_at_once_and_the_terminal_is_left_as_it_was() {
 }
 
 #[test]
-fn a_second_election_has_members_ports_and_a_leader_of_its_own() {
-    let mut dev =
-        Dev::started(dev(&["--listen", "127.0.0.1:0", "--members", "1", "--elections", "2"]));
-    let lines =
-        ["election   /election", "a  ", "election   /election-2", "b  "].map(|it| dev.line(it));
-    let urls = [1, 3].map(|at| lines[at].split_whitespace().nth(1).unwrap().to_owned());
-    assert_ne!(urls[0], urls[1]);
-    // Which of the two is told first is up to them.
-    let led = [(); 2].map(|()| dev.line(" leads, fencing token "));
-    for leads in ["  a leads, ", "  /election-2: b leads, "] {
-        assert!(led.iter().any(|line| line.contains(leads)), "{led:?}");
-    }
-    for (url, id) in urls.iter().zip(["a", "b"]) {
-        let address = url.strip_prefix("http://").unwrap();
-        let leader = format!("\"leader\":{{\"id\":\"{id}\",\"address\":\"{address}\"");
-        assert!(answer(url, "/leader").contains(&leader), "{}", answer(url, "/leader"));
-        assert!(answer(url, "/leader/redirect").contains(&format!("location: {url}")));
-    }
+fn the_first_port_answers_for_as_long_as_a_member_runs() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let mut dev = Dev::started(dev(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--members",
+        "2",
+        "--port",
+        &port,
+        "--session-timeout",
+        "3s",
+    ]));
+    let line = dev.line("election   http://127.0.0.1:");
+    let first = line.split_whitespace().nth(1).unwrap().to_owned();
+    let members = [dev.member("a"), dev.member("b")];
+    assert!(answer(&first, "/leader").contains("\"leader\":{\"id\":\"a\""));
+    assert!(
+        answer(&first, "/status").contains("\"timeout_ms\":3000"),
+        "{}",
+        answer(&first, "/status")
+    );
+    signal(members[0].process, Signal::KILL);
+    dev.line("a, which leads, is gone: ended by signal 9");
+    dev.line(" b leads, fencing token ");
+    assert!(answer(&first, "/leader").contains("\"leader\":{\"id\":\"b\""));
     dev.signal(Signal::TERM);
     assert_eq!(dev.exit_code(), Some(0), "{:#?}", dev.seen);
 }
 
 #[test]
-fn a_taken_port_is_told_and_a_member_takes_the_next() {
+fn a_taken_port_is_skipped_and_named() {
     // Another test may have the port, and give it up at any moment. A program that keeps it serves this test as well.
     let given_up_at = Instant::now() + Duration::from_secs(20);
     let mut taken = TcpListener::bind("127.0.0.1:4040");
@@ -127,7 +134,7 @@ fn a_taken_port_is_told_and_a_member_takes_the_next() {
         taken = TcpListener::bind("127.0.0.1:4040");
     }
     let mut dev = Dev::started(dev(&["--listen", "127.0.0.1:0", "--members", "1"]));
-    let line = dev.line("a          http://127.0.0.1:");
+    let line = dev.line("election   http://127.0.0.1:");
     assert!(!line.contains("http://127.0.0.1:4040 "), "{line}");
     assert!(line.contains("(4040"), "{line}");
     assert!(line.ends_with(" taken by another program)"), "{line}");
@@ -159,7 +166,12 @@ fn what_is_wrong_is_named_with_its_remedy() {
         (&["--listen", "2181"], 2, ["'2181' for '--listen <IP:PORT>'", "such as 127.0.0.1:2181"]),
         (&["--members", "0"], 2, ["'0' for '--members <NUMBER>'", "a number from 1 to 26"]),
         (&["--members", "27"], 2, ["'27' for '--members <NUMBER>'", "a number from 1 to 26"]),
-        (&["--members", "9", "--elections", "3"], 2, ["more than the 26", "--members 8 or less"]),
+        (&["--port", "0"], 2, ["'0' for '--port <PORT>'", "1..=65535"]),
+        (
+            &["--session-timeout", "1s"],
+            2,
+            ["'1s' for '--session-timeout <DURATION>'", "from 2s to 40s"],
+        ),
         (&["--members", "3", "--only-server"], 2, ["--members <NUMBER>", "--only-server"]),
     ] {
         let Output { status, stderr, .. } = dev(arguments).output().unwrap();

@@ -9,34 +9,28 @@ pub(super) struct DevArguments {
     /// How many members to start, from 1 to 26
     #[arg(long, value_name = "NUMBER", default_value = "3", value_parser = members)]
     members: u8,
-    /// How many elections to start, each with so many members; together at most 26
-    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = members)]
-    elections: u8,
+    /// The first port of this machine: any member answers there, and each has one of the next
+    #[arg(long, value_name = "PORT", default_value = "4040", value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// The members' session timeout, from 2s to 40s: so long after a crash, the next member leads
+    // Short, so that a crash is noticed soon. Long enough for a machine that compiles meanwhile: a heartbeat counts as missed
+    // if it is 0.4 s late, and the lease survives several missed heartbeats.
+    #[arg(long, value_name = "DURATION", default_value = "4s", value_parser = session_timeout)]
+    session_timeout: std::time::Duration,
     /// Where the server listens; with port 0 at a free port
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2181", value_parser = address)]
     listen: std::net::SocketAddr,
     /// Start the server alone, print the connect string, and log to stderr
-    #[arg(long, conflicts_with_all = ["members", "elections"])]
+    #[arg(long, conflicts_with_all = ["members", "port", "session_timeout"])]
     only_server: bool,
 }
 
 #[cfg(feature = "dev")]
 impl DevArguments {
     pub(super) fn command(self) -> Result<CliCommand, String> {
-        let Self { members, elections, listen, only_server } = self;
-        let most = crate::dev::MOST_MEMBERS;
-        if u16::from(members) * u16::from(elections) > most.into() {
-            return Err(format!(
-                "--elections {elections} with --members {members} each are more than the {most} members that have a \
-                 letter as their name: write --members {}",
-                match most / elections {
-                    1 => "1".into(),
-                    most => format!("{most} or less"),
-                }
-            ));
-        }
+        let Self { members, port, session_timeout, listen, only_server } = self;
         let members = if only_server { 0 } else { members };
-        Ok(CliCommand::Dev(crate::dev::Options { members, elections, listen }))
+        Ok(CliCommand::Dev(crate::dev::Options { members, port, session_timeout, listen }))
     }
 }
 
@@ -45,6 +39,13 @@ fn members(written: &str) -> Result<u8, String> {
     let most = crate::dev::MOST_MEMBERS;
     let number = written.parse().ok().filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| format!("write a number from 1 to {most}; --only-server starts none"))
+}
+
+#[cfg(feature = "dev")]
+fn session_timeout(written: &str) -> Result<std::time::Duration, String> {
+    let granted = std::time::Duration::from_secs(2)..=crate::dev::LONGEST_SESSION;
+    let found = humantime::parse_duration(written).ok().filter(|found| granted.contains(found));
+    found.ok_or_else(|| "write a duration from 2s to 40s".into())
 }
 
 #[cfg(feature = "dev")]

@@ -2,10 +2,10 @@
 
 use super::follow::{PATIENCE, follow, leader_of, sidecar_at};
 use super::keys::{HELP, Key, Keys};
-use super::member::{MemberEnvironment, MemberProcess, Ports, SESSION, path_of};
+use super::member::{MemberEnvironment, MemberProcess, Ports};
 use super::signals::DevSignals;
 use super::timeline::Timeline;
-use super::{MOST_MEMBERS, Options, say, start_server, warning};
+use super::{MOST_MEMBERS, Options, front, say, start_server, warning};
 use crate::api::{Done, LeaderState, RESIGN};
 use crate::clock::Clock;
 use crate::config::on_this_machine;
@@ -15,18 +15,18 @@ use recipes::Moment;
 use rustix::process::Signal;
 use std::fs::File;
 use std::future::pending;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::signal::unix::{Signal as Deaths, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tracing::Level;
 
 /// How long members may take to leave. They usually need less.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The in-memory server and the members of one or more elections.
+/// The in-memory server and the members of one election.
 pub(super) struct LocalElection {
     server: DevServer,
     logs: TempDir,
@@ -36,8 +36,10 @@ pub(super) struct LocalElection {
     /// How many letters are used as names, including those of members that have ended.
     letters_used: u8,
     ports: Ports,
-    /// The timelines, one for each election.
-    timelines: Vec<Timeline>,
+    session_timeout: Duration,
+    /// The port of the member that answers at the first port.
+    answering: watch::Sender<Option<u16>>,
+    timeline: Timeline,
     deaths: Deaths,
     /// The output of the tasks, to be printed.
     outputs: UnboundedReceiver<TaskOutput>,
@@ -47,15 +49,15 @@ pub(super) struct LocalElection {
 
 /// Output of a background task.
 enum TaskOutput {
-    /// The answer of the member with this id, in the election with this number, to the question who leads.
-    Named(String, usize, Option<LeaderState>),
+    /// The answer of the member with this id to the question who leads.
+    Named(String, Option<LeaderState>),
     /// A line to print.
     Line(String),
 }
 
 impl LocalElection {
     /// Starts the server. Its log file is in the same directory as those of the members.
-    pub(super) async fn open(listen: SocketAddr) -> anyhow::Result<Self> {
+    pub(super) async fn open(options: &Options) -> anyhow::Result<Self> {
         let logs = tempfile::Builder::new().prefix("bellwether-dev.").tempdir();
         let logs =
             logs.context("cannot make a directory for logs; set TMPDIR to one that exists")?;
@@ -65,7 +67,7 @@ impl LocalElection {
             .with_max_level(Level::INFO)
             .with_ansi(false)
             .init();
-        let server = start_server(listen).await?;
+        let server = start_server(options.listen).await?;
         let clock = Clock::system();
         let (sender, outputs) = unbounded_channel();
         Ok(Self {
@@ -75,8 +77,10 @@ impl LocalElection {
             began: clock.now(),
             members: vec![],
             letters_used: 0,
-            ports: Ports::new(),
-            timelines: vec![],
+            ports: Ports::from(options.port),
+            session_timeout: options.session_timeout,
+            answering: watch::Sender::new(None),
+            timeline: Timeline::default(),
             deaths: signal(SignalKind::child())?,
             outputs,
             sender,
@@ -95,9 +99,6 @@ impl LocalElection {
         }
         let mut keys = Keys::new().context("cannot read keys from the terminal")?;
         say(if keys.is_some() { HELP } else { "Ctrl-C or SIGTERM ends all of it." })?;
-        if keys.is_some() && self.timelines.len() > 1 {
-            say(&format!("      each for {}", path_of(0)))?;
-        }
         say("")?;
         loop {
             // Do this before waiting for `deaths`: while the program waited for another member, that wait may have consumed
@@ -136,40 +137,29 @@ impl LocalElection {
             say(&format!("           {warning}"))?;
         }
         say(&format!("logs       {logs}"))?;
-        for election in 0..options.elections.into() {
-            if options.elections > 1 {
-                say(&format!("election   {}", path_of(election)))?;
-            }
-            self.timelines.push(Timeline::default());
-            for _ in 0..options.members {
-                let line = self.add(election).await?;
-                say(&line)?;
-            }
+        let port = front::serve(&mut self.ports, self.answering.subscribe()).await?;
+        say(&format!("election   http://127.0.0.1:{port}  any member{}", self.ports.taken_note()))?;
+        for _ in 0..options.members {
+            let line = self.add().await?;
+            say(&line)?;
         }
-        let first: Vec<_> = self.members.iter().filter(|member| member.election == 0).collect();
-        let at = |index: usize| format!("http://127.0.0.1:{}", first[index % first.len()].port);
         say(&format!(
-            "\nIn a browser: {}/ is the page of {}. In another terminal:\n    \
-             curl -s {}/leader     # who leads\n    \
-             curl -s {}/members    # the queue\n    \
-             curl -sN {}/events    # each change, as it comes\n",
-            at(0),
-            first[0].id,
-            at(0),
-            at(1),
-            at(2),
+            "\nIn a browser: http://127.0.0.1:{port}/. In another terminal:\n    \
+             curl -s localhost:{port}/leader     # who leads\n    \
+             curl -s localhost:{port}/members    # the queue\n    \
+             curl -sN localhost:{port}/events    # each change, as it comes\n"
         ))?;
         Ok(())
     }
 
-    /// Adds a member at the tail of the election's queue, and returns a line with its address and process id.
-    async fn add(&mut self, election: usize) -> anyhow::Result<String> {
+    /// Adds a member at the tail of the queue, and returns a line with its address and process id.
+    async fn add(&mut self) -> anyhow::Result<String> {
         if self.letters_used == MOST_MEMBERS {
             bail!("no letter is left to name a member by; quit, and start again");
         }
         let id = char::from(b'a' + self.letters_used).to_string();
         let surroundings = MemberEnvironment {
-            election,
+            session_timeout: self.session_timeout,
             server: on_this_machine(self.server.address()),
             knobs: self.server.knobs(),
             logs: self.logs.path(),
@@ -182,18 +172,22 @@ impl LocalElection {
         let sender = self.sender.clone();
         member.following = Some(
             tokio::spawn(follow(sidecar_at(member.port), move |named| {
-                drop(sender.send(TaskOutput::Named(name.clone(), election, named)))
+                drop(sender.send(TaskOutput::Named(name.clone(), named)))
             }))
             .abort_handle(),
         );
-        let mut line =
-            format!("{id:<9}  http://127.0.0.1:{}  process {}", member.port, member.pid());
-        let taken: Vec<_> = self.ports.taken.drain(..).map(|port| port.to_string()).collect();
-        if !taken.is_empty() {
-            line += &format!("  ({} taken by another program)", taken.join(", "));
-        }
+        let taken = self.ports.taken_note();
+        let line =
+            format!("{id:<9}  http://127.0.0.1:{}  process {}{taken}", member.port, member.pid());
         self.members.push(member);
+        self.choose_answering();
         Ok(line)
+    }
+
+    /// Chooses the member that answers at the first port: one that runs.
+    fn choose_answering(&self) {
+        let runs = self.members.iter().find(|member| !member.frozen && member.is_alive());
+        self.answering.send_replace(runs.map(|member| member.port));
     }
 
     async fn pressed(&mut self, key: Key) -> anyhow::Result<()> {
@@ -202,7 +196,7 @@ impl LocalElection {
             Key::Freeze => self.freeze(),
             Key::Resign => self.resign(),
             Key::Add => {
-                let line = self.add(0).await.unwrap_or_else(|why| format!("{why:#}"));
+                let line = self.add().await.unwrap_or_else(|why| format!("{why:#}"));
                 self.print(&line)
             }
             Key::Help | Key::Other => Ok(say(HELP)?),
@@ -227,6 +221,7 @@ impl LocalElection {
             member.signal(Signal::CONT);
             let id = member.id.clone();
             let sidecar = sidecar_at(member.port);
+            self.choose_answering();
             let sender = self.sender.clone();
             tokio::spawn(async move {
                 let says = match leader_of(&sidecar).await {
@@ -247,7 +242,8 @@ impl LocalElection {
                 leader.frozen = true;
                 leader.signal(Signal::STOP);
                 let id = leader.id.clone();
-                self.timelines[0].befell(self.clock.now(), &id, "was frozen");
+                self.timeline.befell(self.clock.now(), &id, "was frozen");
+                self.choose_answering();
                 format!("{id}, which leads, is frozen; f lets it go on")
             }
             Err(why) => why,
@@ -265,7 +261,7 @@ impl LocalElection {
             Ok(leader) => (leader.id.clone(), leader.port),
             Err(why) => return self.print(&why),
         };
-        self.timelines[0].befell(self.clock.now(), &id, "was told to resign");
+        self.timeline.befell(self.clock.now(), &id, "was told to resign");
         let sender = self.sender.clone();
         tokio::spawn(async move {
             let answer = sidecar_at(port).post(RESIGN.path).within(4 * PATIENCE).answer().await;
@@ -278,9 +274,9 @@ impl LocalElection {
         Ok(())
     }
 
-    /// Returns the leader of the first election, or why none can be acted on.
+    /// Returns the leader, or why none can be acted on.
     fn leader(&mut self) -> Result<&mut MemberProcess, String> {
-        let Some(id) = self.timelines[0].leader() else {
+        let Some(id) = self.timeline.leader() else {
             return Err("no member leads at this moment".into());
         };
         self.members
@@ -291,12 +287,8 @@ impl LocalElection {
 
     fn print_output(&mut self, output: TaskOutput) -> anyhow::Result<()> {
         let line = match output {
-            TaskOutput::Named(id, election, named) => {
-                let line = self.timelines[election].named(self.clock.now(), &id, named.as_ref());
-                let is_first = election == 0;
-                line.map(
-                    |line| if is_first { line } else { format!("{}: {line}", path_of(election)) },
-                )
+            TaskOutput::Named(id, named) => {
+                self.timeline.named(self.clock.now(), &id, named.as_ref())
             }
             TaskOutput::Line(line) => Some(line),
         };
@@ -311,19 +303,24 @@ impl LocalElection {
             if let Some(following) = &member.following {
                 following.abort();
             }
-            let timeline = &mut self.timelines[member.election];
-            let leads = timeline.leader() == Some(&member.id);
-            timeline.ended(self.clock.now(), &member.id);
+            let leads = self.timeline.leader() == Some(&member.id);
+            self.timeline.ended(self.clock.now(), &member.id);
             let which = if leads { ", which leads," } else { "" };
             let next = if leads && !self.members.is_empty() {
-                format!("; the next leads when its session ends, within {SESSION:?} and a tick")
+                format!(
+                    "; the next leads when its session ends, within {:?} and a tick",
+                    self.session_timeout
+                )
             } else {
                 String::new()
             };
             self.print(&format!("{}{which} is gone: {how}{next}", member.id))?;
         }
-        if !ended.is_empty() && self.members.is_empty() {
-            self.print("no member is left")?;
+        if !ended.is_empty() {
+            self.choose_answering();
+            if self.members.is_empty() {
+                self.print("no member is left")?;
+            }
         }
         Ok(())
     }

@@ -14,16 +14,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use std::{env, io};
+use std::{env, io, mem};
 use tokio::signal::unix::Signal as Deaths;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// Short, so that a crash is noticed after a few seconds. Long enough for a machine that compiles meanwhile: a heartbeat
-/// counts as missed if it is 0.4 s late, and the lease survives several missed heartbeats.
-pub(super) const SESSION: Duration = Duration::from_secs(4);
-
-const FIRST_PORT: u16 = 4040;
 /// The number of ports to try for each member.
 const PORTS: u16 = 100;
 /// The time limit for a new member to join the queue, on a busy machine.
@@ -35,8 +30,6 @@ const LAST_LINES: usize = 8;
 /// A member's process.
 pub(super) struct MemberProcess {
     pub(super) id: String,
-    /// The number of its election, from 0.
-    pub(super) election: usize,
     pub(super) port: u16,
     pub(super) frozen: bool,
     /// The task that follows the member's answers about the leader.
@@ -44,9 +37,9 @@ pub(super) struct MemberProcess {
     child: Child,
 }
 
-/// Settings common to new members: the election, the server, the directory of the logs, and the clock.
+/// Settings common to new members.
 pub(super) struct MemberEnvironment<'a> {
-    pub(super) election: usize,
+    pub(super) session_timeout: Duration,
     pub(super) server: SocketAddr,
     /// The controls of the in-memory server, which know its session ids.
     pub(super) knobs: Knobs,
@@ -88,13 +81,12 @@ impl MemberProcess {
         }
         for (flag, value) in [
             ("--zookeeper", place.server.to_string()),
-            ("--election", path_of(place.election)),
-            ("--session-timeout", span(SESSION)),
+            ("--session-timeout", span(place.session_timeout)),
             ("--tick-time", span(TICK)),
             ("--id", id.to_owned()),
-            ("--listen", at(port).to_string()),
+            ("--listen", local(port).to_string()),
             // There is no application, so let GET /leader/redirect lead to the sidecar itself.
-            ("--address", at(port).to_string()),
+            ("--address", local(port).to_string()),
         ] {
             command.extend([flag.into(), value.into()]);
         }
@@ -110,8 +102,7 @@ impl MemberProcess {
         }
         let child = process::spawn(&mut started)?;
         let id = id.to_owned();
-        let election = place.election;
-        Ok(Self { id, election, port, frozen: false, following: None, child })
+        Ok(Self { id, port, frozen: false, following: None, child })
     }
 
     /// Waits until the member is in the queue. Returns how it ended if it ends first.
@@ -170,14 +161,6 @@ fn lost_port(how_it_ended: &str, is_free: bool) -> bool {
     how_it_ended == "exit code 1" || !is_free
 }
 
-/// Returns the path of the election with this number.
-pub(super) fn path_of(election: usize) -> String {
-    match election {
-        0 => "/election".to_owned(),
-        _ => format!("/election-{}", election + 1),
-    }
-}
-
 /// Returns whether this member's session belongs to this server.
 fn is_of(knobs: &Knobs, status: &Status) -> bool {
     let number = status.session.id.as_deref().and_then(|id| id.strip_prefix("0x"));
@@ -188,36 +171,44 @@ fn is_of(knobs: &Knobs, status: &Status) -> bool {
 /// Finds free ports. Each port is tried once.
 pub(super) struct Ports {
     next: u16,
-    /// The ports that were in use.
-    pub(super) taken: Vec<u16>,
+    /// The ports that were in use, until they are reported.
+    taken: Vec<String>,
 }
 
 impl Ports {
-    pub(super) fn new() -> Self {
-        Self { next: FIRST_PORT, taken: vec![] }
+    pub(super) fn from(first: u16) -> Self {
+        Self { next: first, taken: vec![] }
     }
 
-    fn next(&mut self) -> anyhow::Result<u16> {
+    /// Returns a note about the ports that were in use since the last note, for the end of a line.
+    pub(super) fn taken_note(&mut self) -> String {
+        match &*mem::take(&mut self.taken) {
+            [] => String::new(),
+            taken => format!("  ({} taken by another program)", taken.join(", ")),
+        }
+    }
+
+    pub(super) fn next(&mut self) -> anyhow::Result<u16> {
         let first = self.next;
-        let last = self.next + PORTS - 1;
+        let last = self.next.saturating_add(PORTS - 1);
         for port in first..=last {
-            self.next = port + 1;
+            self.next = port.saturating_add(1);
             if is_free(port) {
                 return Ok(port);
             }
-            self.taken.push(port);
+            self.taken.push(port.to_string());
         }
         bail!(
-            "no port from {first} to {last} of 127.0.0.1 is free for a member; end what listens there"
+            "no port from {first} to {last} of 127.0.0.1 is free for a member; end what listens there, or choose others (--port)"
         )
     }
 }
 
 fn is_free(port: u16) -> bool {
-    TcpListener::bind(at(port)).is_ok()
+    TcpListener::bind(local(port)).is_ok()
 }
 
-fn at(port: u16) -> SocketAddr {
+pub(super) fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 

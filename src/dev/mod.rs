@@ -2,6 +2,7 @@
 //!
 //! - `election`: the server and the members, and the actions on them.
 //! - `member`: a member's process, from its port to its end.
+//! - `front`: the port that answers for as long as any member runs.
 //! - `follow`: asks a member for the current leader.
 //! - `timeline`: turns the members' answers into lines about the leader. Pure.
 //! - `keys`: keys that the user presses.
@@ -9,6 +10,7 @@
 
 mod election;
 mod follow;
+mod front;
 mod keys;
 mod member;
 mod signals;
@@ -35,13 +37,15 @@ const BROKEN: u8 = 1;
 const TICK: Duration = Duration::from_millis(500);
 /// As long as with the default tick of a real server, so that clients that are tested here get the timeouts that they
 /// request.
-const LONGEST_SESSION: Duration = Duration::from_secs(40);
+pub const LONGEST_SESSION: Duration = Duration::from_secs(40);
 
 /// The options of `dev`.
 pub struct Options {
-    /// The number of members of each election. With 0, only the server runs.
+    /// The number of members. With 0, only the server runs.
     pub members: u8,
-    pub elections: u8,
+    /// The first port: any member answers there, and the members have the next ones.
+    pub port: u16,
+    pub session_timeout: Duration,
     /// The address the server listens on.
     pub listen: SocketAddr,
 }
@@ -70,7 +74,7 @@ async fn live(options: &Options) -> anyhow::Result<()> {
     if options.members == 0 {
         return serve(options.listen, &mut signals).await;
     }
-    let mut election = LocalElection::open(options.listen).await?;
+    let mut election = LocalElection::open(options).await?;
     let acted = election.act(options, &mut signals).await;
     election.close(&mut signals).await;
     acted

@@ -22,5 +22,5 @@ pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
 
 /// Completes a sentence with "a revocation list that".
 pub(crate) fn of_list(wrong: &CertRevocationListError) -> String {
-    format!("is not acceptable ({wrong}): have its CA issue a complete list of version 2")
+    format!("is not acceptable ({wrong:?}): have its CA issue a complete list of version 2")
 }
