@@ -216,7 +216,7 @@ impl ElectionSession {
             let received = self.events.recv().await.expect("the queue holds a sender");
             let event = match received {
                 SourceEvent::Session(event) => Some(Event::Session(event)),
-                SourceEvent::Queue(event) => self.of_queue(event),
+                SourceEvent::Queue(event) => self.on_queue_event(event),
             };
             if let Some(event) = event {
                 return event;
@@ -224,7 +224,7 @@ impl ElectionSession {
         }
     }
 
-    fn of_queue(&mut self, event: QueueEvent) -> Option<Event> {
+    fn on_queue_event(&mut self, event: QueueEvent) -> Option<Event> {
         Some(match event {
             QueueEvent::Joined(ticket) => {
                 self.own_znode.ticket = Some(ticket);
@@ -351,7 +351,7 @@ impl ElectionSession {
     }
 
     /// Returns the predecessor if its member has this id, according to the last read.
-    pub(crate) fn predecessor_named(&self, id: &MemberId) -> Option<Ticket> {
+    pub(crate) fn predecessor_with_id(&self, id: &MemberId) -> Option<Ticket> {
         let (ticket, _) = self.predecessor.as_ref().filter(|(_, other)| other == id)?;
         Some(*ticket)
     }
@@ -369,8 +369,8 @@ impl ElectionSession {
     }
 
     /// Looks for foreign contenders in the election's path.
-    pub(crate) fn look_for_foreign(&mut self) {
-        self.queue.look_for_foreign();
+    pub(crate) fn check_for_foreign(&mut self) {
+        self.queue.check_for_foreign();
     }
 
     /// Answers with the members, read again if the last reading is outdated. Drops `answer` if the session ends before.

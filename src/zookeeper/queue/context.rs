@@ -44,7 +44,7 @@ pub(super) struct QueueState {
     /// Znodes that are known to be ephemeral. Each znode is checked only once.
     pub(super) ephemeral: BTreeSet<Sequence>,
     /// Znodes that a server shows although a quorum says that they are gone.
-    pub(super) denied: BTreeMap<Sequence, FencingToken>,
+    pub(super) stale: BTreeMap<Sequence, FencingToken>,
     /// True while there are too many znodes below the path to list them.
     is_crowded: bool,
     /// Our own ticket, while our znode exists.
@@ -52,7 +52,7 @@ pub(super) struct QueueState {
     /// The names of the foreign contenders in the last listing.
     pub(super) foreign: Vec<String>,
     /// True if foreign contenders keep us out, as last reported; `None` before the first report.
-    pub(super) kept_out: Option<bool>,
+    pub(super) must_stay_out: Option<bool>,
     /// True once our place in the queue is no longer wanted.
     pub(super) is_withdrawn: bool,
 }
@@ -109,7 +109,7 @@ impl Context {
     /// Otherwise the current server has lost the transaction that created it. A second znode of this session would wait
     /// behind the first indefinitely, so another server is asked. If no other server is found for as long as a session
     /// lasts, the session is given up.
-    pub(in crate::zookeeper) async fn own_is_not_shown(
+    pub(in crate::zookeeper) async fn confirm_own_znode_missing(
         &self,
         connection: &Connection,
         path: &str,
@@ -129,12 +129,12 @@ impl Context {
 
     /// Handles a server that shows this znode although a quorum says that it is gone. Treats the znode as gone from then
     /// on, even if a server shows it, and leaves the server.
-    pub(super) fn deny(&self, connection: &Connection, sequence: Sequence, shown: &Stat) {
-        let denied_before = self.state().denied.insert(sequence, token(shown));
+    pub(super) fn ignore_stale(&self, connection: &Connection, sequence: Sequence, shown: &Stat) {
+        let denied_before = self.state().stale.insert(sequence, token(shown));
         if denied_before == Some(token(shown)) {
             return;
         }
-        leave_ghost(connection, &self.path(sequence));
+        leave_stale_server(connection, &self.path(sequence));
     }
 
     /// Forgets all znodes by number: the path may have been re-created, and its numbers start again.
@@ -142,11 +142,11 @@ impl Context {
         let mut state = self.state();
         state.non_ephemeral.clear();
         state.ephemeral.clear();
-        state.denied.clear();
+        state.stale.clear();
     }
 
-    pub(super) fn is_denied(&self, sequence: Sequence, shown: &Stat) -> bool {
-        self.state().denied.get(&sequence) == Some(&token(shown))
+    pub(super) fn is_stale(&self, sequence: Sequence, shown: &Stat) -> bool {
+        self.state().stale.get(&sequence) == Some(&token(shown))
     }
 
     /// Repeats a request until the servers answer it, or report that the znode does not exist. Any other error says nothing
@@ -161,7 +161,7 @@ impl Context {
     ) -> Result<T, NoNode> {
         let mut refused = RequestRefusal { link: &self.reports.link, problem: None };
         loop {
-            let (connection, turn) = self.connection_and_turn().await;
+            let (connection, turn) = self.connection_and_permit().await;
             let answer = ask(connection).await;
             drop(turn);
             match answer {
@@ -173,7 +173,7 @@ impl Context {
     }
 
     /// Waits for a connection, and for a permit if requests need one.
-    pub(super) async fn connection_and_turn(&self) -> (Connection, Option<SemaphorePermit<'_>>) {
+    pub(super) async fn connection_and_permit(&self) -> (Connection, Option<SemaphorePermit<'_>>) {
         let connection = self.session.connection().await;
         let turn = match &self.pace {
             Some(pace) => Some(pace.acquire().await.expect("it is never closed")),
@@ -235,7 +235,7 @@ impl Context {
         if !self.settings.is_shared() {
             return;
         }
-        let reported = self.state().kept_out.replace(keep_out);
+        let reported = self.state().must_stay_out.replace(keep_out);
         if reported != Some(keep_out) {
             self.send_event(QueueEvent::Foreign { keep_out });
         }
@@ -265,7 +265,7 @@ impl Context {
 
     /// Ignores these non-ephemeral znodes from then on: they outlive every member, so no member should wait for their
     /// deletion. Warns once about each, in one line for all new ones.
-    pub(super) fn pass_over(&self, found: &[Sequence]) {
+    pub(super) fn ignore_non_ephemeral(&self, found: &[Sequence]) {
         let mut state = self.state();
         let is_new = found.iter().copied().filter(|sequence| state.non_ephemeral.insert(*sequence));
         let new: Vec<_> = is_new.collect();
@@ -314,7 +314,7 @@ pub(in crate::zookeeper) async fn leave_if_znode_missing(
 
 /// Leaves a server that shows this znode although a quorum says that it is gone. On this connection, its watch would never
 /// fire, so it is given up even if there is only this server.
-pub(super) fn leave_ghost(connection: &Connection, path: &str) {
+pub(super) fn leave_stale_server(connection: &Connection, path: &str) {
     if leave_wrong_server(connection, path, "still shows", "it is gone")
         == LeaveServerOutcome::NotYet
     {

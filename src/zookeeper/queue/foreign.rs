@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// The largest number of foreign contenders that are listed, or read in one go, lowest numbers first. A client that creates
 /// many znodes must not cost members much.
-const MOST: usize = 100;
+const MAX_READ_AT_ONCE: usize = 100;
 
 /// Returns the client and the number of a contender with this name, or `None` if it is not a foreign contender. Members
 /// that elect by themselves may have several queues in one path, each with its own prefix, so such znodes are not foreign.
@@ -35,10 +35,10 @@ fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
 
 /// Looks for foreign contenders among the names of the path's children, and publishes their clients. Where these keep us out,
 /// the event is sent before this returns, and so before any other result of the same listing.
-pub(super) async fn judge(context: &Context, names: &[String]) {
+pub(super) async fn check_names(context: &Context, names: &[String]) {
     let mut listed = contenders(names, &context.settings.znodes);
     if !context.settings.is_shared() {
-        listed.truncate(MOST);
+        listed.truncate(MAX_READ_AT_ONCE);
     }
     let is_known = context.state().foreign == listed;
     if listed.is_empty() {
@@ -54,7 +54,7 @@ pub(super) async fn judge(context: &Context, names: &[String]) {
 async fn read(context: &Context, names: &[String]) {
     let mut found = Some(vec![]);
     // Contenders may be behind znodes that are not ephemeral, so continue until a contender is found.
-    for some in names.chunks(MOST) {
+    for some in names.chunks(MAX_READ_AT_ONCE) {
         let read = context
             .retry_until_answered(async |connection| read_all(context, &connection, some).await);
         found = read.await.ok();
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(contenders(&names, &"leader_".into()), expected);
         // An operator may have chosen another client's names for members'.
         assert_eq!(contenders(&names, &"n_".into()), [expected[0].clone(), expected[2].clone()]);
-        let many: Vec<_> = (0..=MOST).rev().map(|n| format!("n_{n:010}")).collect();
+        let many: Vec<_> = (0..=MAX_READ_AT_ONCE).rev().map(|n| format!("n_{n:010}")).collect();
         assert!(contenders(&many, &"leader_".into()).is_sorted(), "the lowest are looked at first");
     }
 }

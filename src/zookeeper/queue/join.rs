@@ -43,7 +43,7 @@ pub(in crate::zookeeper) async fn join(
         if !is_outcome_unknown && context.state().is_withdrawn {
             return None;
         }
-        let (connection, turn) = context.connection_and_turn().await;
+        let (connection, permit) = context.connection_and_permit().await;
         if is_outcome_unknown {
             match find_own(context, &connection, data, own).await {
                 Ok(Some(ticket)) => {
@@ -53,7 +53,7 @@ pub(in crate::zookeeper) async fn join(
                 Ok(None) => is_outcome_unknown = false,
                 Err(error) => {
                     debug!(%error, "cannot tell whether the znode was created");
-                    drop(turn);
+                    drop(permit);
                     sleep(RETRY_DELAY).await;
                 }
             }
@@ -77,20 +77,20 @@ pub(in crate::zookeeper) async fn join(
             },
             Err(Error::NoNode) => {
                 if let Err(delay) = make_path::make_path(context, &connection).await {
-                    drop(turn);
+                    drop(permit);
                     sleep(delay).await;
                 }
             }
-            Err(Error::NodeExists) => name_taken.pass_over(context, &connection).await,
+            Err(Error::NodeExists) => name_taken.skip_taken_numbers(context, &connection).await,
             Err(error) if is_server_answer(&error) => {
                 context.report_refusal(&connection, &context.settings.root, &error).await;
-                drop(turn);
+                drop(permit);
                 sleep(REFUSED_DELAY).await;
             }
             Err(error) => {
                 debug!(%error, "the create's outcome is unknown");
                 is_outcome_unknown = true;
-                drop(turn);
+                drop(permit);
                 sleep(RETRY_DELAY).await;
             }
         }
@@ -116,8 +116,8 @@ async fn may_join(context: &Context, connection: &Connection) -> bool {
             return false;
         }
     };
-    foreign::judge(context, &names).await;
-    context.state().kept_out != Some(true)
+    foreign::check_names(context, &names).await;
+    context.state().must_stay_out != Some(true)
 }
 
 /// Returns the znode that this session owns, and its data.

@@ -26,27 +26,27 @@ pub(super) async fn list(context: &Context, number: u64) {
             (_, Err(error)) if !matches!(error, Error::NoNode) => listed,
             (Some(own), _) if !own_is_listed => {
                 let path = context.path(own.sequence);
-                match context.own_is_not_shown(&connection, &path).await {
+                match context.confirm_own_znode_missing(&connection, &path).await {
                     Error::NoNode => listed,
                     error => Err(error),
                 }
             }
             (None, Ok(members)) if !members.is_empty() => {
-                without_a_dead_head(context, &connection, members).await
+                without_stale_head(context, &connection, members).await
             }
             _ => listed,
         }
     });
     let read = read.await;
     if read.is_err() {
-        foreign::judge(context, &[]).await;
+        foreign::check_names(context, &[]).await;
     }
     context.send_event(QueueEvent::Listed { number, members: read.unwrap_or_default() });
 }
 
 /// Returns the members, without a head that a quorum says is gone. A member that is not in the queue and waits for it to be
 /// empty watches none of these znodes, so no notification would correct a server that still shows the head.
-async fn without_a_dead_head(
+async fn without_stale_head(
     context: &Context,
     connection: &Connection,
     members: &BTreeSet<Sequence>,
@@ -57,8 +57,8 @@ async fn without_a_dead_head(
             Err(error) => return Err(error),
         }
     }
-    let denied = &context.state().denied;
-    Ok(members.iter().copied().filter(|member| !denied.contains_key(member)).collect())
+    let stale = &context.state().stale;
+    Ok(members.iter().copied().filter(|member| !stale.contains_key(member)).collect())
 }
 
 /// The reason why the children of a path were not listed.
@@ -77,14 +77,14 @@ impl From<Error> for ListError {
 
 /// Lists the children of a path.
 async fn children(connection: &Connection, root: &str) -> Result<Vec<String>, ListError> {
-    if let Some(problem) = crowd(connection, root).await? {
+    if let Some(problem) = crowded_problem(connection, root).await? {
         return Err(ListError::Crowded(problem));
     }
     Ok(connection.request(connection.client.list_children(root)).await?)
 }
 
 /// Returns a problem for operators if a path has too many children to list them.
-async fn crowd(connection: &Connection, root: &str) -> Result<Option<String>, Error> {
+async fn crowded_problem(connection: &Connection, root: &str) -> Result<Option<String>, Error> {
     let stat =
         connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
     Ok((stat.num_children > CHILDREN_MAX).then(|| {
@@ -97,11 +97,11 @@ async fn crowd(connection: &Connection, root: &str) -> Result<Option<String>, Er
 }
 
 /// Fails, after a delay, if the path has too many children to list them.
-pub(in crate::zookeeper) async fn unless_crowded(
+pub(in crate::zookeeper) async fn fail_if_crowded(
     context: &Context,
     connection: &Connection,
 ) -> Result<(), Error> {
-    let problem = crowd(connection, &context.settings.root).await?;
+    let problem = crowded_problem(connection, &context.settings.root).await?;
     context.set_crowded(problem.clone());
     match problem {
         None => Ok(()),
@@ -134,11 +134,11 @@ pub(in crate::zookeeper) async fn names_below(
 
 /// Lists the path once to find foreign contenders. Without an answer, the next call asks again. A listing that is refused
 /// may hide foreign contenders: where these keep us out, the refusal does too.
-pub(super) async fn look_for_foreign(context: &Context) {
+pub(super) async fn check_for_foreign(context: &Context) {
     let connection = context.session.connection().await;
     let root = &context.settings.root;
     let refused = match children(&connection, root).await {
-        Ok(names) => return foreign::judge(context, &names).await,
+        Ok(names) => return foreign::check_names(context, &names).await,
         // Without the path, our own znode is gone as well, which its watch reports.
         Err(ListError::Failed(Error::NoNode)) => return,
         Err(ListError::Failed(error)) if !is_server_answer(&error) => return,
@@ -159,7 +159,7 @@ pub(super) async fn queue_names(
     context: &Context,
     connection: &Connection,
 ) -> Result<Vec<String>, Error> {
-    unless_crowded(context, connection).await?;
+    fail_if_crowded(context, connection).await?;
     connection.request(connection.client.list_children(&context.settings.root)).await
 }
 
@@ -170,7 +170,7 @@ pub(super) async fn queue_names_and_index(
 ) -> Result<(Vec<String>, u64), Error> {
     let root = &context.settings.root;
     sync(connection, root).await?;
-    unless_crowded(context, connection).await?;
+    fail_if_crowded(context, connection).await?;
     let (names, stat) = connection.request(connection.client.get_children(root)).await?;
     Ok((names, stat.pzxid.cast_unsigned()))
 }
@@ -179,11 +179,11 @@ pub(super) async fn queue_names_and_index(
 pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequence> {
     let settings = &context.settings;
     settings.znodes.note_all(names);
-    let QueueState { non_ephemeral, denied, .. } = &*context.state();
+    let QueueState { non_ephemeral, stale, .. } = &*context.state();
     names
         .iter()
         .filter_map(|name| settings.znodes.sequence(name))
-        .filter(|sequence| !non_ephemeral.contains(sequence) && !denied.contains_key(sequence))
+        .filter(|sequence| !non_ephemeral.contains(sequence) && !stale.contains_key(sequence))
         .collect()
 }
 
@@ -191,7 +191,7 @@ pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequenc
 /// stats of all znodes that were not checked before are read, in one go.
 async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<Sequence>, Error> {
     let names = queue_names(context, connection).await?;
-    foreign::judge(context, &names).await;
+    foreign::check_names(context, &names).await;
     let mut members = sequences(context, &names);
     if context.state().non_ephemeral.is_empty() {
         return Ok(members);
@@ -206,7 +206,7 @@ async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<
             None => {}
         }
     }
-    context.pass_over(&found);
+    context.ignore_non_ephemeral(&found);
     members.retain(|sequence| !found.contains(sequence));
     Ok(members)
 }

@@ -27,7 +27,7 @@ pub(in crate::zookeeper) use context::{
 pub(crate) use foreign::foreign_name;
 pub(crate) use join::OwnedZnode;
 pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};
-pub(in crate::zookeeper) use list::{CHILDREN_MAX, ListError, names_below, sync, unless_crowded};
+pub(in crate::zookeeper) use list::{CHILDREN_MAX, ListError, fail_if_crowded, names_below, sync};
 pub(crate) use read::{MemberZnode, QueueZnodes};
 pub(in crate::zookeeper) use read::{read_short, stats, stats_and_short_data};
 pub(in crate::zookeeper) use watches::{AheadEvent, WatchRequest, watch};
@@ -138,7 +138,7 @@ pub(crate) struct QueueSession {
     /// The last listing, and our own ticket when it began.
     listing: Option<(Option<Ticket>, AbortHandle)>,
     /// The task that lists the path to find foreign contenders.
-    look: Option<AbortHandle>,
+    foreign_check: Option<AbortHandle>,
     /// The number of listings begun so far.
     listings: u64,
     /// Sends writes to the task that carries them out in order.
@@ -165,7 +165,7 @@ impl QueueSession {
             members: None,
             predecessor: mpsc::unbounded_channel().0,
             listing: None,
-            look: None,
+            foreign_check: None,
             listings: 0,
             writes,
         }
@@ -245,13 +245,14 @@ impl QueueSession {
 
     /// Lists the path only to find foreign contenders. At most one such listing runs: if each call aborted a slow listing,
     /// it might never finish.
-    pub(crate) fn look_for_foreign(&mut self) {
-        if self.look.as_ref().is_some_and(|look| !look.is_finished()) {
+    pub(crate) fn check_for_foreign(&mut self) {
+        if self.foreign_check.as_ref().is_some_and(|foreign_check| !foreign_check.is_finished()) {
             return;
         }
         let context = self.context.clone();
-        let look = self.requests.spawn(async move { list::look_for_foreign(&context).await });
-        self.look = Some(look);
+        let foreign_check =
+            self.requests.spawn(async move { list::check_for_foreign(&context).await });
+        self.foreign_check = Some(foreign_check);
     }
 
     pub(crate) fn is_last_listing(&self, number: u64) -> bool {

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 /// The number of pairs of a create and a delete that surely fit into one request, however long the path is.
-const PASSED_AT_ONCE: usize = 100;
+const MAX_SKIPPED_AT_ONCE: usize = 100;
 
 /// The first taken name that was found while joining.
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(super) struct NameTaken(Option<String>);
 
 impl NameTaken {
     /// Uses up the numbers that are taken: each znode created under another name uses up one number.
-    pub(super) async fn pass_over(&mut self, context: &Context, connection: &Connection) {
+    pub(super) async fn skip_taken_numbers(&mut self, context: &Context, connection: &Connection) {
         let root = &context.settings.root;
         let (names, parent) = match connection.request(connection.client.get_children(root)).await {
             Ok(read) => read,
@@ -42,7 +42,7 @@ impl NameTaken {
             .take_while(|number| {
                 Sequence::new(*number).is_some_and(|sequence| taken.contains(&sequence))
             })
-            .take(PASSED_AT_ONCE)
+            .take(MAX_SKIPPED_AT_ONCE)
             .count();
         let name = format!("{root}/{prefix}{next:010}");
         if count == 0 {

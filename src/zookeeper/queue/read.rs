@@ -46,7 +46,7 @@ pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sen
     });
     let event = match read.await {
         Ok((_, stat)) if owner(&stat).is_none() => {
-            context.pass_over(&[member]);
+            context.ignore_non_ephemeral(&[member]);
             QueueEvent::MemberGone { member, sent_at }
         }
         Ok((data, stat)) => {
@@ -71,7 +71,7 @@ pub(super) async fn read_confirmed(
     match (checked, read) {
         (Err(Error::NoNode), read) => {
             if let Ok((_, stat)) = read {
-                context.deny(connection, member, &stat);
+                context.ignore_stale(connection, member, &stat);
             }
             Err(Error::NoNode)
         }
@@ -104,7 +104,7 @@ pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
         Err(Error::NoNode) => return Ok(QueueZnodes::default()),
         read => read?,
     };
-    super::foreign::judge(context, &names).await;
+    super::foreign::check_names(context, &names).await;
     let sequences = sequences(context, &names);
     let paths: Vec<_> = sequences.iter().map(|sequence| context.path(*sequence)).collect();
     let read = read_short(&connection, &paths).await?;
@@ -122,7 +122,7 @@ pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
             created_ms: stat.ctime,
         });
     }
-    context.pass_over(&non_ephemeral);
+    context.ignore_non_ephemeral(&non_ephemeral);
     Ok(QueueZnodes { index, members })
 }
 

@@ -10,7 +10,7 @@
 //!    it checks the watch of our own znode before it reports that event;
 //! 3. a watch ends with its connection. On the next connection, our own znode is read and watched before those ahead.
 
-use super::context::{BROKEN, Context, leave_ghost, leave_if_znode_missing};
+use super::context::{BROKEN, Context, leave_if_znode_missing, leave_stale_server};
 use super::znode::{is_of_session, is_ours, owner, token};
 use crate::zookeeper::client::{Connection, LeaveServerOutcome, SessionHandle};
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
@@ -132,7 +132,7 @@ async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'stati
                 let stands = is_ours(&stat, ticket, &connection) && !is_broken;
                 Ok(stands.then_some(watcher))
             }
-            Err(Error::NoNode) => Err(context.own_is_not_shown(&connection, &path).await),
+            Err(Error::NoNode) => Err(context.confirm_own_znode_missing(&connection, &path).await),
             Err(error) => Err(error),
         }
     });
@@ -268,11 +268,11 @@ impl ZnodesAhead {
                     "{} is not ephemeral, so it is not a place in the queue: ignored. Delete it",
                     watched.path
                 ),
-                false => self.context.pass_over(&[sequence]),
+                false => self.context.ignore_non_ephemeral(&[sequence]),
             }
             return self.gone(sequence);
         }
-        if self.context.is_denied(sequence, &stat) {
+        if self.context.is_stale(sequence, &stat) {
             return self.gone(sequence);
         }
         // A znode with this number that is not the one seen before is ahead of ours as well: while our znode exists, no
@@ -333,7 +333,7 @@ async fn exists(context: &Context, path: &str) -> bool {
             Err(Error::NoNode) => {
                 let shown = connection.request(connection.client.check_stat(path)).await?;
                 if shown.is_some() {
-                    leave_ghost(&connection, path);
+                    leave_stale_server(&connection, path);
                 }
                 Err(Error::NoNode)
             }

@@ -157,7 +157,9 @@ async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, Zno
         let written = connection.request(connection.client.set_data(&path, data, None)).await;
         let stat = match written {
             // The answer may come from a server that has lost the znode, so a quorum must confirm it.
-            Err(Error::NoNode) => return Err(context.own_is_not_shown(&connection, &path).await),
+            Err(Error::NoNode) => {
+                return Err(context.confirm_own_znode_missing(&connection, &path).await);
+            }
             written => give_up_if_no_auth(context, &path, written).await?,
         };
         if is_ours(&stat, ticket, &connection) { Ok(stat) } else { Err(Error::NoNode) }
@@ -176,7 +178,7 @@ pub(in crate::zookeeper) async fn still_ours(
     match connection.request(connection.client.check_stat(&path)).await? {
         Some(stat) if is_ours(&stat, ticket, connection) => Ok(stat),
         Some(_) => Err(Error::NoNode),
-        None => Err(context.own_is_not_shown(connection, &path).await),
+        None => Err(context.confirm_own_znode_missing(connection, &path).await),
     }
 }
 
@@ -208,7 +210,7 @@ async fn check(
                 (TransactionResult::Failed { at: 0, error }, _) => return Err(error),
                 (TransactionResult::Failed { error, .. }, RenewalCheck::Predecessor(ahead)) => {
                     if error == Error::NoNode {
-                        deny_ghost(context, &connection, ahead).await?;
+                        ignore_if_stale(context, &connection, ahead).await?;
                     }
                     return Ok(None);
                 }
@@ -219,24 +221,24 @@ async fn check(
             match stat? {
                 Some(stat) if is_ours(&stat, ticket, &connection) => Ok(Some(stat.version)),
                 Some(_) => Err(Error::NoNode),
-                None => Err(context.own_is_not_shown(&connection, &path).await),
+                None => Err(context.confirm_own_znode_missing(&connection, &path).await),
             }
         };
-        give_up_if_no_auth(context, &path, counted(context, asked).await).await
+        give_up_if_no_auth(context, &path, count_renewal(context, asked).await).await
     });
     checked.await.map_err(|_| ZnodeLost)
 }
 
 /// Treats the predecessor, which a quorum says is gone, as gone from now on if the current server still shows it. By now, that
 /// server has applied everything that was committed before the quorum's answer, so it would keep showing the znode.
-async fn deny_ghost(
+async fn ignore_if_stale(
     context: &Context,
     connection: &Connection,
     predecessor: Sequence,
 ) -> Result<(), Error> {
     let path = context.path(predecessor);
     if let Some(shown) = connection.request(connection.client.check_stat(&path)).await? {
-        context.deny(connection, predecessor, &shown);
+        context.ignore_stale(connection, predecessor, &shown);
     }
     Ok(())
 }
@@ -256,7 +258,7 @@ pub(in crate::zookeeper) async fn give_up_if_no_auth<T>(
 }
 
 /// Records the outcome of each attempt to renew in the metrics.
-async fn counted<T>(
+async fn count_renewal<T>(
     context: &Context,
     renewal: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {

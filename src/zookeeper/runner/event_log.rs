@@ -97,7 +97,7 @@ impl EventLog {
     }
 
     /// Notes the session that an event begins, before the member handles the event.
-    pub(super) fn hear(&mut self, event: &Event) {
+    pub(super) fn note_session(&mut self, event: &Event) {
         match event {
             Event::Session(SessionEvent::Opened { session, .. }) => self.session = Some(*session),
             Event::Session(SessionEvent::TakenOver { record, .. }) => {

@@ -30,7 +30,7 @@ use tracing::{Level, info, warn};
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// Interval at which a leader checks for foreign contenders. Each check takes two requests.
-const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+const FOREIGN_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs the member until it is stopped. Returns true if it has certainly left the queue.
 pub async fn run(
@@ -65,7 +65,7 @@ pub async fn run(
         alarm: Alarm::new().expect("one more file can be opened"),
         claim_refused_at: None,
         refused_by_unknown: None,
-        looked_for_foreign_at: None,
+        foreign_checked_at: None,
         is_slow: false,
         reconnected_at: clock.now(),
         logged_session: None,
@@ -127,7 +127,7 @@ struct Runner {
     /// The own ticket, if its last claim was refused because an unknown client owns the claim znode.
     refused_by_unknown: Option<Ticket>,
     /// When this member last checked for foreign contenders; `None` unless it checks regularly.
-    looked_for_foreign_at: Option<Moment>,
+    foreign_checked_at: Option<Moment>,
     /// True if the last heartbeat was answered later than the next one was due.
     is_slow: bool,
     /// When the session last continued over another connection.
@@ -170,7 +170,7 @@ impl Runner {
                 return self.leave().await;
             }
             self.answer_commands();
-            self.look_for_foreign();
+            self.check_for_foreign();
             if let Some(event) = self.next_event(&mut stop).await {
                 self.step(event);
             }
@@ -180,19 +180,19 @@ impl Runner {
     /// Checks for foreign contenders while this member leads. Other members notice them when they read the queue, and
     /// need not all list it regularly. If foreign contenders keep members out of the queue, the leader and the standby
     /// check with each heartbeat.
-    fn look_for_foreign(&mut self) {
+    fn check_for_foreign(&mut self) {
         let now = self.clock.now();
         let refuses = self.settings.znodes.family().is_some();
         let leads = self.standing.acquired_by().is_some();
         let is_to_look = leads || refuses && self.standing.standby_is_ready(now).is_some();
         let Some(session) = self.session.as_mut().filter(|_| is_to_look) else {
-            self.looked_for_foreign_at = None;
+            self.foreign_checked_at = None;
             return;
         };
-        let interval = if refuses { self.member.heartbeat() } else { LOOK_INTERVAL };
-        if self.looked_for_foreign_at.is_none_or(|at| at.after(interval) <= now) {
-            self.looked_for_foreign_at = Some(now);
-            session.look_for_foreign();
+        let interval = if refuses { self.member.heartbeat() } else { FOREIGN_CHECK_INTERVAL };
+        if self.foreign_checked_at.is_none_or(|at| at.after(interval) <= now) {
+            self.foreign_checked_at = Some(now);
+            session.check_for_foreign();
         }
     }
 
@@ -239,7 +239,7 @@ impl Runner {
     }
 
     fn publish(&mut self) {
-        let link = self.link_with_own_problem();
+        let link = self.connection_state_with_own_problem();
         let same_id = self.same_id();
         let found = self.current_problems(&link, same_id);
         self.problems.update(found, || self.clock.date());
@@ -272,7 +272,7 @@ impl Runner {
     /// Returns the predecessor's token if the predecessor has the same id as this member.
     fn same_id(&self) -> Option<FencingToken> {
         let id = &self.standing.profile().id;
-        let ahead = self.session.as_ref()?.predecessor_named(id)?;
+        let ahead = self.session.as_ref()?.predecessor_with_id(id)?;
         (Some(ahead.sequence) == self.standing.predecessor()).then_some(ahead.token)
     }
 
@@ -399,7 +399,7 @@ impl Runner {
     fn step(&mut self, event: Event) {
         self.stopping = event == Event::Stop;
         self.ticket_was_lost = matches!(event, Event::TicketLost(_));
-        self.log.hear(&event);
+        self.log.note_session(&event);
         let now = self.clock.now();
         match event {
             Event::Session(SessionEvent::Resumed { .. }) => self.reconnected_at = now,
@@ -465,10 +465,10 @@ impl Runner {
             actions: self.actions.clone(),
             at: now,
             level,
-            lapse: lapsed.then(|| self.lapse()),
+            lapse: lapsed.then(|| self.lapse_reason()),
             changes,
             lapsed_at,
-            alarm: is_refused.then_some(REFUSED),
+            alarm: is_refused.then_some(SESSION_TOO_SHORT),
         });
         let out_of_order = self.standing.out_of_order();
         if let Some(pair) = out_of_order.filter(|_| before.out_of_order() != out_of_order) {
@@ -490,7 +490,8 @@ impl Runner {
     /// show the leader, each heartbeat makes such a claim.
     fn repeats_refusal(&mut self, event: &Event, now: Moment) -> bool {
         let is_refusal = matches!(event, Event::ClaimRefused { .. });
-        let was_lately = self.claim_refused_at.is_some_and(|at| now < at.after(REFUSED_QUIETLY));
+        let was_lately =
+            self.claim_refused_at.is_some_and(|at| now < at.after(QUIET_AFTER_REFUSAL));
         if is_refusal && !was_lately {
             self.claim_refused_at = Some(now);
         }
@@ -499,9 +500,9 @@ impl Runner {
 }
 
 /// For this long after a refused claim was logged, further refusals are not logged.
-const REFUSED_QUIETLY: Duration = Duration::from_secs(60);
+const QUIET_AFTER_REFUSAL: Duration = Duration::from_secs(60);
 
-const REFUSED: &str = "the session timeout that the servers grant leaves no useful lease, so this \
+const SESSION_TOO_SHORT: &str = "the session timeout that the servers grant leaves no useful lease, so this \
     member does not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat or \
     exec.kill_after (where a program is run). Lower zookeeper.tick_time only if it is larger than \
     the servers' own tickTime";

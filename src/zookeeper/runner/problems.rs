@@ -1,6 +1,6 @@
 //! The problems that the runner knows of, described for operators.
 
-use super::{REFUSED, Runner};
+use super::{Runner, SESSION_TOO_SHORT};
 use crate::config::Settings;
 use crate::problems::ProblemKind;
 use crate::status::{ConnectionState, DuplicateId};
@@ -88,10 +88,10 @@ impl Runner {
 
     /// Returns the state of the connection. A problem of the member itself replaces the connection's: it is more serious,
     /// and it is not published elsewhere.
-    pub(super) fn link_with_own_problem(&self) -> ConnectionState {
+    pub(super) fn connection_state_with_own_problem(&self) -> ConnectionState {
         let link = self.link.borrow().clone();
         let problem = match self.standing.out_of_order() {
-            _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
+            _ if self.standing.is_session_too_short() => Some(SESSION_TOO_SHORT.into()),
             Some(pair) => Some(self.out_of_order(pair)),
             None => return link,
         };
@@ -99,7 +99,7 @@ impl Runner {
     }
 
     /// Explains why the lease ran out.
-    pub(super) fn lapse(&self) -> String {
+    pub(super) fn lapse_reason(&self) -> String {
         match &*self.link.borrow() {
             // The servers answer, but refuse requests.
             ConnectionState { connected: true, problem: Some(why), .. } => {
