@@ -575,7 +575,8 @@ impl SessionContext {
         });
         let session = self.session.clone();
         let reports = self.reports.clone();
-        Context::new(settings, session, reports, self.clock, events).of_holding(self.pace.clone())
+        Context::new(settings, session, reports, self.clock, events)
+            .of_lock_or_barrier(self.pace.clone())
     }
 }
 
