@@ -271,8 +271,8 @@ impl ZnodesAhead {
             WatchRead::Exists(data, stat, watcher) => (data, stat, watcher),
             WatchRead::Gone => return self.end_watch(sequence),
             WatchRead::NotShown => {
-                // The event without a token makes the member ask for a new listing. It is no proof that the znode is gone, so
-                // the member must not lead by its lease.
+                // There is no proof that the znode is gone. At an event without a token, a standby does not lead at once by its
+                // lease, but claims first, which a quorum must commit.
                 watched.token = None;
                 return self.end_watch(sequence);
             }
