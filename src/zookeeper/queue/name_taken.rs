@@ -40,11 +40,15 @@ impl NameTaken {
             return refuse_sequence(context, connection, i64::from(next)).await;
         }
         let prefix = context.settings.znodes.start(session_of(connection));
-        let taken: BTreeSet<_> =
-            names.iter().filter_map(|name| Sequence::of_name(name, &prefix)).collect();
-        let is_taken =
-            |number: &i32| Sequence::new(*number).is_some_and(|sequence| taken.contains(&sequence));
-        let count = (next..Sequence::LAST).take_while(is_taken).take(MAX_SKIPPED_AT_ONCE).count();
+        let taken: BTreeSet<i32> = names
+            .iter()
+            .filter_map(|name| Sequence::of_name(name, &prefix))
+            .map(Sequence::number)
+            .collect();
+        let count = (next..Sequence::LAST)
+            .take_while(|number| taken.contains(number))
+            .take(MAX_SKIPPED_AT_ONCE)
+            .count();
         let name = format!("{root}/{prefix}{next:010}");
         if count == 0 {
             // The znode was deleted meanwhile, or the current server does not show it.
