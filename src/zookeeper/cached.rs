@@ -1,5 +1,5 @@
-//! Readings of ZooKeeper that are shared by several callers, so that the load on the servers does not grow with the number of
-//! HTTP clients.
+//! Readings of ZooKeeper that are shared by several callers, so that the load on the servers does not grow with the number
+//! of HTTP clients.
 
 use crate::clock::Clock;
 use recipes::Moment;
@@ -37,7 +37,8 @@ impl<T> Default for SharedReading<T> {
 }
 
 impl<T: Clone> SharedReading<T> {
-    /// Returns the last reading, or reads again if that is outdated. An error goes only to the caller whose reading has failed.
+    /// Returns the last reading, or reads again if that is outdated. An error goes only to the caller whose reading has
+    /// failed.
     pub(super) async fn get<E>(
         &self,
         clock: Clock,

@@ -47,8 +47,8 @@ pub(crate) struct ElectionSession {
     own_znode: OwnZnode,
 }
 
-/// The owner of a znode ahead: a member, or an unknown client that must be reported to operators. The data that was read from
-/// the znode decides.
+/// The owner of a znode ahead: a member, or an unknown client that must be reported to operators. The data that was read
+/// from the znode decides.
 #[derive(Default)]
 struct ZnodeOwner {
     /// The last znode in which a member's data was read.
@@ -150,8 +150,8 @@ impl ElectionSession {
         self.write_changed_state();
     }
 
-    /// Writes our data again if the state in our znode is outdated. Another client's contenders write only their id, so in an
-    /// election that is shared with it, the state is not written.
+    /// Writes our data again if the state in our znode is outdated. Another client's contenders write only their id, so in
+    /// an election that is shared with it, the state is not written.
     fn write_changed_state(&mut self) {
         if self.znodes.family().is_some() {
             return;

@@ -35,8 +35,8 @@ pub(in crate::zookeeper) fn of_ancestors(acl: AclPolicy) -> Acls<'static> {
     }
 }
 
-/// Warns when clients other than members may harm the znodes at the path. The ACL is checked once in a session, and a warning
-/// that is the same as the last is not logged again.
+/// Warns when clients other than members may harm the znodes at the path. The ACL is checked once in a session, and a
+/// warning that is the same as the last is not logged again.
 pub(in crate::zookeeper) async fn warn_if_weak(context: &Context) {
     let settings = &context.settings;
     if settings.is_open_by_choice || mem::replace(&mut context.state().is_acl_checked, true) {
@@ -130,8 +130,8 @@ fn other_owners(entries: &[Entry], us: &[AuthUser]) -> Option<String> {
 
 /// Returns true if the entry is for one of our own identities.
 fn is_one_of(us: &[AuthUser], entry: &Entry) -> bool {
-    // Servers hide the password hash from clients that may not change the ACL. So if an entry has ADMIN and we do not see its
-    // hash, the entry is not ours, even if it has our name.
+    // Servers hide the password hash from clients that may not change the ACL. So if an entry has ADMIN and we do not see
+    // its hash, the entry is not ours, even if it has our name.
     let is_hash_hidden = entry.scheme() == "digest" && entry.id().ends_with(":x");
     if is_hash_hidden && entry.permission().has(Permission::ADMIN) {
         return false;

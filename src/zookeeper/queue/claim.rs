@@ -91,8 +91,8 @@ enum ClaimWrite {
     Refused(Error),
 }
 
-/// Writes to our own znode together with the claim, both or neither. In an election that is shared with another client, whose
-/// contenders write their znodes only once, it only checks that our znode exists.
+/// Writes to our own znode together with the claim, both or neither. In an election that is shared with another client,
+/// whose contenders write their znodes only once, it only checks that our znode exists.
 async fn write_with_claim(
     context: &Context,
     connection: &Connection,
@@ -135,7 +135,8 @@ async fn write_with_claim(
     };
     match stat {
         Some(stat) if is_ours(&stat, ticket, connection) => Ok(ClaimWrite::Done(stat)),
-        // We wrote to a znode that is not ours, or it was deleted since, so our own is lost. The claim ends with the session.
+        // We wrote to a znode that is not ours, or it was deleted since, so our own is lost. The claim ends with the
+        // session.
         _ => Err(Error::NoNode),
     }
 }

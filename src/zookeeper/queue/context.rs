@@ -308,8 +308,8 @@ impl Context {
     }
 }
 
-/// The refusal of one request by the servers. Dropping this, when the request is answered or given up, clears the problem that
-/// the refusal was published as. The problem of another request stays.
+/// The refusal of one request by the servers. Dropping this, when the request is answered or given up, clears the problem
+/// that the refusal was published as. The problem of another request stays.
 struct RequestRefusal<'a> {
     link: &'a watch::Sender<ConnectionState>,
     /// The problem as it was published; `None` while the servers have not refused the request.

@@ -10,8 +10,8 @@ use ::zookeeper::Error;
 use recipes::ForeignClient;
 use std::collections::BTreeMap;
 
-/// The largest number of foreign contenders that are read in one go, lowest numbers first. In an election that is not shared,
-/// the others are ignored: a client that creates many znodes must not cost members much.
+/// The largest number of foreign contenders that are read in one go, lowest numbers first. In an election that is not
+/// shared, the others are ignored: a client that creates many znodes must not cost members much.
 const MAX_READ_AT_ONCE: usize = 100;
 
 /// Returns the client and the number of a contender with this name, or `None` if it is not a foreign contender. Members
@@ -35,8 +35,8 @@ fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
 }
 
 /// Checks a listing of the path's children for foreign contenders, and publishes their clients as a problem. In an election
-/// that is shared with another client, foreign contenders with a different order keep us out of the queue. That event is sent
-/// before this returns, and so before any other result of the same listing.
+/// that is shared with another client, foreign contenders with a different order keep us out of the queue. That event is
+/// sent before this returns, and so before any other result of the same listing.
 pub(super) async fn check_names(context: &Context, names: &[String]) {
     let mut listed = contenders(names, &context.settings.znodes);
     if !context.settings.is_shared() {

@@ -98,8 +98,8 @@ pub(in crate::zookeeper) async fn join(
     }
 }
 
-/// Returns true unless foreign contenders with a different order keep us out of the queue, or that cannot be checked. This is
-/// checked before the create, because our znode alone could make their client fail.
+/// Returns true unless foreign contenders with a different order keep us out of the queue, or that cannot be checked. This
+/// is checked before the create, because our znode alone could make their client fail.
 async fn may_join(context: &Context, connection: &Connection) -> bool {
     if !context.settings.is_shared() {
         return true;
@@ -224,8 +224,8 @@ fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
     Some(Ticket { sequence, token: token(stat) })
 }
 
-/// Reports that the sequence counter of the path has no numbers left, and deletes the znode that was created with this number
-/// past its end. Then waits: members can join only after an operator has re-created the path.
+/// Reports that the sequence counter of the path has no numbers left, and deletes the znode that was created with this
+/// number past its end. Then waits: members can join only after an operator has re-created the path.
 pub(super) async fn refuse_sequence(context: &Context, connection: &Connection, sequence: i64) {
     let root = &context.settings.root;
     context.set_problem(format!(

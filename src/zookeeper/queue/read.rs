@@ -11,8 +11,8 @@ use recipes::{Moment, Sequence, Ticket};
 /// The longest data that is read of a foreign contender or of a member, in bytes. A member writes at most that.
 pub(super) const LONGEST_DATA: i32 = 1024;
 
-/// The largest number of reads sent at once. A renewal on the same connection waits behind at most this many reads, so a long
-/// queue cannot delay it until the lease ends.
+/// The largest number of reads sent at once. A renewal on the same connection waits behind at most this many reads, so a
+/// long queue cannot delay it until the lease ends.
 const READS_AT_ONCE: usize = 64;
 
 /// A member's znode, as it was read.
@@ -60,7 +60,8 @@ pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sen
     context.send_event(event);
 }
 
-/// Reads a znode, and confirms with a quorum that it exists, or that it does not. A server that a quorum contradicts is left.
+/// Reads a znode, and confirms with a quorum that it exists, or that it does not. A server that a quorum contradicts is
+/// left.
 pub(super) async fn read_confirmed(
     context: &Context,
     connection: &Connection,

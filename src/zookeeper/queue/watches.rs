@@ -34,7 +34,8 @@ pub(in crate::zookeeper) enum WatchRequest {
 /// An event of a watched znode ahead.
 #[derive(Clone, Debug)]
 pub(in crate::zookeeper) enum AheadEvent {
-    /// The znode exists and is watched. In an election, it has this data, and the event is sent again each time that changes.
+    /// The znode exists and is watched. In an election, it has this data, and the event is sent again each time that
+    /// changes.
     Read { znode: Ticket, data: Vec<u8> },
     /// The znode is gone, and its watch has ended. The token is that of the znode that was watched; `None` if no ephemeral
     /// znode existed at the last read.
@@ -116,11 +117,11 @@ async fn watch_all(
     }
 }
 
-/// Reads and watches our own znode. Returns `None` if it is gone or belongs to another session, or if an operator has written
-/// [`BROKEN`] into the znode of a lock or barrier.
+/// Reads and watches our own znode. Returns `None` if it is gone or belongs to another session, or if an operator has
+/// written [`BROKEN`] into the znode of a lock or barrier.
 ///
-/// In an election the watch is for children, of which an ephemeral znode has none. So it fires when the znode is deleted, but
-/// not at each of our own writes. We never write to the znode of a lock or barrier, so its data is watched.
+/// In an election the watch is for children, of which an ephemeral znode has none. So it fires when the znode is deleted,
+/// but not at each of our own writes. We never write to the znode of a lock or barrier, so its data is watched.
 async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'static, WatchedEvent>> {
     let path = context.path(ticket.sequence);
     let read = context.retry_until_answered(async |connection| {
@@ -271,8 +272,8 @@ impl ZnodesAhead {
             WatchRead::Exists(data, stat, watcher) => (data, stat, watcher),
             WatchRead::Gone => return self.end_watch(sequence),
             WatchRead::NotShown => {
-                // There is no proof that the znode is gone. At an event without a token, a standby does not lead at once by its
-                // lease, but claims first, which a quorum must commit.
+                // There is no proof that the znode is gone. At an event without a token, a standby does not lead at once by
+                // its lease, but claims first, which a quorum must commit.
                 watched.token = None;
                 return self.end_watch(sequence);
             }
@@ -291,8 +292,8 @@ impl ZnodesAhead {
         if self.context.is_stale(sequence, &stat) {
             return self.end_watch(sequence);
         }
-        // If the token differs from that of the last read, this is another znode with the same number. It is ahead of ours as
-        // well: while our znode exists, no number is given twice, so one of two servers has shown a znode that no quorum
+        // If the token differs from that of the last read, this is another znode with the same number. It is ahead of ours
+        // as well: while our znode exists, no number is given twice, so one of two servers has shown a znode that no quorum
         // committed.
         let token = token(&stat);
         watched.token = Some(token);

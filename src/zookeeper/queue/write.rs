@@ -39,8 +39,8 @@ struct OwnZnodeVersion {
     last: Option<LastWrite>,
     /// True once a quorum has acknowledged our claim.
     is_claimed: bool,
-    /// The last known version of the znode's data, in an election that is shared with another client. Members do not write to
-    /// their znodes there, so another version means that someone else did.
+    /// The last known version of the znode's data, in an election that is shared with another client. Members do not write
+    /// to their znodes there, so another version means that someone else did.
     known_version: i32,
 }
 
@@ -192,9 +192,9 @@ pub(in crate::zookeeper) async fn still_ours(
     }
 }
 
-/// Checks through a quorum, in one transaction, that our znode and the other one exist. A stat pipelined behind the transaction
-/// confirms that our znode is still ours: a path can be used again. Returns the version of our znode's data; `None` if the
-/// transaction failed because the other znode is gone, or because we may not read the predecessor's.
+/// Checks through a quorum, in one transaction, that our znode and the other one exist. A stat pipelined behind the
+/// transaction confirms that our znode is still ours: a path can be used again. Returns the version of our znode's data;
+/// `None` if the transaction failed because the other znode is gone, or because we may not read the predecessor's.
 async fn check(
     context: &Context,
     ticket: Ticket,
@@ -243,8 +243,8 @@ async fn check(
     checked.await.map_err(|_| ZnodeLost)
 }
 
-/// Ignores the predecessor, which a quorum says is gone, from now on if the current server still shows it. By now, that server
-/// has applied everything that was committed before the quorum's answer, so it would keep showing the znode.
+/// Ignores the predecessor, which a quorum says is gone, from now on if the current server still shows it. By now, that
+/// server has applied everything that was committed before the quorum's answer, so it would keep showing the znode.
 async fn ignore_if_stale(
     context: &Context,
     connection: &Connection,

@@ -80,8 +80,8 @@ pub async fn run(
     runner.run(stop).await
 }
 
-/// The session file, and the session that the previous process saved in it. Both are `None` unless the operator has configured
-/// a session file, by which leadership survives a restart of the process.
+/// The session file, and the session that the previous process saved in it. Both are `None` unless the operator has
+/// configured a session file, by which leadership survives a restart of the process.
 #[derive(Default)]
 pub struct ResumeState {
     pub file: Option<Arc<SessionFile>>,
@@ -348,7 +348,8 @@ impl Runner {
         }
     }
 
-    /// Waits for the next event of the member, from one of these sources. If several are ready, they are taken in this order:
+    /// Waits for the next event of the member, from one of these sources. If several are ready, they are taken in this
+    /// order:
     ///
     /// 1. the end of the process: it must not wait for a busy session;
     /// 2. events of the session: an answer that has arrived takes precedence over a timeout;
@@ -376,8 +377,8 @@ impl Runner {
         }
     }
 
-    /// Ignores the offer of the member ahead, to lead or to make room for the target of a transfer, if the Kerberos tickets have
-    /// expired: the member that makes room opens another session, and without tickets it could not.
+    /// Ignores the offer of the member ahead, to lead or to make room for the target of a transfer, if the Kerberos tickets
+    /// have expired: the member that makes room opens another session, and without tickets it could not.
     fn drop_offer_without_tickets(&self, event: Event) -> Option<Event> {
         if matches!(event, Event::OfferRead(_)) && self.tickets_have_ended() {
             warn!("{event}: ignored, as no other session can be opened without Kerberos tickets");
@@ -421,8 +422,8 @@ impl Runner {
         }
     }
 
-    /// Steps the member with the event: sets its next actions and its new standing, and records the event for the log and the
-    /// changes of leadership for readers.
+    /// Steps the member with the event: sets its next actions and its new standing, and records the event for the log and
+    /// the changes of leadership for readers.
     fn step(&mut self, event: Event) {
         self.stopping = event == Event::Stop;
         self.ticket_was_lost = matches!(event, Event::TicketLost(_));

@@ -90,8 +90,8 @@ impl Runner {
         }
     }
 
-    /// Returns the state of the connection, for `/status`. A problem of the member itself replaces the connection's problem: it
-    /// is more serious, and it is not published elsewhere.
+    /// Returns the state of the connection, for `/status`. A problem of the member itself replaces the connection's problem:
+    /// it is more serious, and it is not published elsewhere.
     pub(super) fn connection_state_with_own_problem(&self) -> ConnectionState {
         let link = self.link.borrow().clone();
         let problem = match self.standing.out_of_order() {
@@ -113,8 +113,8 @@ impl Runner {
         }
     }
 
-    /// Explains that the znode of `first` was created later than that of `other`, which is behind it in the queue. In a queue
-    /// of members alone, that cannot happen.
+    /// Explains that the znode of `first` was created later than that of `other`, which is behind it in the queue. In a
+    /// queue of members alone, that cannot happen.
     pub(super) fn out_of_order_problem(&self, (first, other): (Sequence, Sequence)) -> String {
         let Settings { root, znodes, .. } = &self.settings;
         let first = znodes.name(first);
@@ -187,9 +187,10 @@ impl Runner {
         ))
     }
 
-    /// Explains that the servers seem to have a longer tickTime than is configured here. If they grant another session timeout
-    /// than the requested one, it is probably their shortest or longest, and these are usually 2 and 20 ticks. This is only a
-    /// guess, because their limits may be configured as well, but with a longer tickTime the lease would be unsafe.
+    /// Explains that the servers seem to have a longer tickTime than is configured here. If they grant another session
+    /// timeout than the requested one, it is probably their shortest or longest, and these are usually 2 and 20 ticks. This
+    /// is only a guess, because their limits may be configured as well, but with a longer tickTime the lease would be
+    /// unsafe.
     fn longer_ticks(&self, granted: Option<Duration>) -> Option<String> {
         let requested = self.settings.zookeeper.session_timeout;
         let granted = granted?;
