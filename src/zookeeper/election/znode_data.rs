@@ -365,24 +365,24 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_decoded_to_the_same_and_left_out_where_it_does_not_fit() {
-        let told = |state, more: usize| {
+        let encoded = |state, more: usize| {
             let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
             let profile = Profile { labels, ..profile("a") };
             encode(&ZnodeData::of(Arc::new(profile)), state, &"leader_".into())
         };
         let well = OwnState::default();
-        assert!(!String::from_utf8(told(well, 0)).unwrap().contains("state"));
+        assert!(!String::from_utf8(encoded(well, 0)).unwrap().contains("state"));
         let ill = OwnState { unhealthy: true, hooks_failing: 2 };
         let text = r#""state":{"unhealthy":true,"hooks_failing":2}"#;
-        assert!(String::from_utf8(told(ill, 0)).unwrap().contains(text));
+        assert!(String::from_utf8(encoded(ill, 0)).unwrap().contains(text));
         for state in [ill, OwnState { unhealthy: false, ..ill }] {
-            let room = MAX_LENGTH - told(state, 0).len();
+            let room = MAX_LENGTH - encoded(state, 0).len();
             assert_eq!(
-                decode(&told(state, room), &"leader_".into()).expect("it fits").state,
+                decode(&encoded(state, room), &"leader_".into()).expect("it fits").state,
                 state
             );
             assert_eq!(
-                decode(&told(state, room + 1), &"leader_".into()).expect("it fits").state,
+                decode(&encoded(state, room + 1), &"leader_".into()).expect("it fits").state,
                 well
             );
         }

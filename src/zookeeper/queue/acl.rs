@@ -286,12 +286,16 @@ mod tests {
                 Some(format!("{creates}; and {}", owned.replace("squat", "app"))),
             ),
         ];
-        for (entries, told) in cases {
+        for (entries, expected) in cases {
             let acl: Vec<_> = entries
                 .iter()
                 .map(|(scheme, id, may)| Entry::new(*may, AuthId::new(scheme, id)))
                 .collect();
-            assert_eq!(exposed(&acl, Some(&us), AclPolicy::CreatorReadable), told, "{entries:?}");
+            assert_eq!(
+                exposed(&acl, Some(&us), AclPolicy::CreatorReadable),
+                expected,
+                "{entries:?}"
+            );
         }
         let open = [Entry::new(READ | CREATE, AuthId::anyone())];
         assert_eq!(exposed(&open, Some(&us[..1]), AclPolicy::Open), None, "anyone is a member");

@@ -1,8 +1,8 @@
 //! The claim: the single znode of a queue that excludes a second holder, whatever individual servers show.
 //!
-//! It is created together with the write to our own znode that announces the new holder, and it ends with the session. So a
-//! quorum commits no second claim while the session of the first lives. A member whose server has lost a transaction may
-//! consider itself the head of the queue, but it cannot claim.
+//! The claim is created together with the write to our own znode that announces the new holder, and it ends with the
+//! session. So a quorum commits no second claim while the session of the first lives. A member whose server has lost a
+//! transaction may consider itself the head of the queue, but it cannot claim.
 
 use super::acl;
 use super::context::{Context, REFUSED_DELAY, leave_if_znode_missing};
@@ -169,11 +169,12 @@ async fn on_claim_exists(
                 return Err(Error::Timeout);
             }
             return match leave_if_znode_missing(connection, &claim_path).await {
+                // The claim is gone, or another server will be asked about it.
                 Err(Error::NoNode) | Ok(LeaveServerOutcome::First | LeaveServerOutcome::Again) => {
                     Err(Error::Timeout)
                 }
                 Err(error) => Err(error),
-                // A quorum says that the claim exists, and no server shows whose it is.
+                // A quorum says that the claim exists, and no known server shows its owner.
                 Ok(LeaveServerOutcome::NotYet) => Ok(ClaimOutcome::Anothers(vec![])),
             };
         }
@@ -191,7 +192,7 @@ async fn on_claim_exists(
     }
     if earlier.may_have_claimed.load(Ordering::Relaxed) {
         // The claim may still be ours: this server may show an earlier claim that is gone. Our claim ends with our session,
-        // on that server too.
+        // on that server too, so give the session up.
         warn!("what became of our claim is unknown: starting over with another session");
         return context.give_session_up().await;
     }

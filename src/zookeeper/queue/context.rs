@@ -117,11 +117,12 @@ impl Context {
         claim_path(&self.settings.root, &self.settings.znodes)
     }
 
-    /// Handles a read that did not show our own znode. Returns [`Error::NoNode`] if a quorum says that it does not exist.
+    /// Handles a read that did not show our own znode. Returns [`Error::NoNode`] if a quorum confirms that our znode does
+    /// not exist, and otherwise an error after which the request is repeated.
     ///
-    /// Otherwise the current server has lost the transaction that created it. A second znode of this session would wait
-    /// behind the first indefinitely, so another server is asked. If no other server is found for as long as a session
-    /// lasts, the session is given up.
+    /// If a quorum says that our znode exists, the current server has lost the transaction that created it. To join again
+    /// would be wrong: a second znode of this session would wait behind the first indefinitely. So another server is asked.
+    /// If no other server is found for as long as a session lasts, the session is given up.
     pub(in crate::zookeeper) async fn confirm_own_znode_missing(
         &self,
         connection: &Connection,
@@ -143,14 +144,15 @@ impl Context {
     /// Handles a server that still shows this znode, with this stat, although a quorum confirmed that it is deleted. The
     /// znode is ignored from then on, whichever server shows it. The server is left the first time.
     pub(super) fn ignore_stale(&self, connection: &Connection, sequence: Sequence, stat: &Stat) {
-        let known = self.state().stale.insert(sequence, token(stat));
-        if known == Some(token(stat)) {
+        let previous = self.state().stale.insert(sequence, token(stat));
+        if previous == Some(token(stat)) {
             return;
         }
         leave_stale_server(connection, &self.path(sequence));
     }
 
-    /// Forgets all znodes by number: the path may have been re-created, and its numbers start again.
+    /// Forgets the kinds of all znodes, which are noted by number: the path may have been re-created, and its numbers start
+    /// again.
     pub(super) fn forget_znodes(&self) {
         let mut state = self.state();
         state.non_ephemeral.clear();
@@ -165,8 +167,9 @@ impl Context {
     }
 
     /// Repeats a request until the servers answer it, or report that the znode does not exist. Any other error says nothing
-    /// about the znode; if the servers refused the request, it is a problem for as long as this call lasts. Ends, at the
-    /// latest, with the session, whose end aborts its requests.
+    /// about the znode, so the request is sent again after a delay. If the servers refused it, that is published as a
+    /// problem for as long as this call lasts. The repetition ends, at the latest, with the session, whose end aborts its
+    /// requests.
     pub(in crate::zookeeper) async fn retry_until_answered<
         T,
         F: Future<Output = Result<T, Error>>,
@@ -378,12 +381,12 @@ mod tests {
 
     #[test]
     fn only_the_request_that_was_refused_ends_its_problem() {
-        let (link, told) = watch::channel(ConnectionState::default());
+        let (link, receiver) = watch::channel(ConnectionState::default());
         let refuse = |why: &str| {
             link.send_modify(|link| link.problem = Some(why.into()));
             RequestRefusal { link: &link, problem: Some(why.into()) }
         };
-        let problem = || told.borrow().problem.clone();
+        let problem = || receiver.borrow().problem.clone();
         let first = refuse("our place");
         drop(RequestRefusal { link: &link, problem: None });
         assert_eq!(problem().as_deref(), Some("our place"), "another's answer");

@@ -1,8 +1,8 @@
 //! A queue of ephemeral sequential znodes, one for each member: joining it, listing it, watching the
 //! predecessor, and writing to our own znode in order.
 //!
-//! It does not depend on a recipe: data is bytes here, and the owner of the queue decides what a znode means. Several
-//! queues can share one session.
+//! This module does not depend on a recipe: data is bytes here, and the owner of the queue decides what a znode means.
+//! Several queues can share one session.
 
 mod acl;
 mod claim;

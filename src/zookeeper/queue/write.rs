@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-/// A write to our own znode, or a check of it.
+/// A write to our own znode, or a check of it, as [`super::QueueSession`] requests it.
 pub(super) enum QueueWrite {
     /// The writes after this one are for this znode, which is ours now.
     Joined(Ticket),
@@ -24,7 +24,8 @@ pub(super) enum QueueWrite {
     Renew(Option<Sequence>, Moment),
 }
 
-/// The last write to our own znode, and the resulting version of its data.
+/// The last write to our own znode, and the resulting version of its data. If a renewal finds another version, another
+/// client has overwritten the data.
 struct LastWrite {
     data: Vec<u8>,
     version: i32,
@@ -34,8 +35,9 @@ struct LastWrite {
 pub(super) struct ZnodeLost;
 
 /// Our znode, and the state of our writes to it.
-struct OwnZnodeVersion {
+struct OwnZnode {
     ticket: Ticket,
+    /// `None` before the first write.
     last: Option<LastWrite>,
     /// True once a quorum has acknowledged our claim.
     is_claimed: bool,
@@ -57,11 +59,10 @@ pub(super) async fn write_in_order(
     context: Arc<Context>,
     mut writes: mpsc::UnboundedReceiver<QueueWrite>,
 ) {
-    let mut own_znode: Option<OwnZnodeVersion> = None;
+    let mut own_znode: Option<OwnZnode> = None;
     while let Some(write) = writes.recv().await {
         if let QueueWrite::Joined(ticket) = write {
-            own_znode =
-                Some(OwnZnodeVersion { ticket, last: None, is_claimed: false, known_version: 0 });
+            own_znode = Some(OwnZnode { ticket, last: None, is_claimed: false, known_version: 0 });
             continue;
         }
         // Writes to a znode that is lost are dropped: its loss has been reported.
@@ -77,7 +78,7 @@ pub(super) async fn write_in_order(
     }
 }
 
-impl OwnZnodeVersion {
+impl OwnZnode {
     /// Carries out a write until the servers have answered. Returns its event; `None` for a write from which no lease is
     /// counted.
     async fn carry_out(
@@ -117,12 +118,14 @@ impl OwnZnodeVersion {
         sent_at: Moment,
     ) -> Result<QueueEvent, ZnodeLost> {
         let also_checked = match predecessor {
+            // A leader has no predecessor to check.
             _ if self.is_claimed => RenewalCheck::Claim,
             Some(predecessor) => RenewalCheck::Predecessor(predecessor),
             None => RenewalCheck::Nothing,
         };
         let mut version = check(context, self.ticket, also_checked).await?;
         if version.is_none() && self.is_claimed {
+            // Without our claim, a quorum would commit that of another member.
             self.is_claimed = false;
             warn!("{} is gone: a client has deleted it", context.claim_path());
             return Ok(QueueEvent::ClaimRefused { claimed: None, sent_at });

@@ -123,6 +123,7 @@ struct Runner {
     log: EventLog,
     /// The callers of commands that wait until the actions of the last step are done.
     waiting_callers: Vec<ReplyTo>,
+    /// The timer of the member.
     alarm: Alarm,
     /// When a refused claim was last logged.
     claim_refused_at: Option<Moment>,
@@ -145,6 +146,8 @@ struct Runner {
 }
 
 impl Runner {
+    /// Runs the loop until the process ends. Returns true if the member has certainly left the queue.
+    ///
     /// The order matters. When the member loses leadership: publish first, then act. When it is notified that the head is
     /// gone and leads at once, by the lease of its session: publish first, then send the claim. When it has no lease and the
     /// claim has to be acknowledged first: send the claim, then publish. Requests, including the end of a session, are sent
@@ -160,6 +163,7 @@ impl Runner {
         }
         loop {
             if self.leads_before_claim() || self.term_has_ended {
+                // Readers must see this before any request is sent.
                 self.publish();
             }
             self.send_requests().await;
