@@ -137,7 +137,7 @@ pub(crate) struct QueueSession {
     /// The task that joins, and then watches our own znode and the predecessor's.
     membership: Option<AbortHandle>,
     /// The task that reads all members' znodes.
-    members: Option<AbortHandle>,
+    members_reading: Option<AbortHandle>,
     /// Sends requests to watch a predecessor to the membership task.
     watch_requests: mpsc::UnboundedSender<WatchRequest>,
     /// The task of the last listing, and our own ticket when it began.
@@ -167,7 +167,7 @@ impl QueueSession {
             requests,
             watches: JoinSet::new(),
             membership: None,
-            members: None,
+            members_reading: None,
             watch_requests: mpsc::unbounded_channel().0,
             listing: None,
             foreign_check: None,
@@ -178,11 +178,12 @@ impl QueueSession {
 
     /// Creates our znode, or finds the one that this session already owns, and watches it.
     pub(crate) fn join(&mut self, data: Vec<u8>) {
-        let was_lost = self.membership.is_some();
+        let is_rejoin = self.membership.is_some();
         let context = self.context.clone();
         self.begin_membership(async move {
-            if was_lost {
-                // Perhaps the whole path is being deleted, which an immediate join would prevent.
+            if is_rejoin {
+                // Our previous znode is gone. Perhaps the whole path is being deleted, which an immediate join would
+                // prevent.
                 tokio::time::sleep(rejoin_delay()).await;
             }
             context.state().own = None;
@@ -303,11 +304,11 @@ impl QueueSession {
     /// Reads the znodes of all members, unless such a read is already running: one that is slow must not delay renewals more
     /// and more. A failed read is not published.
     pub(crate) fn read_members(&mut self) {
-        if self.members.as_ref().is_some_and(|reading| !reading.is_finished()) {
+        if self.members_reading.as_ref().is_some_and(|running| !running.is_finished()) {
             return;
         }
         let context = self.context.clone();
-        self.members = Some(self.requests.spawn(async move {
+        self.members_reading = Some(self.requests.spawn(async move {
             if let Ok(read) = read::read_all(&context).await {
                 context.send_event(QueueEvent::MembersRead(read.members));
             }

@@ -93,13 +93,13 @@ impl Runner {
     /// Returns the state of the connection, for `/status`. A problem of the member itself replaces the connection's problem:
     /// it is more serious, and it is not published elsewhere.
     pub(super) fn connection_state_with_own_problem(&self) -> ConnectionState {
-        let link = self.link.borrow().clone();
-        let problem = match self.standing.out_of_order() {
-            _ if self.standing.is_session_too_short() => Some(SESSION_TOO_SHORT.into()),
-            Some(pair) => Some(self.out_of_order_problem(pair)),
-            None => return link,
-        };
-        ConnectionState { problem, ..link }
+        let mut link = self.link.borrow().clone();
+        if self.standing.is_session_too_short() {
+            link.problem = Some(SESSION_TOO_SHORT.into());
+        } else if let Some(pair) = self.standing.out_of_order() {
+            link.problem = Some(self.out_of_order_problem(pair));
+        }
+        link
     }
 
     /// Explains why the lease ran out.
