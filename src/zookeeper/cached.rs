@@ -1,4 +1,5 @@
-//! Readings that are shared by several callers.
+//! Readings of ZooKeeper that are shared by several callers, so that the load on the servers does not grow with the number
+//! of HTTP clients.
 
 use crate::clock::Clock;
 use recipes::Moment;
@@ -10,7 +11,8 @@ use tokio::sync::Mutex;
 /// How long a reading may be returned to further callers.
 const TTL: Duration = Duration::from_secs(1);
 
-/// The number of changes that this member has made. A caller that knows of a change must not get a reading from before it.
+/// The number of changes that this member has made or noticed. A caller that knows of a change must not get a reading from
+/// before it, so a reading is outdated when this number has grown since.
 #[derive(Clone, Default)]
 pub(super) struct ChangeCounter(Arc<AtomicU64>);
 
@@ -35,16 +37,20 @@ impl<T> Default for SharedReading<T> {
 }
 
 impl<T: Clone> SharedReading<T> {
-    /// Returns the last reading, or reads again if that is outdated. A reading that fails is not shared.
+    /// Returns the last reading, or reads again if that is outdated. An error goes only to the caller whose reading has
+    /// failed.
     pub(super) async fn get<E>(
         &self,
         clock: Clock,
         read: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
+        // This lock is held during the reading, so that the other callers wait for it.
         let mut last = self.last.lock().await;
         let changes = self.changes.get();
-        if let Some(fresh) = last.as_ref().filter(|last| last.is_fresh(clock.now(), changes)) {
-            return Ok(fresh.value.clone());
+        if let Some(last) = &*last
+            && last.is_fresh(clock.now(), changes)
+        {
+            return Ok(last.value.clone());
         }
         let value = read.await?;
         *last = Some(Cached::new(value.clone(), clock.now(), changes));
@@ -67,6 +73,7 @@ impl<T> Cached<T> {
         Self { value, read_at, changes }
     }
 
+    /// Returns true if the reading is young enough, and began after the last of this many changes.
     pub(super) fn is_fresh(&self, now: Moment, changes: u64) -> bool {
         now.since(self.read_at) < TTL && self.changes == changes
     }

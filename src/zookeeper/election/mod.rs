@@ -32,27 +32,28 @@ pub(crate) struct ElectionSession {
     own_id: MemberId,
     /// The target of a transfer. A read of its znode is reported as part of the transfer, not as a read of the head.
     target: Option<Sequence>,
-    /// The offer in the predecessor's or the head's znode. Its event follows the event for the announcement in the same
-    /// znode.
-    offer: Option<Offer>,
+    /// The offer in the predecessor's or the head's znode, as it was just read. It becomes the next event, after the event
+    /// for the announcement in the same znode.
+    next_offer: Option<Offer>,
     /// The predecessor at its last read, and its member's id.
     predecessor: Option<(Ticket, MemberId)>,
     /// The owner of the predecessor's znode. A standby, whose predecessor is the head, reads no other znode; members behind
-    /// it read the head with each heartbeat.
+    /// it also read the head with each heartbeat.
     predecessor_owner: ZnodeOwner,
-    /// The owner of the head's znode.
+    /// The owner of the head's znode, for a member that is not the standby.
     head_owner: ZnodeOwner,
-    /// The state of the member, to be written into its own znode.
+    /// The current state of the member, to be written into its own znode.
     state: OwnState,
     own_znode: OwnZnode,
 }
 
-/// The kind of owner of a znode ahead, according to the data that was read.
+/// The owner of a znode ahead: a member, or an unknown client that must be reported to operators. The data that was read
+/// from the znode decides.
 #[derive(Default)]
 struct ZnodeOwner {
-    /// The last znode that had a member's data.
+    /// The last znode in which a member's data was read.
     member: Option<Ticket>,
-    /// The znode that was last read, if it never had a member's data.
+    /// The znode that was last read, if a member's data was never read in it.
     unknown: Option<Ticket>,
     /// The znode and the format of its data, if the format is newer than this version knows.
     newer_format: Option<(Sequence, u32)>,
@@ -65,22 +66,23 @@ impl ZnodeOwner {
         if read.is_some() {
             self.member = Some(ticket);
         }
-        self.unknown = (self.member != Some(ticket)).then_some(ticket);
+        self.unknown = if self.member == Some(ticket) { None } else { Some(ticket) };
         self.newer_format = newer_format(read, data).map(|format| (ticket.sequence, format));
     }
 
+    /// Notes that the znode is gone, so that it is no longer reported to operators.
     fn note_gone(&mut self) {
         self.unknown = None;
         self.newer_format = None;
     }
 }
 
-/// Our own znode, with the data that was last written or is about to be.
+/// Our own znode, with the data and the state that were last written or are about to be.
 #[derive(Default)]
 struct OwnZnode {
     data: Option<ZnodeData>,
     state: OwnState,
-    /// `None` while the znode cannot be written to.
+    /// `None` while we have no znode to write to.
     ticket: Option<Ticket>,
 }
 
@@ -91,11 +93,12 @@ enum SourceEvent {
 }
 
 impl ElectionSession {
+    /// Opens a session, after `previous` is closed. The member then joins through [`Self::perform`].
     pub(crate) fn open(
         settings: &Settings,
         own_id: MemberId,
         session: SessionSettings,
-        before: UnclosedSession,
+        previous: UnclosedSession,
         reports: Reports,
     ) -> Self {
         let (sender, events) = mpsc::unbounded_channel();
@@ -103,7 +106,7 @@ impl ElectionSession {
         let clock: Clock = session.clock;
         let session = SessionTask::open(
             session,
-            before,
+            previous,
             Box::new(move |event| {
                 let _receiver_gone = sender.send(SourceEvent::Session(event));
             }),
@@ -132,7 +135,7 @@ impl ElectionSession {
             clock,
             own_id,
             target: None,
-            offer: None,
+            next_offer: None,
             predecessor: None,
             predecessor_owner: ZnodeOwner::default(),
             head_owner: ZnodeOwner::default(),
@@ -141,12 +144,14 @@ impl ElectionSession {
         }
     }
 
-    /// Writes this state of the member into its own znode, now and with every later write.
+    /// Publishes this state of the member to others: writes it into our own znode, now and with every later write.
     pub(crate) fn publish_state(&mut self, state: OwnState) {
         self.state = state;
         self.write_changed_state();
     }
 
+    /// Writes our data again if the state in our znode is outdated. Another client's contenders write only their id, so in
+    /// an election that is shared with it, the state is not written.
     fn write_changed_state(&mut self) {
         if self.znodes.family().is_some() {
             return;
@@ -199,7 +204,7 @@ impl ElectionSession {
         }
     }
 
-    /// Encodes the data that is about to be written, and remembers it.
+    /// Encodes the data that is about to be written to our own znode, and remembers it.
     fn encode(&mut self, data: &ZnodeData) -> Vec<u8> {
         self.own_znode.state = self.state;
         self.own_znode.data = Some(data.clone());
@@ -210,13 +215,13 @@ impl ElectionSession {
     pub(crate) async fn next_event(&mut self) -> Event {
         loop {
             self.queue.reap();
-            if let Some(offer) = self.offer.take() {
+            if let Some(offer) = self.next_offer.take() {
                 return Event::OfferRead(offer);
             }
             let received = self.events.recv().await.expect("the queue holds a sender");
             let event = match received {
                 SourceEvent::Session(event) => Some(Event::Session(event)),
-                SourceEvent::Queue(event) => self.of_queue(event),
+                SourceEvent::Queue(event) => self.on_queue_event(event),
             };
             if let Some(event) = event {
                 return event;
@@ -224,7 +229,8 @@ impl ElectionSession {
         }
     }
 
-    fn of_queue(&mut self, event: QueueEvent) -> Option<Event> {
+    /// Converts an event of the queue into the member's event; `None` for a listing that is outdated.
+    fn on_queue_event(&mut self, event: QueueEvent) -> Option<Event> {
         Some(match event {
             QueueEvent::Joined(ticket) => {
                 self.own_znode.ticket = Some(ticket);
@@ -235,26 +241,7 @@ impl ElectionSession {
                 self.own_znode.ticket = None;
                 Event::TicketLost(ticket)
             }
-            QueueEvent::Found(OwnedZnode { ticket, data, claimed })
-                if self.znodes.family().is_some() =>
-            {
-                self.own_znode.ticket = Some(ticket);
-                if data != self.own_id.as_str().as_bytes() {
-                    // The znode has an id that this member no longer has, and must not be written to, so it cannot be used.
-                    return Some(Event::NoTicketFound);
-                }
-                let read = claimed.and_then(|data| decode(&data, &self.znodes));
-                let data = read.map(|read| read.znode);
-                Event::TicketFound { ticket, data }
-            }
-            QueueEvent::Found(OwnedZnode { ticket, data, .. }) => {
-                let read = decode(&data, &self.znodes);
-                let state = read.as_ref().map(|data| data.state).unwrap_or_default();
-                let data = read.map(|read| read.znode);
-                self.own_znode = OwnZnode { data: data.clone(), state, ticket: Some(ticket) };
-                self.write_changed_state();
-                Event::TicketFound { ticket, data }
-            }
+            QueueEvent::Found(znode) => self.on_found(znode),
             QueueEvent::NoneFound => Event::NoTicketFound,
             QueueEvent::Listed { number, .. } if !self.queue.is_last_listing(number) => {
                 return None;
@@ -262,14 +249,7 @@ impl ElectionSession {
             QueueEvent::Listed { members, .. } => Event::QueueRead(members.into_iter().collect()),
             QueueEvent::Foreign { keep_out } => Event::Foreign { keep_out },
             QueueEvent::Predecessor(AheadEvent::Read { znode: predecessor, data }) => {
-                let read = self.read(&data, predecessor);
-                self.predecessor_owner.note(predecessor, read.as_ref(), &data);
-                let data = read.map(|read| read.znode);
-                self.predecessor = data.as_ref().map(|data| (predecessor, data.profile.id.clone()));
-                self.offer = data.as_ref().and_then(|data| data.offer.as_deref().copied());
-                let distance = data.as_ref().and_then(|data| data.distance);
-                let announcement = data.and_then(|data| data.announcement);
-                Event::PredecessorRead { predecessor, announcement, distance }
+                self.on_predecessor_read(predecessor, &data)
             }
             QueueEvent::Predecessor(AheadEvent::Gone { sequence: predecessor, token }) => {
                 self.predecessor = None;
@@ -278,27 +258,15 @@ impl ElectionSession {
             }
             // A leader does not read the head, so this is a read of its transfer's target.
             QueueEvent::MemberRead { member, data, .. } if self.target == Some(member.sequence) => {
-                let accepted = decode(&data, &self.znodes).and_then(|read| read.znode.accepted);
-                Event::TargetRead {
-                    target: member.sequence,
-                    accepted: accepted.map(|offer| *offer),
-                }
+                let read = decode(&data, &self.znodes);
+                let accepted = read.and_then(|read| read.znode.accepted).map(|offer| *offer);
+                Event::TargetRead { target: member.sequence, accepted }
             }
             QueueEvent::MemberGone { member: target, .. } if self.target == Some(target) => {
                 Event::TargetGone { target }
             }
             QueueEvent::MemberRead { member: head, data, sent_at } => {
-                let read = self.read(&data, head);
-                self.head_owner.note(head, read.as_ref(), &data);
-                let data = read.map(|read| read.znode);
-                // A member may have sent this read before it knew that it is the standby, so accept any offer of its
-                // predecessor.
-                let is_predecessor = self.predecessor.as_ref().is_some_and(|(it, _)| *it == head);
-                let own = self.own_znode.ticket.map(|ticket| ticket.sequence);
-                let offer = data.as_ref().and_then(|data| data.offer.as_deref().copied());
-                self.offer = offer.filter(|offer| is_predecessor || Some(offer.target) == own);
-                let announcement = data.and_then(|data| data.announcement);
-                Event::HeadRead { head, announcement, sent_at }
+                self.on_head_read(head, &data, sent_at)
             }
             QueueEvent::MemberGone { member: head, sent_at } => {
                 self.head_owner.note_gone();
@@ -310,19 +278,75 @@ impl ElectionSession {
                 Event::ClaimRefused { holder, sent_at }
             }
             QueueEvent::MembersRead(members) => {
-                let priorities = members.into_iter().filter_map(|member| {
-                    let ZnodeData { profile, priority, .. } =
-                        decode(&member.data, &self.znodes)?.znode;
-                    let member = member.ticket.sequence;
-                    Some(MemberPriority { member, id: profile.id.clone(), priority })
-                });
+                let priorities = members.iter().filter_map(|member| self.priority(member));
                 Event::PrioritiesRead(priorities.collect())
             }
             QueueEvent::Unusable => Event::Session(SessionEvent::Lost),
         })
     }
 
-    /// Returns the owner of a claim with this data, which belongs to another session.
+    /// Handles the znode that the previous process created in this session.
+    fn on_found(&mut self, OwnedZnode { ticket, data, claimed }: OwnedZnode) -> Event {
+        if self.znodes.family().is_some() {
+            self.own_znode.ticket = Some(ticket);
+            if data != self.own_id.as_str().as_bytes() {
+                // The znode has an id that this member no longer has, and must not be written to, so it cannot be used.
+                return Event::NoTicketFound;
+            }
+            // The znode has only the id, but a leader's claim has all its data.
+            let read = claimed.and_then(|data| decode(&data, &self.znodes));
+            return Event::TicketFound { ticket, data: read.map(|read| read.znode) };
+        }
+        let read = decode(&data, &self.znodes);
+        let state = read.as_ref().map(|read| read.state).unwrap_or_default();
+        let data = read.map(|read| read.znode);
+        self.own_znode = OwnZnode { data: data.clone(), state, ticket: Some(ticket) };
+        self.write_changed_state();
+        Event::TicketFound { ticket, data }
+    }
+
+    fn on_predecessor_read(&mut self, predecessor: Ticket, data: &[u8]) -> Event {
+        let read = self.decode_ahead(data, predecessor);
+        self.predecessor_owner.note(predecessor, read.as_ref(), data);
+        let Some(MemberData { znode, .. }) = read else {
+            self.predecessor = None;
+            self.next_offer = None;
+            return Event::PredecessorRead { predecessor, announcement: None, distance: None };
+        };
+        let ZnodeData { profile, announcement, distance, offer, .. } = znode;
+        self.predecessor = Some((predecessor, profile.id.clone()));
+        self.next_offer = offer.map(|offer| *offer);
+        Event::PredecessorRead { predecessor, announcement, distance }
+    }
+
+    fn on_head_read(&mut self, head: Ticket, data: &[u8], sent_at: Moment) -> Event {
+        let read = self.decode_ahead(data, head);
+        self.head_owner.note(head, read.as_ref(), data);
+        let Some(MemberData { znode, .. }) = read else {
+            self.next_offer = None;
+            return Event::HeadRead { head, announcement: None, sent_at };
+        };
+        let ZnodeData { announcement, offer, .. } = znode;
+        // An offer counts for its target. A member may have sent this read before it knew that it is the standby, so it also
+        // takes any offer of its predecessor.
+        let predecessor = self.predecessor.as_ref().map(|(ticket, _)| *ticket);
+        let own = self.own_znode.ticket.map(|ticket| ticket.sequence);
+        self.next_offer = match offer {
+            Some(offer) if predecessor == Some(head) || own == Some(offer.target) => Some(*offer),
+            _ => None,
+        };
+        Event::HeadRead { head, announcement, sent_at }
+    }
+
+    /// Returns the priority in this znode; `None` if the znode is not a member's.
+    fn priority(&self, member: &MemberZnode) -> Option<MemberPriority> {
+        let ZnodeData { profile, priority, .. } = decode(&member.data, &self.znodes)?.znode;
+        let id = profile.id.clone();
+        Some(MemberPriority { member: member.ticket.sequence, id, priority })
+    }
+
+    /// Returns the owner of a claim with this data, which belongs to another session. If the owner is a member, also checks
+    /// that the current server shows its znode.
     fn claim_owner(&mut self, data: &[u8]) -> ClaimOwner {
         if let Some(name) = claimants_name(data) {
             // The claimant may not have been listed here, and its path has to be known.
@@ -337,26 +361,30 @@ impl ElectionSession {
         }
     }
 
-    /// Returns the data of a member's znode. A contender in another client's election writes only its id: whether it leads
-    /// depends on its position in the queue.
-    fn read(&self, data: &[u8], ticket: Ticket) -> Option<MemberData> {
+    /// Decodes the data of a znode ahead; `None` if it is not a member's. In an election that is shared with another client,
+    /// contenders write only their id, and the position in the queue decides which of them leads.
+    fn decode_ahead(&self, data: &[u8], ticket: Ticket) -> Option<MemberData> {
         match self.znodes.family() {
             None => decode(data, &self.znodes),
             Some(_) => Some(contender(data, ticket, &self.znodes)),
         }
     }
 
+    /// Decodes the announcement in a claim's data.
     fn announcement(&self, data: &[u8]) -> Option<Announcement> {
         decode(data, &self.znodes)?.znode.announcement
     }
 
     /// Returns the predecessor if its member has this id, according to the last read.
-    pub(crate) fn predecessor_named(&self, id: &MemberId) -> Option<Ticket> {
-        let (ticket, _) = self.predecessor.as_ref().filter(|(_, other)| other == id)?;
-        Some(*ticket)
+    pub(crate) fn predecessor_with_id(&self, id: &MemberId) -> Option<Ticket> {
+        match &self.predecessor {
+            Some((ticket, predecessor_id)) if predecessor_id == id => Some(*ticket),
+            _ => None,
+        }
     }
 
-    /// Returns the head of the queue if it was an unknown znode at the last read. A standby has read it as its predecessor.
+    /// Returns the head of the queue if it was an unknown znode at the last read. A standby has read the head as its
+    /// predecessor.
     pub(crate) fn unknown_znode_at_head(&self, is_standby: bool) -> Option<Sequence> {
         let owner = if is_standby { &self.predecessor_owner } else { &self.head_owner };
         owner.unknown.map(|ticket| ticket.sequence)
@@ -368,12 +396,13 @@ impl ElectionSession {
         self.predecessor_owner.newer_format.or(of_head)
     }
 
-    /// Looks for foreign contenders in the election's path.
-    pub(crate) fn look_for_foreign(&mut self) {
-        self.queue.look_for_foreign();
+    /// Lists the election's path to find foreign contenders.
+    pub(crate) fn check_for_foreign(&mut self) {
+        self.queue.check_for_foreign();
     }
 
-    /// Answers with the members, read again if the last reading is outdated. Drops `answer` if the session ends before.
+    /// Answers a request for the members of the queue. They are read again if the last reading is outdated. If the session
+    /// ends before, `answer` is dropped.
     pub(crate) fn answer_members(
         &mut self,
         last: SharedReading<QueueReading>,
@@ -383,7 +412,7 @@ impl ElectionSession {
         let znodes = self.znodes.clone();
         let clock = self.clock;
         self.queue.spawn(async move {
-            // A reading that has begun is finished even if its caller no longer waits: the next one takes it.
+            // A reading that has begun is finished even if its caller no longer waits: the next caller can use it.
             let members = last.get(clock, async {
                 if answer.is_closed() {
                     return Err("nobody waits for the reading".to_owned());
@@ -409,13 +438,16 @@ impl ElectionSession {
     }
 }
 
-/// Returns the members as they are published. In another client's election, all members take the head for the leader.
+/// Returns the members as they are published to readers. In an election that is shared with another client, all members take
+/// the head for the leader.
 fn entries(members: Vec<MemberZnode>, znodes: &ZnodeNames) -> Vec<MemberEntry> {
     let mut entries: Vec<_> = members.into_iter().map(|member| entry(member, znodes)).collect();
     if znodes.family().is_some()
-        && let Some(head) = entries.first().and_then(|head| head.names.clone())
+        && let Some(leader) = entries.first().and_then(|head| head.names.clone())
     {
-        entries.iter_mut().for_each(|entry| entry.names = Some(head.clone()));
+        for entry in &mut entries {
+            entry.names = Some(leader.clone());
+        }
     }
     entries
 }

@@ -1,4 +1,4 @@
-//! The JSON format of a member's profile and announcement in its znode.
+//! The JSON format of the data in a member's znode: its profile, the announcement that it relays, and its state.
 
 use crate::status::OwnState;
 use crate::znode_names::ZnodeNames;
@@ -9,27 +9,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The maximum length of a member's data, in bytes. Longer data is not accepted as a member's.
-const LONGEST: usize = 1024;
+const MAX_LENGTH: usize = 1024;
 
 /// The format of a member's data. Its number changes when an older version would misread the data.
 const FORMAT: u32 = 1;
 
 /// The longest id of a member, in characters.
-const LONGEST_ID: usize = 253;
+const MAX_ID_LENGTH: usize = 253;
 
-/// The data of a member's znode.
+/// The data of a member's znode, as JSON.
 #[derive(Serialize, Deserialize)]
 struct DataJson {
     format: u32,
     #[serde(flatten)]
     profile: ProfileJson,
+    /// The announcement that the member makes itself, as the leader, or relays.
     leader: Option<LeaderJson>,
     /// The number of members ahead; 3 means three or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     distance: Option<u8>,
+    /// True if the member is the standby and could lead at once.
     #[serde(default, skip_serializing_if = "is_default")]
     standby_ready: bool,
-    /// Left out if it is the default.
+    /// The priority of the member; left out if it is the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<u8>,
     /// The leader's offer to hand over to a member.
@@ -38,11 +40,13 @@ struct DataJson {
     /// The offer that the standby has accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     accepted: Option<OfferJson>,
+    /// The version of the member's program.
     version: Option<String>,
     #[serde(default, skip_serializing_if = "is_default")]
     state: OwnState,
 }
 
+/// An announcement: the leader's profile, the name of its znode, and its fencing token.
 #[derive(Serialize, Deserialize)]
 struct LeaderJson {
     #[serde(flatten)]
@@ -51,6 +55,7 @@ struct LeaderJson {
     token: u64,
 }
 
+/// An offer to hand over: the leader's fencing token, the name of the target's znode, and the number of the offer.
 #[derive(Serialize, Deserialize)]
 struct OfferJson {
     token: u64,
@@ -71,11 +76,12 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The data of a member's znode, and what the daemon adds to it.
+/// The decoded data of a member's znode: the recipe's data, and the data that the daemon adds to it.
 #[derive(Clone, Debug)]
 pub struct MemberData {
     /// The format of the data.
     pub format: u32,
+    /// The recipe's data.
     pub znode: ZnodeData,
     /// The version of the member's program.
     pub version: Option<String>,
@@ -83,6 +89,7 @@ pub struct MemberData {
     pub state: OwnState,
 }
 
+/// Encodes the data of our own znode. Optional parts are left out if the data would be too long otherwise.
 pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> Vec<u8> {
     let ZnodeData { profile, priority, announcement, distance, ready, offer, accepted } = data;
     let leader = announcement.as_ref().map(|Announcement { leader, ticket }| LeaderJson {
@@ -90,10 +97,10 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
         znode: znodes.name(ticket.sequence),
         token: ticket.token.0,
     });
-    let priority = Some(priority.number()).filter(|_| *priority != Priority::default());
+    let priority = if *priority == Priority::default() { None } else { Some(priority.number()) };
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
-    let [offer, accepted] =
-        [offer, accepted].map(|offer| offer.as_ref().map(|offer| OfferJson::of(offer, znodes)));
+    let offer = offer.as_ref().map(|offer| OfferJson::of(offer, znodes));
+    let accepted = accepted.as_ref().map(|offer| OfferJson::of(offer, znodes));
     let mut json = DataJson {
         format: FORMAT,
         profile: ProfileJson::of(profile),
@@ -106,17 +113,17 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
         version,
         state,
     };
-    // Longer data would not be accepted as a member's, so parts are left out: others see less of this member, or a transfer
-    // fails.
-    let shortened: [fn(&mut DataJson); 3] = [
+    // Longer data would not be accepted as a member's, so parts are left out, one after the other, until the data is short
+    // enough. The consequence is that others see less of this member, or that a transfer fails.
+    let omissions: [fn(&mut DataJson); 3] = [
         |json| json.state = OwnState::default(),
         |json| (json.offer, json.accepted) = (None, None),
         |json| json.priority = None,
     ];
     let mut written = to_vec(&json);
-    for shorten in shortened {
-        if written.len() > LONGEST {
-            shorten(&mut json);
+    for omit in omissions {
+        if written.len() > MAX_LENGTH {
+            omit(&mut json);
             written = to_vec(&json);
         }
     }
@@ -129,7 +136,7 @@ fn to_vec(json: &DataJson) -> Vec<u8> {
 
 /// Decodes the data of a member's znode. Returns `None` for other data: other clients may write anything.
 pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
-    if data.len() > LONGEST {
+    if data.len() > MAX_LENGTH {
         return None;
     }
     let json = serde_json::from_slice(data).ok()?;
@@ -145,12 +152,10 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
         version,
         state,
     } = json;
-    let announcement = leader.and_then(|LeaderJson { profile, znode, token }| {
-        let ticket = Ticket { sequence: znodes.sequence(&znode)?, token: FencingToken(token) };
-        Some(Announcement { leader: Arc::new(profile.read()?), ticket })
-    });
-    let [offer, accepted] = [offer, accepted].map(|offer| offer?.read(znodes).map(Box::new));
-    let profile = Arc::new(profile.read()?);
+    let announcement = leader.and_then(|leader| leader.decode(znodes));
+    let offer = offer.and_then(|offer| offer.decode(znodes)).map(Box::new);
+    let accepted = accepted.and_then(|offer| offer.decode(znodes)).map(Box::new);
+    let profile = Arc::new(profile.decode()?);
     let distance = distance.map(|number| Distance::new(number.into()));
     let priority = priority.and_then(Priority::new).unwrap_or_default();
     let znode = ZnodeData { profile, priority, announcement, distance, ready, offer, accepted };
@@ -167,6 +172,7 @@ pub(super) fn newer_format(read: Option<&MemberData>, data: &[u8]) -> Option<u32
 
     let format = match read {
         Some(read) => read.format,
+        // A newer format need not have the parts that this version requires.
         None => serde_json::from_slice::<FormatJson>(data).ok()?.format,
     };
     (format > FORMAT).then_some(format)
@@ -189,15 +195,15 @@ pub(crate) fn contender(data: &[u8], ticket: Ticket, znodes: &ZnodeNames) -> Mem
 /// that is too long is cut. Returns `None` if there is no id.
 fn readable_id(data: &[u8]) -> Option<MemberId> {
     let mut id = String::new();
-    for byte in data.trim_ascii().iter().take(LONGEST) {
-        let one = match byte {
+    for byte in data.trim_ascii().iter().take(MAX_LENGTH) {
+        let encoded = match byte {
             b'!'..=b'~' => char::from(*byte).to_string(),
             other => format!("%{other:02X}"),
         };
-        if id.len() + one.len() > LONGEST_ID {
+        if id.len() + encoded.len() > MAX_ID_LENGTH {
             break;
         }
-        id += &one;
+        id += &encoded;
     }
     MemberId::new(&id)
 }
@@ -208,6 +214,15 @@ pub(super) fn claimants_name(data: &[u8]) -> Option<String> {
     json.leader.map(|leader| leader.znode)
 }
 
+impl LeaderJson {
+    /// Returns `None` if the znode's name is not a member's, or the id is not valid.
+    fn decode(self, znodes: &ZnodeNames) -> Option<Announcement> {
+        let Self { profile, znode, token } = self;
+        let ticket = Ticket { sequence: znodes.sequence(&znode)?, token: FencingToken(token) };
+        Some(Announcement { leader: Arc::new(profile.decode()?), ticket })
+    }
+}
+
 impl OfferJson {
     fn of(offer: &Offer, znodes: &ZnodeNames) -> Self {
         let Offer { leader, target, number } = *offer;
@@ -215,7 +230,7 @@ impl OfferJson {
     }
 
     /// Returns `None` if the target's name is not a member's.
-    fn read(self, znodes: &ZnodeNames) -> Option<Offer> {
+    fn decode(self, znodes: &ZnodeNames) -> Option<Offer> {
         let Self { token, target, number } = self;
         let target = znodes.sequence(&target)?;
         Some(Offer { leader: FencingToken(token), target, number })
@@ -229,7 +244,7 @@ impl ProfileJson {
     }
 
     /// Returns `None` if the id is not valid.
-    fn read(self) -> Option<Profile> {
+    fn decode(self) -> Option<Profile> {
         let Self { id, address, labels, revision } = self;
         Some(Profile { id: MemberId::new(&id)?, address, labels, revision })
     }
@@ -340,34 +355,34 @@ mod tests {
                 &"leader_".into(),
             )
         };
-        let room = LONGEST - filled(0).len();
+        let room = MAX_LENGTH - filled(0).len();
         let full = filled(room);
         let over = filled(room + 1);
-        assert_eq!(full.len(), LONGEST);
+        assert_eq!(full.len(), MAX_LENGTH);
         assert_eq!(decode(&full, &"leader_".into()).expect("it fits").znode.offer, offer);
         assert_eq!(decode(&over, &"leader_".into()).expect("it fits").znode.offer, None);
     }
 
     #[test]
     fn what_is_wrong_is_decoded_to_the_same_and_left_out_where_it_does_not_fit() {
-        let told = |state, more: usize| {
+        let encoded = |state, more: usize| {
             let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
             let profile = Profile { labels, ..profile("a") };
             encode(&ZnodeData::of(Arc::new(profile)), state, &"leader_".into())
         };
         let well = OwnState::default();
-        assert!(!String::from_utf8(told(well, 0)).unwrap().contains("state"));
+        assert!(!String::from_utf8(encoded(well, 0)).unwrap().contains("state"));
         let ill = OwnState { unhealthy: true, hooks_failing: 2 };
         let text = r#""state":{"unhealthy":true,"hooks_failing":2}"#;
-        assert!(String::from_utf8(told(ill, 0)).unwrap().contains(text));
+        assert!(String::from_utf8(encoded(ill, 0)).unwrap().contains(text));
         for state in [ill, OwnState { unhealthy: false, ..ill }] {
-            let room = LONGEST - told(state, 0).len();
+            let room = MAX_LENGTH - encoded(state, 0).len();
             assert_eq!(
-                decode(&told(state, room), &"leader_".into()).expect("it fits").state,
+                decode(&encoded(state, room), &"leader_".into()).expect("it fits").state,
                 state
             );
             assert_eq!(
-                decode(&told(state, room + 1), &"leader_".into()).expect("it fits").state,
+                decode(&encoded(state, room + 1), &"leader_".into()).expect("it fits").state,
                 well
             );
         }
@@ -399,9 +414,11 @@ mod tests {
 
     #[test]
     fn foreign_data_is_not_decoded() {
-        let long =
-            [b" ".repeat(LONGEST), br#"{"format":1,"id":"a","labels":{},"leader":null}"#.to_vec()]
-                .concat();
+        let long = [
+            b" ".repeat(MAX_LENGTH),
+            br#"{"format":1,"id":"a","labels":{},"leader":null}"#.to_vec(),
+        ]
+        .concat();
         for data in [
             &b""[..],
             b"\xff\x00",
@@ -426,8 +443,8 @@ mod tests {
         let id = |data: &[u8]| contender(data, ticket, &znodes).znode.profile.id.to_string();
         assert_eq!(id(b" pod-0\n"), "pod-0");
         assert_eq!(id("host 1 \u{e4}".as_bytes()), "host%201%20%C3%A4");
-        assert_eq!(id(&[b'x'; 900]).len(), LONGEST_ID);
-        assert_eq!(id(&[0xff; 900]).len(), LONGEST_ID - 1);
+        assert_eq!(id(&[b'x'; 900]).len(), MAX_ID_LENGTH);
+        assert_eq!(id(&[0xff; 900]).len(), MAX_ID_LENGTH - 1);
         for nothing in [&b""[..], b" \n"] {
             assert_eq!(id(nothing), name);
         }

@@ -12,7 +12,7 @@ use crate::zookeeper::client::{
 };
 use crate::zookeeper::queue::{
     self, AheadEvent, CHILDREN_MAX, Context, QueueEvent, QueueSettings, RETRY_DELAY, Reports,
-    WatchRequest, give_up_if_no_auth, join, reap, still_ours, unless_crowded, warn_if_weak,
+    WatchRequest, fail_if_crowded, give_up_if_no_auth, join, reap, still_ours, warn_if_weak,
 };
 use ::zookeeper::Error;
 use ::zookeeper::OneshotWatcher;
@@ -319,7 +319,7 @@ impl HoldingsSession {
             connections.mark_seen();
             let read = context.retry_until_answered(async |connection| {
                 if !is_short {
-                    unless_crowded(&context, &connection).await?;
+                    fail_if_crowded(&context, &connection).await?;
                 }
                 match kind {
                     HoldingKind::Lock => {
@@ -575,7 +575,8 @@ impl SessionContext {
         });
         let session = self.session.clone();
         let reports = self.reports.clone();
-        Context::new(settings, session, reports, self.clock, events).of_holding(self.pace.clone())
+        Context::new(settings, session, reports, self.clock, events)
+            .of_lock_or_barrier(self.pace.clone())
     }
 }
 
@@ -616,7 +617,7 @@ async fn own_is_not_shown(
 ) {
     let connection = context.session.connection().await;
     let path = context.path(ticket.sequence);
-    if let Error::NoNode = context.own_is_not_shown(&connection, &path).await {
+    if let Error::NoNode = context.confirm_own_znode_missing(&connection, &path).await {
         return shared.send(Message::Place(id, place::Event::TicketLost(ticket)));
     }
     drop(connection);

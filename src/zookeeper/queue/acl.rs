@@ -13,8 +13,8 @@ const OURS: Entry = Entry::new_const(Permission::ALL, "auth", "");
 const ANYONE_READS: Entry = Entry::new_const(Permission::READ, "world", "anyone");
 const ANYONE_CREATES: Entry = Entry::new_const(Permission::CREATE, "world", "anyone");
 
-static READABLE: [Entry; 2] = [OURS, ANYONE_READS];
-static ALSO_FOR_OTHERS: [Entry; 3] = [OURS, ANYONE_READS, ANYONE_CREATES];
+static READABLE_BY_ANYONE: [Entry; 2] = [OURS, ANYONE_READS];
+static SHARED_WITH_ANYONE: [Entry; 3] = [OURS, ANYONE_READS, ANYONE_CREATES];
 
 /// Returns the ACL of members' znodes and of the znode above them. A client that may delete there can end leaderships, and
 /// a client that may write can forge announcements.
@@ -22,7 +22,7 @@ pub(in crate::zookeeper) fn of_queue(acl: AclPolicy) -> Acls<'static> {
     match acl {
         AclPolicy::Open => Acls::anyone_all(),
         AclPolicy::Creator => Acls::creator_all(),
-        AclPolicy::CreatorReadable => Acls::new(&READABLE),
+        AclPolicy::CreatorReadable => Acls::new(&READABLE_BY_ANYONE),
     }
 }
 
@@ -31,28 +31,30 @@ pub(in crate::zookeeper) fn of_queue(acl: AclPolicy) -> Acls<'static> {
 pub(in crate::zookeeper) fn of_ancestors(acl: AclPolicy) -> Acls<'static> {
     match acl {
         AclPolicy::Open => Acls::anyone_all(),
-        AclPolicy::Creator | AclPolicy::CreatorReadable => Acls::new(&ALSO_FOR_OTHERS),
+        AclPolicy::Creator | AclPolicy::CreatorReadable => Acls::new(&SHARED_WITH_ANYONE),
     }
 }
 
-/// Warns when clients other than members may harm the znodes at the path. Warns at most once in a session, and only if the
-/// last warning was different.
+/// Warns when clients other than members may harm the znodes at the path. The ACL is checked once in a session, and a
+/// warning that is the same as the last is not logged again.
 pub(in crate::zookeeper) async fn warn_if_weak(context: &Context) {
     let settings = &context.settings;
     if settings.is_open_by_choice || mem::replace(&mut context.state().is_acl_checked, true) {
         return;
     }
     let root = &settings.root;
-    let look = context
+    let checked = context
         .retry_until_answered(async |connection| weakness(&connection, root, settings.acl).await);
-    let Ok(weakness) = look.await else { return };
+    let Ok(weakness) = checked.await else { return };
     let remedy = remedy(settings.acl);
     let warning = weakness.map(|weakness| format!("at {root}, {weakness}: {remedy}"));
-    let mut warned = context.reports.acl_warning.lock().expect("no panic while it is held");
-    if let Some(warning) = warning.as_ref().filter(|_| *warned != warning) {
-        warn!("{warning}");
+    let mut last_warning = context.reports.acl_warning.lock().expect("no panic while it is held");
+    if let Some(text) = &warning
+        && *last_warning != warning
+    {
+        warn!("{text}");
     }
-    *warned = warning;
+    *last_warning = warning;
 }
 
 /// Describes which clients other than members may harm the znodes at the path, and how.
@@ -78,6 +80,8 @@ async fn auth_users(connection: &Connection) -> Option<Vec<AuthUser>> {
     connection.request(connection.client.list_auth_users()).await.ok()
 }
 
+/// Describes the harm that clients other than members may do under these ACL entries. `us` has our own identities, if they
+/// are known.
 fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: AclPolicy) -> Option<String> {
     let anyone_may = |permission| {
         entries.iter().any(|entry| is_anyone(entry) && entry.permission().has(permission))
@@ -92,43 +96,57 @@ fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: AclPolicy) -> Option
     if anyone_may(Permission::CREATE) && acl != AclPolicy::Open {
         harm.push("join the queue, or block it");
     }
-    let anyone = (!harm.is_empty())
-        .then(|| format!("anyone who reaches ZooKeeper may {}", harm.join(", and ")));
-    let anothers = us.and_then(|us| owner(entries, us)).map(|owner| {
-        format!("{owner}, whom we are not, may delete members' znodes and let others do so")
-    });
-    let found: Vec<_> = anyone.into_iter().chain(anothers).collect();
-    (!found.is_empty()).then(|| found.join("; and "))
+    let mut found = vec![];
+    if !harm.is_empty() {
+        found.push(format!("anyone who reaches ZooKeeper may {}", harm.join(", and ")));
+    }
+    if let Some(us) = us
+        && let Some(owners) = other_owners(entries, us)
+    {
+        found.push(format!(
+            "{owners}, whom we are not, may delete members' znodes and let others do so"
+        ));
+    }
+    if found.is_empty() { None } else { Some(found.join("; and ")) }
 }
 
-/// Returns the owner, if the ACL gives others DELETE or ADMIN and does not name us. An ACL made for several identities
-/// would name ours as well.
-fn owner(entries: &[Entry], us: &[AuthUser]) -> Option<String> {
-    const OWNERS: [Permission; 2] = [Permission::DELETE, Permission::ADMIN];
-    if entries.iter().any(|entry| {
-        // Servers hide the hash behind a name from clients that may not change the ACL, so a hidden entry with ADMIN is not
-        // ours.
-        let is_hidden = entry.scheme() == "digest" && entry.id().ends_with(":x");
-        let is_anothers = is_hidden && entry.permission().has(Permission::ADMIN);
-        !is_anothers
-            && us.iter().any(|us| us.scheme() == entry.scheme() && us.user() == name(entry))
-    }) {
+/// Returns the identities that own the path, because the ACL gives them DELETE or ADMIN, if we are not one of those that the
+/// ACL names. An ACL that was made for several identities would name ours as well.
+fn other_owners(entries: &[Entry], us: &[AuthUser]) -> Option<String> {
+    if entries.iter().any(|entry| is_one_of(us, entry)) {
         return None;
     }
-    let others = entries
+    let owners: Vec<_> = entries
         .iter()
         .filter(|entry| !is_anyone(entry))
-        .filter(|entry| OWNERS.iter().any(|owners| entry.permission().has(*owners)));
-    let others: Vec<_> =
-        others.map(|entry| format!("{}:{}", entry.scheme(), name(entry))).collect();
-    (!others.is_empty()).then(|| others.join(" and "))
+        .filter(|entry| {
+            let permission = entry.permission();
+            permission.has(Permission::DELETE) || permission.has(Permission::ADMIN)
+        })
+        .map(|entry| format!("{}:{}", entry.scheme(), name(entry)))
+        .collect();
+    if owners.is_empty() { None } else { Some(owners.join(" and ")) }
 }
 
-/// Returns true if the entry is for any client, or for so many addresses that it may as well be.
+/// Returns true if the entry is for one of our own identities.
+fn is_one_of(us: &[AuthUser], entry: &Entry) -> bool {
+    // Servers hide the password hash from clients that may not change the ACL. So if an entry has ADMIN and we do not see
+    // its hash, the entry is not ours, even if it has our name.
+    let is_hash_hidden = entry.scheme() == "digest" && entry.id().ends_with(":x");
+    if is_hash_hidden && entry.permission().has(Permission::ADMIN) {
+        return false;
+    }
+    us.iter().any(|user| user.scheme() == entry.scheme() && user.user() == name(entry))
+}
+
+/// Returns true if the entry is for any client, or for a range of addresses that is larger than any private one, such as
+/// `0.0.0.0/0`.
 fn is_anyone(entry: &Entry) -> bool {
-    let bits: Option<u8> = entry.id().split_once('/').and_then(|(_, bits)| bits.parse().ok());
-    *entry.auth_id() == AuthId::anyone()
-        || entry.scheme() == "ip" && bits.is_some_and(|bits| bits < 8)
+    if *entry.auth_id() == AuthId::anyone() {
+        return true;
+    }
+    let Some((_, prefix_length)) = entry.id().split_once('/') else { return false };
+    entry.scheme() == "ip" && prefix_length.parse::<u8>().is_ok_and(|length| length < 8)
 }
 
 /// Returns the identity without its password hash.
@@ -153,7 +171,8 @@ fn remedy(acl: AclPolicy) -> &'static str {
     }
 }
 
-/// Describes in one line what the servers refused at the path: our identity as they know it, and the owners of the path.
+/// Describes for operators, in one line, why the servers refused a request at the path, and the remedy. A refusal by the ACL
+/// is described with our identity as the servers know it, and with the owners of the path.
 pub(crate) async fn refusal(
     connection: &Connection,
     acl: AclPolicy,
@@ -202,6 +221,7 @@ pub(crate) async fn refusal(
     }
 }
 
+/// Describes our identity as the servers know it.
 async fn ourselves(connection: &Connection) -> String {
     let Some(users) = auth_users(connection).await else {
         return "an identity it does not tell".into();
@@ -211,8 +231,9 @@ async fn ourselves(connection: &Connection) -> String {
     if known.is_empty() { "no identity that it knows".into() } else { known.join(" and ") }
 }
 
+/// Describes the ACL that refused a request at the path: that of the path, or, if the path does not exist, of its nearest
+/// ancestor.
 async fn owners(connection: &Connection, path: &str) -> String {
-    // The ACL of the nearest znode that exists.
     let paths: Vec<_> = paths_down_to(path).collect();
     for path in paths.into_iter().rev() {
         let acl = match connection.request(connection.client.get_acl(path)).await {
@@ -265,12 +286,16 @@ mod tests {
                 Some(format!("{creates}; and {}", owned.replace("squat", "app"))),
             ),
         ];
-        for (entries, told) in cases {
+        for (entries, expected) in cases {
             let acl: Vec<_> = entries
                 .iter()
                 .map(|(scheme, id, may)| Entry::new(*may, AuthId::new(scheme, id)))
                 .collect();
-            assert_eq!(exposed(&acl, Some(&us), AclPolicy::CreatorReadable), told, "{entries:?}");
+            assert_eq!(
+                exposed(&acl, Some(&us), AclPolicy::CreatorReadable),
+                expected,
+                "{entries:?}"
+            );
         }
         let open = [Entry::new(READ | CREATE, AuthId::anyone())];
         assert_eq!(exposed(&open, Some(&us[..1]), AclPolicy::Open), None, "anyone is a member");

@@ -1,8 +1,8 @@
 //! The claim: the single znode of a queue that excludes a second holder, whatever individual servers show.
 //!
-//! It is created together with the write to our own znode that announces the new holder, and it ends with the session. So a
-//! quorum commits no second claim while the session of the first lives. A member whose server has lost a transaction may
-//! consider itself the head of the queue, but it cannot claim.
+//! The claim is created together with the write to our own znode that announces the new holder, and it ends with the
+//! session. So a quorum commits no second claim while the session of the first lives. A member whose server has lost a
+//! transaction may consider itself the head of the queue, but it cannot claim.
 
 use super::acl;
 use super::context::{Context, REFUSED_DELAY, leave_if_znode_missing};
@@ -29,9 +29,9 @@ pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
 
 /// The outcome of a claim.
 pub(super) enum ClaimOutcome {
-    /// A quorum committed the claim. Contains the stat of our own znode.
+    /// A quorum committed our claim. Contains the stat of our own znode.
     Ours(Stat),
-    /// Another session owns the claim, which has this data.
+    /// Another session owns the claim, so this member cannot lead yet. Contains the data of that claim.
     Anothers(Vec<u8>),
 }
 
@@ -42,17 +42,20 @@ pub(super) async fn claim(
     data: &[u8],
 ) -> Result<ClaimOutcome, ZnodeLost> {
     let is_retry = AtomicBool::new(false);
-    let unknown = UnansweredRequests::default();
+    let earlier = EarlierAttempts::default();
     let claimed = context.retry_until_answered(async |connection| {
+        // Before a retry, our znode may have been replaced: see `still_ours`.
         if is_retry.swap(true, Ordering::Relaxed) {
             still_ours(context, &connection, ticket).await?;
         }
         let attempt = write_with_claim(context, &connection, ticket, data, Claim::Created).await;
-        unknown.outcome.fetch_or(attempt.is_err(), Ordering::Relaxed);
+        if attempt.is_err() {
+            earlier.may_have_claimed.store(true, Ordering::Relaxed);
+        }
         match attempt? {
             ClaimWrite::Done(stat) => Ok(ClaimOutcome::Ours(stat)),
             ClaimWrite::Refused(Error::NodeExists) => {
-                holder(context, &connection, ticket, data, &unknown).await
+                on_claim_exists(context, &connection, ticket, data, &earlier).await
             }
             ClaimWrite::Refused(error) if context.settings.is_shared() && is_server_answer(&error) => {
                 context.set_problem(format!(
@@ -71,10 +74,12 @@ pub(super) async fn claim(
     claimed.map_err(|_| ZnodeLost)
 }
 
-/// The part of the transaction that is about the claim.
+/// The operation on the claim znode that is part of the transaction.
 enum Claim {
+    /// Creates the claim.
     Created,
-    /// The claim is ours: an attempt without an answer was carried out, or the previous process created it.
+    /// Checks that the claim still exists. It is ours already: an attempt without an answer was carried out, or the previous
+    /// process created it.
     Checked,
 }
 
@@ -82,12 +87,12 @@ enum Claim {
 enum ClaimWrite {
     /// Both were committed. Contains the stat of our znode.
     Done(Stat),
-    /// Neither was committed, because of this error of the claim.
+    /// Neither was committed, because the operation on the claim failed with this error.
     Refused(Error),
 }
 
-/// Writes to our own znode together with the claim, both or neither. In an election that is shared with another client, whose
-/// contenders write their znodes only once, it only checks that our znode exists.
+/// Writes to our own znode together with the claim, both or neither. In an election that is shared with another client,
+/// whose contenders write their znodes only once, it only checks that our znode exists.
 async fn write_with_claim(
     context: &Context,
     connection: &Connection,
@@ -130,47 +135,52 @@ async fn write_with_claim(
     };
     match stat {
         Some(stat) if is_ours(&stat, ticket, connection) => Ok(ClaimWrite::Done(stat)),
-        // We wrote to a znode that is not ours, or it was deleted since, so our own is lost. The claim ends with the session.
+        // We wrote to a znode that is not ours, or it was deleted since, so our own is lost. The claim ends with the
+        // session.
         _ => Err(Error::NoNode),
     }
 }
 
-/// The uncertainties about one claim.
+/// The state that earlier attempts of one claim have left.
 #[derive(Default)]
-struct UnansweredRequests {
-    /// An attempt was not answered, so it may have created the claim.
-    outcome: AtomicBool,
-    /// The servers said that a claim exists, and then did not show it.
-    holder: AtomicBool,
+struct EarlierAttempts {
+    /// True once an attempt was not answered: it may have created our claim.
+    may_have_claimed: AtomicBool,
+    /// True if, in the last attempt, the servers said that a claim exists, and then did not show it.
+    was_claim_missing: AtomicBool,
 }
 
-/// Finds out which session owns the claim that prevents ours.
-async fn holder(
+/// Finds out which session owns the claim that exists already. If an earlier attempt of ours created it, the claim has
+/// succeeded. [`Error::Timeout`] makes the caller try the claim again.
+async fn on_claim_exists(
     context: &Context,
     connection: &Connection,
     ticket: Ticket,
     announced: &[u8],
-    unknown: &UnansweredRequests,
+    earlier: &EarlierAttempts,
 ) -> Result<ClaimOutcome, Error> {
     let claim_path = context.claim_path();
     let read = connection.request(connection.client.get_data(&claim_path)).await;
     let (data, stat) = match read {
-        // The claim was deleted meanwhile, or the current server has lost the transaction that created it.
+        // The claim was deleted meanwhile, or the current server has lost the transaction that created it. The first time,
+        // only try again; the second time, ask a quorum.
         Err(Error::NoNode) => {
-            if !unknown.holder.swap(true, Ordering::Relaxed) {
+            if !earlier.was_claim_missing.swap(true, Ordering::Relaxed) {
                 return Err(Error::Timeout);
             }
             return match leave_if_znode_missing(connection, &claim_path).await {
+                // The claim is gone, or another server will be asked about it.
                 Err(Error::NoNode) | Ok(LeaveServerOutcome::First | LeaveServerOutcome::Again) => {
                     Err(Error::Timeout)
                 }
                 Err(error) => Err(error),
+                // A quorum says that the claim exists, and no known server shows its owner.
                 Ok(LeaveServerOutcome::NotYet) => Ok(ClaimOutcome::Anothers(vec![])),
             };
         }
         read => read?,
     };
-    unknown.holder.store(false, Ordering::Relaxed);
+    earlier.was_claim_missing.store(false, Ordering::Relaxed);
     if is_of_session(&stat, connection) {
         let confirmed = write_with_claim(context, connection, ticket, announced, Claim::Checked);
         return match confirmed.await? {
@@ -180,9 +190,9 @@ async fn holder(
             ClaimWrite::Refused(error) => Err(error),
         };
     }
-    if unknown.outcome.load(Ordering::Relaxed) {
+    if earlier.may_have_claimed.load(Ordering::Relaxed) {
         // The claim may still be ours: this server may show an earlier claim that is gone. Our claim ends with our session,
-        // on that server too.
+        // on that server too, so give the session up.
         warn!("what became of our claim is unknown: starting over with another session");
         return context.give_session_up().await;
     }

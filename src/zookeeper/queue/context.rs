@@ -21,6 +21,7 @@ pub(in crate::zookeeper) const RETRY_DELAY: Duration = Duration::from_millis(200
 /// Delay before a request that the servers refused is sent again: only an operator can change the refusal.
 pub(in crate::zookeeper) const REFUSED_DELAY: Duration = Duration::from_secs(2);
 
+/// The shared part of one queue in one session. Every request of the queue has a reference to it.
 pub(in crate::zookeeper) struct Context {
     pub(in crate::zookeeper) settings: QueueSettings,
     pub(in crate::zookeeper) session: SessionHandle,
@@ -28,10 +29,11 @@ pub(in crate::zookeeper) struct Context {
     pub(super) clock: Clock,
     pub(super) events: EventSender<QueueEvent>,
     state: Mutex<QueueState>,
-    /// Permits for requests, where many queues share a session.
-    pace: Option<Arc<Semaphore>>,
-    /// True for the place of a lock or barrier. It is lost when another client writes [`BROKEN`] into its znode.
-    pub(super) is_holding: bool,
+    /// Limits how many requests are sent at once, where many queues share a session; `None` in an election.
+    request_permits: Option<Arc<Semaphore>>,
+    /// True for the queue of a lock or barrier, false in an election. Our place in a lock's or barrier's queue is also lost
+    /// when another client writes [`BROKEN`] into our znode.
+    pub(super) is_lock_or_barrier: bool,
 }
 
 /// The state of one queue in this session, as its requests have found it.
@@ -39,21 +41,22 @@ pub(in crate::zookeeper) struct Context {
 pub(super) struct QueueState {
     /// True once the queue's ACL has been checked.
     pub(super) is_acl_checked: bool,
-    /// Znodes that are named like a member's but are not ephemeral, so they do not belong to a member.
+    /// Znodes that are named like a member's but are not ephemeral, so they do not belong to a member. They are ignored.
     pub(super) non_ephemeral: BTreeSet<Sequence>,
     /// Znodes that are known to be ephemeral. Each znode is checked only once.
     pub(super) ephemeral: BTreeSet<Sequence>,
-    /// Znodes that a server shows although a quorum says that they are gone.
-    pub(super) denied: BTreeMap<Sequence, FencingToken>,
+    /// Znodes that a server still shows although a quorum confirmed that they are deleted, with the token of each. They are
+    /// ignored.
+    pub(super) stale: BTreeMap<Sequence, FencingToken>,
     /// True while there are too many znodes below the path to list them.
     is_crowded: bool,
     /// Our own ticket, while our znode exists.
     pub(super) own: Option<Ticket>,
     /// The names of the foreign contenders in the last listing.
     pub(super) foreign: Vec<String>,
-    /// True if foreign contenders keep us out, as last reported; `None` before the first report.
-    pub(super) kept_out: Option<bool>,
-    /// True once our place in the queue is no longer wanted.
+    /// True if foreign contenders keep us out of the queue, as last reported to the member; `None` before the first report.
+    pub(super) must_stay_out: Option<bool>,
+    /// True once our place in the queue is no longer wanted, so that a join which is still running gives up.
     pub(super) is_withdrawn: bool,
 }
 
@@ -61,7 +64,7 @@ pub(super) struct QueueState {
 /// the znode once the lease under which it may still be held has ended.
 pub(in crate::zookeeper) const BROKEN: &[u8] = b"broken";
 
-/// The servers answered that the znode does not exist, or belongs to another session.
+/// The final answer to a request about a znode: it does not exist, or belongs to another session.
 pub(in crate::zookeeper) struct NoNode;
 
 impl Context {
@@ -73,20 +76,30 @@ impl Context {
         events: EventSender<QueueEvent>,
     ) -> Self {
         let state = Mutex::default();
-        Self { settings, session, reports, clock, events, state, pace: None, is_holding: false }
+        Self {
+            settings,
+            session,
+            reports,
+            clock,
+            events,
+            state,
+            request_permits: None,
+            is_lock_or_barrier: false,
+        }
     }
 
-    /// Makes each attempt of a request take a permit, and the own place end when an operator writes [`BROKEN`] into its
-    /// znode. No permit is held between attempts, so a request that is always refused does not block the others.
-    pub(in crate::zookeeper) fn of_holding(self, pace: Arc<Semaphore>) -> Self {
-        Self { pace: Some(pace), is_holding: true, ..self }
+    /// Turns this into the context of a lock or barrier: each attempt of a request takes a permit, and our place ends when
+    /// an operator writes [`BROKEN`] into our znode. No permit is held between attempts, so a request that is always refused
+    /// does not block the others.
+    pub(in crate::zookeeper) fn of_lock_or_barrier(self, request_permits: Arc<Semaphore>) -> Self {
+        Self { request_permits: Some(request_permits), is_lock_or_barrier: true, ..self }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().expect("no panic while it is held")
     }
 
-    /// Ends a join whose znode is no longer wanted, as soon as it is known that no znode was created.
+    /// Gives up a join whose znode is no longer wanted. The join ends as soon as it is known that it created no znode.
     pub(in crate::zookeeper) fn withdraw(&self) {
         self.state().is_withdrawn = true;
     }
@@ -104,12 +117,13 @@ impl Context {
         claim_path(&self.settings.root, &self.settings.znodes)
     }
 
-    /// Handles a read that did not show our own znode. Returns [`Error::NoNode`] if a quorum says that it does not exist.
+    /// Handles a read that did not show our own znode. Returns [`Error::NoNode`] if a quorum confirms that our znode does
+    /// not exist, and otherwise an error after which the request is repeated.
     ///
-    /// Otherwise the current server has lost the transaction that created it. A second znode of this session would wait
-    /// behind the first indefinitely, so another server is asked. If no other server is found for as long as a session
-    /// lasts, the session is given up.
-    pub(in crate::zookeeper) async fn own_is_not_shown(
+    /// If a quorum says that our znode exists, the current server has lost the transaction that created it. To join again
+    /// would be wrong: a second znode of this session would wait behind the first indefinitely. So another server is asked.
+    /// If no other server is found for as long as a session lasts, the session is given up.
+    pub(in crate::zookeeper) async fn confirm_own_znode_missing(
         &self,
         connection: &Connection,
         path: &str,
@@ -127,43 +141,47 @@ impl Context {
         std::future::pending().await
     }
 
-    /// Handles a server that shows this znode although a quorum says that it is gone. Treats the znode as gone from then
-    /// on, even if a server shows it, and leaves the server.
-    pub(super) fn deny(&self, connection: &Connection, sequence: Sequence, shown: &Stat) {
-        let denied_before = self.state().denied.insert(sequence, token(shown));
-        if denied_before == Some(token(shown)) {
+    /// Handles a server that still shows this znode, with this stat, although a quorum confirmed that it is deleted. The
+    /// znode is ignored from then on, whichever server shows it. The server is left the first time.
+    pub(super) fn ignore_stale(&self, connection: &Connection, sequence: Sequence, stat: &Stat) {
+        let previous = self.state().stale.insert(sequence, token(stat));
+        if previous == Some(token(stat)) {
             return;
         }
-        leave_ghost(connection, &self.path(sequence));
+        leave_stale_server(connection, &self.path(sequence));
     }
 
-    /// Forgets all znodes by number: the path may have been re-created, and its numbers start again.
+    /// Forgets the kinds of all znodes, which are noted by number: the path may have been re-created, and its numbers start
+    /// again.
     pub(super) fn forget_znodes(&self) {
         let mut state = self.state();
         state.non_ephemeral.clear();
         state.ephemeral.clear();
-        state.denied.clear();
+        state.stale.clear();
     }
 
-    pub(super) fn is_denied(&self, sequence: Sequence, shown: &Stat) -> bool {
-        self.state().denied.get(&sequence) == Some(&token(shown))
+    /// Returns true if a quorum confirmed that this very znode is deleted. A znode with the same number and another token is
+    /// a different one.
+    pub(super) fn is_stale(&self, sequence: Sequence, stat: &Stat) -> bool {
+        self.state().stale.get(&sequence) == Some(&token(stat))
     }
 
     /// Repeats a request until the servers answer it, or report that the znode does not exist. Any other error says nothing
-    /// about the znode; if the servers refused the request, it is a problem for as long as this call lasts. Ends, at the
-    /// latest, with the session, whose end aborts its requests.
+    /// about the znode, so the request is sent again after a delay. If the servers refused it, that is published as a
+    /// problem for as long as this call lasts. The repetition ends, at the latest, with the session, whose end aborts its
+    /// requests.
     pub(in crate::zookeeper) async fn retry_until_answered<
         T,
         F: Future<Output = Result<T, Error>>,
     >(
         &self,
-        ask: impl Fn(Connection) -> F,
+        request: impl Fn(Connection) -> F,
     ) -> Result<T, NoNode> {
         let mut refused = RequestRefusal { link: &self.reports.link, problem: None };
         loop {
-            let (connection, turn) = self.connection_and_turn().await;
-            let answer = ask(connection).await;
-            drop(turn);
+            let (connection, permit) = self.connection_and_permit().await;
+            let answer = request(connection).await;
+            drop(permit);
             match answer {
                 Ok(answer) => return Ok(answer),
                 Err(Error::NoNode) => return Err(NoNode),
@@ -173,17 +191,17 @@ impl Context {
     }
 
     /// Waits for a connection, and for a permit if requests need one.
-    pub(super) async fn connection_and_turn(&self) -> (Connection, Option<SemaphorePermit<'_>>) {
+    pub(super) async fn connection_and_permit(&self) -> (Connection, Option<SemaphorePermit<'_>>) {
         let connection = self.session.connection().await;
-        let turn = match &self.pace {
-            Some(pace) => Some(pace.acquire().await.expect("it is never closed")),
+        let permit = match &self.request_permits {
+            Some(permits) => Some(permits.acquire().await.expect("it is never closed")),
             None => None,
         };
-        (connection, turn)
+        (connection, permit)
     }
 
-    /// Waits after a request that was refused or not answered. It is not generic, unlike the loop, which is compiled many
-    /// times.
+    /// Waits after a request that was refused or not answered, and publishes a refusal as a problem. This function is not
+    /// generic, unlike its caller, which is compiled once for each kind of request.
     async fn backoff(&self, error: Error, refused: &mut RequestRefusal<'_>) {
         if !is_server_answer(&error) {
             debug!(%error, "no answer");
@@ -217,7 +235,8 @@ impl Context {
         }
     }
 
-    /// Clears any problem. Call this only after answers that give this member its place in the queue, or confirm it.
+    /// Clears any problem, except that of too many znodes below the path. Call this only after answers that give this
+    /// member its place in the queue, or confirm it.
     pub(super) fn clear_problem(&self) {
         if self.state().is_crowded {
             return;
@@ -230,13 +249,14 @@ impl Context {
         self.set_problem(acl::refusal(connection, self.settings.acl, path, error).await);
     }
 
-    /// Reports whether foreign contenders keep us out, if that has changed. They never do in an election that is not shared.
+    /// Reports to the member whether foreign contenders keep us out of the queue, if that has changed. They never do in an
+    /// election that is not shared with another client.
     pub(super) fn send_keep_out(&self, keep_out: bool) {
         if !self.settings.is_shared() {
             return;
         }
-        let reported = self.state().kept_out.replace(keep_out);
-        if reported != Some(keep_out) {
+        let previous = self.state().must_stay_out.replace(keep_out);
+        if previous != Some(keep_out) {
             self.send_event(QueueEvent::Foreign { keep_out });
         }
     }
@@ -248,15 +268,15 @@ impl Context {
             if link.foreign == found {
                 return false;
             }
-            for queue in found.iter().filter(|queue| !link.foreign.contains(queue)) {
-                warn!("{}", queue.problem(root));
+            for queue in &found {
+                if !link.foreign.contains(queue) {
+                    warn!("{}", queue.problem(root));
+                }
             }
-            for queue in link
-                .foreign
-                .iter()
-                .filter(|queue| found.iter().all(|other| other.family != queue.family))
-            {
-                info!("no contender of {} stands in {root} any more", queue.family);
+            for queue in &link.foreign {
+                if found.iter().all(|other| other.family != queue.family) {
+                    info!("no contender of {} stands in {root} any more", queue.family);
+                }
             }
             link.foreign = found;
             true
@@ -265,10 +285,14 @@ impl Context {
 
     /// Ignores these non-ephemeral znodes from then on: they outlive every member, so no member should wait for their
     /// deletion. Warns once about each, in one line for all new ones.
-    pub(super) fn pass_over(&self, found: &[Sequence]) {
+    pub(super) fn ignore_non_ephemeral(&self, found: &[Sequence]) {
+        let mut new = vec![];
         let mut state = self.state();
-        let is_new = found.iter().copied().filter(|sequence| state.non_ephemeral.insert(*sequence));
-        let new: Vec<_> = is_new.collect();
+        for sequence in found {
+            if state.non_ephemeral.insert(*sequence) {
+                new.push(*sequence);
+            }
+        }
         drop(state);
         match &*new {
             [] => {}
@@ -287,23 +311,31 @@ impl Context {
     }
 }
 
-/// A refusal of one request by the servers. Dropping it, when the request is answered or given up, clears its problem. The
-/// problem of another request stays.
+/// The refusal of one request by the servers. Dropping this, when the request is answered or given up, clears the problem
+/// that the refusal was published as. The problem of another request stays.
 struct RequestRefusal<'a> {
     link: &'a watch::Sender<ConnectionState>,
+    /// The problem as it was published; `None` while the servers have not refused the request.
     problem: Option<String>,
 }
 
 impl Drop for RequestRefusal<'_> {
     fn drop(&mut self) {
-        let Some(own) = self.problem.take() else { return };
-        self.link
-            .send_if_modified(|link| link.problem.take_if(|problem| *problem == own).is_some());
+        if self.problem.is_none() {
+            return;
+        }
+        self.link.send_if_modified(|link| {
+            let is_ours = link.problem == self.problem;
+            if is_ours {
+                link.problem = None;
+            }
+            is_ours
+        });
     }
 }
 
-/// Handles a server that does not show this znode. Returns [`Error::NoNode`] if a quorum agrees. Otherwise the server has
-/// lost a transaction, and is left.
+/// Handles a server that does not show this znode. Returns [`Error::NoNode`] if a quorum confirms that it does not exist.
+/// Otherwise the server has lost a transaction: it is left, so that the retry of the request asks another server.
 pub(in crate::zookeeper) async fn leave_if_znode_missing(
     connection: &Connection,
     path: &str,
@@ -312,9 +344,9 @@ pub(in crate::zookeeper) async fn leave_if_znode_missing(
     Ok(leave_wrong_server(connection, path, "does not show", "it is there"))
 }
 
-/// Leaves a server that shows this znode although a quorum says that it is gone. On this connection, its watch would never
-/// fire, so it is given up even if there is only this server.
-pub(super) fn leave_ghost(connection: &Connection, path: &str) {
+/// Leaves a server that still shows this znode although a quorum confirmed that it is deleted. A watch of the znode would
+/// never fire on this connection, so the connection is given up even if there is only this server.
+pub(super) fn leave_stale_server(connection: &Connection, path: &str) {
     if leave_wrong_server(connection, path, "still shows", "it is gone")
         == LeaveServerOutcome::NotYet
     {
@@ -322,7 +354,8 @@ pub(super) fn leave_ghost(connection: &Connection, path: &str) {
     }
 }
 
-/// Leaves a server that a quorum contradicts, and logs a warning. `truth` is the quorum's statement about the path.
+/// Leaves a server whose view of this path a quorum contradicts, and logs a warning. `shows` says in the log what the server
+/// does, and `truth` what the quorum says. Does nothing, without a log line, if the server was left a short time ago.
 pub(in crate::zookeeper) fn leave_wrong_server(
     connection: &Connection,
     path: &str,
@@ -348,12 +381,12 @@ mod tests {
 
     #[test]
     fn only_the_request_that_was_refused_ends_its_problem() {
-        let (link, told) = watch::channel(ConnectionState::default());
+        let (link, receiver) = watch::channel(ConnectionState::default());
         let refuse = |why: &str| {
             link.send_modify(|link| link.problem = Some(why.into()));
             RequestRefusal { link: &link, problem: Some(why.into()) }
         };
-        let problem = || told.borrow().problem.clone();
+        let problem = || receiver.borrow().problem.clone();
         let first = refuse("our place");
         drop(RequestRefusal { link: &link, problem: None });
         assert_eq!(problem().as_deref(), Some("our place"), "another's answer");

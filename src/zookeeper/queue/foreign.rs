@@ -1,4 +1,4 @@
-//! Finds foreign contenders in the queue's path: other clients elect a leader of their own there.
+//! Finds foreign contenders in the queue's path: znodes of other clients, which elect a leader of their own there.
 
 use super::context::Context;
 use super::read::{LONGEST_DATA, stats};
@@ -10,9 +10,9 @@ use ::zookeeper::Error;
 use recipes::ForeignClient;
 use std::collections::BTreeMap;
 
-/// The largest number of foreign contenders that are listed, or read in one go, lowest numbers first. A client that creates
-/// many znodes must not cost members much.
-const MOST: usize = 100;
+/// The largest number of foreign contenders that are read in one go, lowest numbers first. In an election that is not
+/// shared, the others are ignored: a client that creates many znodes must not cost members much.
+const MAX_READ_AT_ONCE: usize = 100;
 
 /// Returns the client and the number of a contender with this name, or `None` if it is not a foreign contender. Members
 /// that elect by themselves may have several queues in one path, each with its own prefix, so such znodes are not foreign.
@@ -22,53 +22,62 @@ pub(crate) fn foreign_name(name: &str, znodes: &ZnodeNames) -> Option<(ForeignCl
     (znodes.sequence(name).is_none() && !is_members).then_some((family, number))
 }
 
-/// Returns the names of foreign contenders, in the order of their numbers.
+/// Returns those of these names that are foreign contenders', in the order of their numbers.
 fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
-    let foreign = names.iter().filter_map(|name| {
-        let (_, number) = foreign_name(name, znodes)?;
-        Some((number, name))
-    });
-    let mut numbered: Vec<_> = foreign.collect();
+    let mut numbered = vec![];
+    for name in names {
+        if let Some((_, number)) = foreign_name(name, znodes) {
+            numbered.push((number, name));
+        }
+    }
     numbered.sort_unstable();
     numbered.into_iter().map(|(_, name)| name.clone()).collect()
 }
 
-/// Looks for foreign contenders among the names of the path's children, and publishes their clients. Where these keep us out,
-/// the event is sent before this returns, and so before any other result of the same listing.
-pub(super) async fn judge(context: &Context, names: &[String]) {
+/// Checks a listing of the path's children for foreign contenders, and publishes their clients as a problem. In an election
+/// that is shared with another client, foreign contenders with a different order keep us out of the queue. That event is
+/// sent before this returns, and so before any other result of the same listing.
+pub(super) async fn check_names(context: &Context, names: &[String]) {
     let mut listed = contenders(names, &context.settings.znodes);
     if !context.settings.is_shared() {
-        listed.truncate(MOST);
+        listed.truncate(MAX_READ_AT_ONCE);
     }
-    let is_known = context.state().foreign == listed;
+    let is_unchanged = context.state().foreign == listed;
     if listed.is_empty() {
         context.report_foreign(vec![]);
         context.send_keep_out(false);
-    } else if context.settings.is_shared() || !is_known {
-        read(context, &listed).await;
+    } else if context.settings.is_shared() || !is_unchanged {
+        read_contenders(context, &listed).await;
     }
     context.state().foreign = listed;
 }
 
-/// Reads the ephemeral znodes among these, and publishes their clients.
-async fn read(context: &Context, names: &[String]) {
-    let mut found = Some(vec![]);
+/// Reads the znodes with these names, and publishes the clients of those that are ephemeral. Others are left-overs, whose
+/// client no longer takes part.
+async fn read_contenders(context: &Context, names: &[String]) {
+    let mut found = vec![];
+    let mut keep_out = false;
     // Contenders may be behind znodes that are not ephemeral, so continue until a contender is found.
-    for some in names.chunks(MOST) {
+    for chunk in names.chunks(MAX_READ_AT_ONCE) {
         let read = context
-            .retry_until_answered(async |connection| read_all(context, &connection, some).await);
-        found = read.await.ok();
-        if found.as_ref().is_none_or(|queues| !queues.is_empty()) {
+            .retry_until_answered(async |connection| queues_of(context, &connection, chunk).await);
+        let Ok(queues) = read.await else {
+            // Znodes that are gone are skipped, so this error says nothing about contenders: stay out, to be safe.
+            keep_out = true;
+            break;
+        };
+        if !queues.is_empty() {
+            found = queues;
+            keep_out = true;
             break;
         }
     }
-    // Znodes that are gone are skipped, so an error here says nothing about contenders: keep out.
-    let keep_out = found.as_ref().is_none_or(|queues| !queues.is_empty());
-    context.report_foreign(found.unwrap_or_default());
+    context.report_foreign(found);
     context.send_keep_out(keep_out);
 }
 
-async fn read_all(
+/// Returns the queue of each client that has ephemeral znodes among these names.
+async fn queues_of(
     context: &Context,
     connection: &Connection,
     names: &[String],
@@ -83,8 +92,8 @@ async fn read_all(
             continue;
         }
         let is_short = stat.data_length <= LONGEST_DATA;
-        let queue = queues.entry(family).or_insert_with(|| (0, name, is_short));
-        queue.0 += 1;
+        let (contenders, _, _) = queues.entry(family).or_insert((0, name, is_short));
+        *contenders += 1;
     }
     let mut found = vec![];
     for (family, (contenders, first, is_short)) in queues {
@@ -127,7 +136,7 @@ mod tests {
         assert_eq!(contenders(&names, &"leader_".into()), expected);
         // An operator may have chosen another client's names for members'.
         assert_eq!(contenders(&names, &"n_".into()), [expected[0].clone(), expected[2].clone()]);
-        let many: Vec<_> = (0..=MOST).rev().map(|n| format!("n_{n:010}")).collect();
+        let many: Vec<_> = (0..=MAX_READ_AT_ONCE).rev().map(|n| format!("n_{n:010}")).collect();
         assert!(contenders(&many, &"leader_".into()).is_sorted(), "the lowest are looked at first");
     }
 }

@@ -16,17 +16,17 @@ use tracing::{debug, warn};
 /// Delay before the next create when the sequence counter is at its end.
 const COUNTER_END_DELAY: Duration = Duration::from_secs(5);
 
-/// Identifies our znode among the znodes of the session in a queue, after a create with unknown outcome.
+/// How to find our znode in a queue after a create with unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::zookeeper) enum OwnZnodeMatch {
-    /// The session's only znode. Any other is deleted.
+    /// By the session that owns it: the session has only one znode in the queue, and any other is deleted.
     OfSession,
-    /// The znode with the same data: the session has several znodes, each with different data.
+    /// By the session and the data: the session has several znodes in the queue, each with different data.
     WithData,
 }
 
-/// Creates our znode, or finds the one that this session already owns. Also returns the time when the acknowledged create
-/// was sent. Returns `None` if our place is no longer wanted and no such znode exists.
+/// Creates our znode, or finds the one that this session already owns. Returns its ticket, and the time when the create was
+/// sent if the servers acknowledged it. Returns `None` if our place is no longer wanted and no such znode exists.
 ///
 /// The znode is ephemeral and sequential, so after a create with unknown outcome it is found by its owner.
 pub(in crate::zookeeper) async fn join(
@@ -43,17 +43,18 @@ pub(in crate::zookeeper) async fn join(
         if !is_outcome_unknown && context.state().is_withdrawn {
             return None;
         }
-        let (connection, turn) = context.connection_and_turn().await;
+        let (connection, permit) = context.connection_and_permit().await;
         if is_outcome_unknown {
             match find_own(context, &connection, data, own).await {
                 Ok(Some(ticket)) => {
                     context.clear_problem();
                     return Some((ticket, None));
                 }
+                // The create was not carried out, so another one may be sent.
                 Ok(None) => is_outcome_unknown = false,
                 Err(error) => {
                     debug!(%error, "cannot tell whether the znode was created");
-                    drop(turn);
+                    drop(permit);
                     sleep(RETRY_DELAY).await;
                 }
             }
@@ -77,28 +78,28 @@ pub(in crate::zookeeper) async fn join(
             },
             Err(Error::NoNode) => {
                 if let Err(delay) = make_path::make_path(context, &connection).await {
-                    drop(turn);
+                    drop(permit);
                     sleep(delay).await;
                 }
             }
-            Err(Error::NodeExists) => name_taken.pass_over(context, &connection).await,
+            Err(Error::NodeExists) => name_taken.skip_taken_numbers(context, &connection).await,
             Err(error) if is_server_answer(&error) => {
                 context.report_refusal(&connection, &context.settings.root, &error).await;
-                drop(turn);
+                drop(permit);
                 sleep(REFUSED_DELAY).await;
             }
             Err(error) => {
                 debug!(%error, "the create's outcome is unknown");
                 is_outcome_unknown = true;
-                drop(turn);
+                drop(permit);
                 sleep(RETRY_DELAY).await;
             }
         }
     }
 }
 
-/// Returns true unless foreign contenders with a different order keep us out. This is checked before the create, because
-/// our znode alone could make their client fail.
+/// Returns true unless foreign contenders with a different order keep us out of the queue, or that cannot be checked. This
+/// is checked before the create, because our znode alone could make their client fail.
 async fn may_join(context: &Context, connection: &Connection) -> bool {
     if !context.settings.is_shared() {
         return true;
@@ -116,11 +117,11 @@ async fn may_join(context: &Context, connection: &Connection) -> bool {
             return false;
         }
     };
-    foreign::judge(context, &names).await;
-    context.state().kept_out != Some(true)
+    foreign::check_names(context, &names).await;
+    context.state().must_stay_out != Some(true)
 }
 
-/// Returns the znode that this session owns, and its data.
+/// Returns our znode that a previous process created in this session; `None` if there is none.
 pub(super) async fn find(context: &Context) -> Option<OwnedZnode> {
     let found = context.retry_until_answered(async |connection| {
         let Some(ticket) = find_own(context, &connection, b"", OwnZnodeMatch::OfSession).await?
@@ -140,7 +141,7 @@ pub(super) async fn find(context: &Context) -> Option<OwnedZnode> {
     found
 }
 
-/// A znode that our session already owns, created by a previous process.
+/// Our znode, created by a previous process in the session that this process has resumed.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedZnode {
     pub(crate) ticket: Ticket,
@@ -156,14 +157,14 @@ async fn own_claim(context: &Context, connection: &Connection) -> Result<Option<
         return Ok(None);
     }
     match connection.request(connection.client.get_data(&context.claim_path())).await {
-        Ok((data, stat)) => Ok(is_of_session(&stat, connection).then_some(data)),
-        Err(Error::NoNode) => Ok(None),
+        Ok((data, stat)) if is_of_session(&stat, connection) => Ok(Some(data)),
+        Ok(_) | Err(Error::NoNode) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Returns the lowest znode that is our own. The check is a barrier: the listing after it shows any create that was carried
-/// out.
+/// Returns the ticket of our own znode, or of the lowest if this session has created several by mistake; the others are
+/// deleted. The check of the path is a barrier: the listing after it shows any create that was carried out.
 async fn find_own(
     context: &Context,
     connection: &Connection,
@@ -193,7 +194,10 @@ async fn find_own(
     let paths: Vec<_> = sequences.iter().map(|sequence| context.path(*sequence)).collect();
     let stats = stats(connection, &paths).await?;
     for ((sequence, path), stat) in sequences.into_iter().zip(&paths).zip(stats) {
-        let Some(stat) = stat.filter(|stat| is_of_session(stat, connection)) else { continue };
+        let Some(stat) = stat else { continue };
+        if !is_of_session(&stat, connection) {
+            continue;
+        }
         if own == OwnZnodeMatch::WithData {
             match connection.request(connection.client.get_data(path)).await {
                 Ok((other, _)) if other != data => continue,
@@ -211,7 +215,7 @@ async fn find_own(
     Ok(found)
 }
 
-/// Returns the ticket, or `None` if the counter is past its end.
+/// Returns the ticket of a created znode, or `None` if the path's sequence counter is past its end.
 fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
     let sequence = Sequence::new(i32::try_from(sequence).ok()?)?;
     if sequence.number() > Sequence::LAST - 1_000_000 {
@@ -220,18 +224,20 @@ fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
     Some(Ticket { sequence, token: token(stat) })
 }
 
-/// Deletes a znode whose number is past the end of the counter, and reports that no numbers are left.
+/// Reports that the sequence counter of the path has no numbers left, and deletes the znode that was created with this
+/// number past its end. Then waits: members can join only after an operator has re-created the path.
 pub(super) async fn refuse_sequence(context: &Context, connection: &Connection, sequence: i64) {
     let root = &context.settings.root;
     context.set_problem(format!(
         "the sequence counter of {root} is at its end ({sequence}): cannot join. \
          Delete and re-create {root} while no member leads"
     ));
-    if let Ok(own) = i32::try_from(sequence)
-        && own < 0
+    // The counter is a signed 32-bit number, which becomes negative behind its end.
+    if let Ok(number) = i32::try_from(sequence)
+        && number < 0
     {
         let start = context.settings.znodes.start(session_of(connection));
-        let path = format!("{root}/{start}{own:010}");
+        let path = format!("{root}/{start}{number:010}");
         let _best_effort = connection.request(connection.client.delete(&path, None)).await;
     }
     sleep(COUNTER_END_DELAY).await;

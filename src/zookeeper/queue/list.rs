@@ -13,40 +13,54 @@ use tokio::time::sleep;
 /// The largest number of znodes below the path that are listed. A listing takes about 100 bytes of memory for each.
 pub(in crate::zookeeper) const CHILDREN_MAX: i32 = 100_000;
 
-/// Lists the members in the queue.
+/// Lists the members in the queue, and sends them as an event with this number of the listing, by which an outdated listing
+/// is recognized.
 pub(super) async fn list(context: &Context, number: u64) {
-    let read = context.retry_until_answered(async |connection| {
-        // Read this before the listing, which need not contain a znode that is created meanwhile.
-        let own = context.state().own;
-        let listed = members(context, &connection).await;
-        let own_is_listed = listed
-            .as_ref()
-            .is_ok_and(|members| own.is_some_and(|own| members.contains(&own.sequence)));
-        match (own, &listed) {
-            (_, Err(error)) if !matches!(error, Error::NoNode) => listed,
-            (Some(own), _) if !own_is_listed => {
-                let path = context.path(own.sequence);
-                match context.own_is_not_shown(&connection, &path).await {
-                    Error::NoNode => listed,
-                    error => Err(error),
-                }
-            }
-            (None, Ok(members)) if !members.is_empty() => {
-                without_a_dead_head(context, &connection, members).await
-            }
-            _ => listed,
+    let read =
+        context.retry_until_answered(async |connection| list_once(context, &connection).await);
+    let members = match read.await {
+        Ok(members) => members,
+        // The path does not exist, so there are no foreign contenders either.
+        Err(_) => {
+            foreign::check_names(context, &[]).await;
+            BTreeSet::new()
         }
-    });
-    let read = read.await;
-    if read.is_err() {
-        foreign::judge(context, &[]).await;
+    };
+    context.send_event(QueueEvent::Listed { number, members });
+}
+
+/// Lists the members as the current server shows them. A listing that this session's own znode or a quorum contradicts is
+/// not returned. Fails with [`Error::NoNode`] if the path does not exist.
+async fn list_once(
+    context: &Context,
+    connection: &Connection,
+) -> Result<BTreeSet<Sequence>, Error> {
+    // Read this before the listing, which need not contain a znode that is created meanwhile.
+    let own = context.state().own;
+    let listed = match members(context, connection).await {
+        Ok(members) => Some(members),
+        Err(Error::NoNode) => None,
+        Err(error) => return Err(error),
+    };
+    match (own, &listed) {
+        (Some(own), Some(members)) if members.contains(&own.sequence) => {}
+        (Some(own), _) => {
+            let path = context.path(own.sequence);
+            match context.confirm_own_znode_missing(connection, &path).await {
+                // Our znode is gone, which its watch reports. The listing is right.
+                Error::NoNode => {}
+                error => return Err(error),
+            }
+        }
+        (None, Some(members)) => return without_stale_head(context, connection, members).await,
+        (None, None) => {}
     }
-    context.send_event(QueueEvent::Listed { number, members: read.unwrap_or_default() });
+    listed.ok_or(Error::NoNode)
 }
 
 /// Returns the members, without a head that a quorum says is gone. A member that is not in the queue and waits for it to be
 /// empty watches none of these znodes, so no notification would correct a server that still shows the head.
-async fn without_a_dead_head(
+async fn without_stale_head(
     context: &Context,
     connection: &Connection,
     members: &BTreeSet<Sequence>,
@@ -57,8 +71,8 @@ async fn without_a_dead_head(
             Err(error) => return Err(error),
         }
     }
-    let denied = &context.state().denied;
-    Ok(members.iter().copied().filter(|member| !denied.contains_key(member)).collect())
+    let stale = &context.state().stale;
+    Ok(members.iter().copied().filter(|member| !stale.contains_key(member)).collect())
 }
 
 /// The reason why the children of a path were not listed.
@@ -77,31 +91,32 @@ impl From<Error> for ListError {
 
 /// Lists the children of a path.
 async fn children(connection: &Connection, root: &str) -> Result<Vec<String>, ListError> {
-    if let Some(problem) = crowd(connection, root).await? {
+    if let Some(problem) = crowded_problem(connection, root).await? {
         return Err(ListError::Crowded(problem));
     }
     Ok(connection.request(connection.client.list_children(root)).await?)
 }
 
 /// Returns a problem for operators if a path has too many children to list them.
-async fn crowd(connection: &Connection, root: &str) -> Result<Option<String>, Error> {
+async fn crowded_problem(connection: &Connection, root: &str) -> Result<Option<String>, Error> {
     let stat =
         connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
-    Ok((stat.num_children > CHILDREN_MAX).then(|| {
-        format!(
-            "{} znodes stand below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are not \
-             members', and keep unknown clients out",
-            stat.num_children
-        )
-    }))
+    if stat.num_children <= CHILDREN_MAX {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "{} znodes stand below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are not \
+         members', and keep unknown clients out",
+        stat.num_children
+    )))
 }
 
 /// Fails, after a delay, if the path has too many children to list them.
-pub(in crate::zookeeper) async fn unless_crowded(
+pub(in crate::zookeeper) async fn fail_if_crowded(
     context: &Context,
     connection: &Connection,
 ) -> Result<(), Error> {
-    let problem = crowd(connection, &context.settings.root).await?;
+    let problem = crowded_problem(connection, &context.settings.root).await?;
     context.set_crowded(problem.clone());
     match problem {
         None => Ok(()),
@@ -116,6 +131,7 @@ pub(in crate::zookeeper) async fn unless_crowded(
 pub(in crate::zookeeper) async fn sync(connection: &Connection, path: &str) -> Result<(), Error> {
     match connection.request(connection.client.sync(path)).await {
         Err(error) if !is_server_answer(&error) => Err(error),
+        // A server that refuses to sync still answers reads.
         Ok(()) | Err(_) => Ok(()),
     }
 }
@@ -132,19 +148,20 @@ pub(in crate::zookeeper) async fn names_below(
     }
 }
 
-/// Lists the path once to find foreign contenders. Without an answer, the next call asks again. A listing that is refused
-/// may hide foreign contenders: where these keep us out, the refusal does too.
-pub(super) async fn look_for_foreign(context: &Context) {
+/// Lists the path once to find foreign contenders. Without an answer nothing happens, as the next call lists again. A
+/// refused listing may hide foreign contenders: if these would keep us out of the queue, the refusal does so too.
+pub(super) async fn check_for_foreign(context: &Context) {
     let connection = context.session.connection().await;
     let root = &context.settings.root;
     let refused = match children(&connection, root).await {
-        Ok(names) => return foreign::judge(context, &names).await,
+        Ok(names) => return foreign::check_names(context, &names).await,
         // Without the path, our own znode is gone as well, which its watch reports.
         Err(ListError::Failed(Error::NoNode)) => return,
         Err(ListError::Failed(error)) if !is_server_answer(&error) => return,
         Err(refused) => refused,
     };
     if !context.settings.is_shared() {
+        // Foreign contenders cannot keep us out here.
         return;
     }
     match refused {
@@ -154,12 +171,12 @@ pub(super) async fn look_for_foreign(context: &Context) {
     context.send_keep_out(true);
 }
 
-/// Returns the names of all children of the path.
+/// Returns the names of all children of the path, as the current server shows them.
 pub(super) async fn queue_names(
     context: &Context,
     connection: &Connection,
 ) -> Result<Vec<String>, Error> {
-    unless_crowded(context, connection).await?;
+    fail_if_crowded(context, connection).await?;
     connection.request(connection.client.list_children(&context.settings.root)).await
 }
 
@@ -170,43 +187,46 @@ pub(super) async fn queue_names_and_index(
 ) -> Result<(Vec<String>, u64), Error> {
     let root = &context.settings.root;
     sync(connection, root).await?;
-    unless_crowded(context, connection).await?;
+    fail_if_crowded(context, connection).await?;
     let (names, stat) = connection.request(connection.client.get_children(root)).await?;
     Ok((names, stat.pzxid.cast_unsigned()))
 }
 
-/// Returns the numbers of all znodes that are named like a member's, except those known to be gone or not to be a member's.
+/// Returns the numbers of all znodes that are named like a member's, except those that are known to be deleted or not to be
+/// a member's.
 pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequence> {
     let settings = &context.settings;
     settings.znodes.note_all(names);
-    let QueueState { non_ephemeral, denied, .. } = &*context.state();
+    let QueueState { non_ephemeral, stale, .. } = &*context.state();
     names
         .iter()
         .filter_map(|name| settings.znodes.sequence(name))
-        .filter(|sequence| !non_ephemeral.contains(sequence) && !denied.contains_key(sequence))
+        .filter(|sequence| !non_ephemeral.contains(sequence) && !stale.contains_key(sequence))
         .collect()
 }
 
-/// Returns the members. If one znode was found that is named like a member's and not ephemeral, there may be more: then the
-/// stats of all znodes that were not checked before are read, in one go.
+/// Returns the members as the current server shows them. A znode that is named like a member's and not ephemeral is not a
+/// member's. Once one such znode was found, there may be more: then the stats of all znodes that were not checked before are
+/// read, in one go.
 async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<Sequence>, Error> {
     let names = queue_names(context, connection).await?;
-    foreign::judge(context, &names).await;
+    foreign::check_names(context, &names).await;
     let mut members = sequences(context, &names);
     if context.state().non_ephemeral.is_empty() {
         return Ok(members);
     }
     let unknown: Vec<_> = members.difference(&context.state().ephemeral).copied().collect();
     let paths: Vec<_> = unknown.iter().map(|sequence| context.path(*sequence)).collect();
-    let mut found = vec![];
+    let mut non_ephemeral = vec![];
     for (sequence, stat) in unknown.into_iter().zip(stats(connection, &paths).await?) {
         match stat {
-            Some(stat) if owner(&stat).is_none() => found.push(sequence),
+            Some(stat) if owner(&stat).is_none() => non_ephemeral.push(sequence),
             Some(_) => drop(context.state().ephemeral.insert(sequence)),
+            // The znode was deleted meanwhile.
             None => {}
         }
     }
-    context.pass_over(&found);
-    members.retain(|sequence| !found.contains(sequence));
+    context.ignore_non_ephemeral(&non_ephemeral);
+    members.retain(|sequence| !non_ephemeral.contains(sequence));
     Ok(members)
 }

@@ -10,17 +10,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tracing::info;
 
-const DELAY: Duration = RETRY_DELAY.saturating_mul(5);
+/// Delay before the next attempt to create the path.
+const NEXT_ATTEMPT_DELAY: Duration = RETRY_DELAY.saturating_mul(5);
 
-/// Creates the path. The last part is a container if the servers support that: it is deleted after the last member has
-/// gone. In another client's election, the path is of the kind that this client creates. Returns the delay before the next
-/// attempt if the path cannot be created.
+/// Creates the path of the queue, with its ancestors. The path itself is a container if the servers support that: they
+/// delete it after the last member has gone. In an election that is shared with another client, the path is of the kind that
+/// this client creates. If the path cannot be created, the error is the delay before the next attempt.
 pub(super) async fn make_path(context: &Context, connection: &Connection) -> Result<(), Duration> {
     let acl = context.settings.acl;
     let root = &context.settings.root;
     for path in paths_down_to(root) {
-        let last = path == root;
-        let acls = if last { acl::of_queue(acl) } else { acl::of_ancestors(acl) };
+        let is_queue = path == root;
+        let acls = if is_queue { acl::of_queue(acl) } else { acl::of_ancestors(acl) };
         let container = CreateMode::Container.with_acls(acls);
         let persistent = CreateMode::Persistent.with_acls(acls);
         let is_container = match context.settings.znodes.family() {
@@ -29,7 +30,7 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) -> Res
                 ForeignClient::GoZookeeper
                 | ForeignClient::DocumentedRecipe
                 | ForeignClient::Bellwether,
-            ) => last,
+            ) => is_queue,
             // The kind that these clients create.
             Some(ForeignClient::CuratorLatch | ForeignClient::CuratorSelector) => true,
             Some(ForeignClient::Kazoo | ForeignClient::ZookeeperRecipe) => false,
@@ -39,21 +40,23 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) -> Res
             && !unanswered.load(Ordering::Relaxed)
             && connection.has_containers().await;
         let mode = if is_container { &container } else { &persistent };
-        let mut made = connection.request(connection.client.create(path, b"", mode)).await;
-        if is_container && matches!(made, Err(Error::Unimplemented | Error::BadArguments(_))) {
-            made = connection.request(connection.client.create(path, b"", &persistent)).await;
+        let mut created = connection.request(connection.client.create(path, b"", mode)).await;
+        if is_container && matches!(created, Err(Error::Unimplemented | Error::BadArguments(_))) {
+            // The server does not know containers.
+            created = connection.request(connection.client.create(path, b"", &persistent)).await;
         }
-        match made {
+        match created {
             Ok(_) => info!("created {path}"),
             Err(Error::NodeExists) => {}
             Err(error) if is_server_answer(&error) => {
                 context.report_refusal(connection, path, &error).await;
-                return Err(DELAY);
+                return Err(NEXT_ATTEMPT_DELAY);
             }
             Err(error) => {
+                // The server may have closed the connection because of the container, so do not ask for one again.
                 unanswered.fetch_or(is_container, Ordering::Relaxed);
                 context.set_problem(format!("cannot create {path}: {error}"));
-                return Err(DELAY);
+                return Err(NEXT_ATTEMPT_DELAY);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! A queue of ephemeral sequential znodes, one for each member: joining it, listing it, watching the
 //! predecessor, and writing to our own znode in order.
 //!
-//! It does not depend on a recipe: data is bytes here, and the owner of the queue decides what a znode means. Several
-//! queues can share one session.
+//! This module does not depend on a recipe: data is bytes here, and the owner of the queue decides what a znode means.
+//! Several queues can share one session.
 
 mod acl;
 mod claim;
@@ -27,7 +27,7 @@ pub(in crate::zookeeper) use context::{
 pub(crate) use foreign::foreign_name;
 pub(crate) use join::OwnedZnode;
 pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};
-pub(in crate::zookeeper) use list::{CHILDREN_MAX, ListError, names_below, sync, unless_crowded};
+pub(in crate::zookeeper) use list::{CHILDREN_MAX, ListError, fail_if_crowded, names_below, sync};
 pub(crate) use read::{MemberZnode, QueueZnodes};
 pub(in crate::zookeeper) use read::{read_short, stats, stats_and_short_data};
 pub(in crate::zookeeper) use watches::{AheadEvent, WatchRequest, watch};
@@ -51,7 +51,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::error;
 
-/// The path of a queue, and the names and the ACL of the znodes in it.
+/// The settings of one queue: its path, and the names and the ACL of the znodes in it.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueSettings {
     /// The path below which members create their znodes.
@@ -95,32 +95,36 @@ impl Reports {
 /// An event of a queue, or of our own place in it.
 #[derive(Clone, Debug)]
 pub(crate) enum QueueEvent {
-    /// Our znode exists in the queue.
+    /// Our znode exists in the queue. The answer to [`QueueSession::join`].
     Joined(Ticket),
     /// Our znode is gone or belongs to another session, although our session is alive.
     TicketLost(Ticket),
-    /// The session already owns this znode.
+    /// The session already owns this znode. An answer to [`QueueSession::find`].
     Found(OwnedZnode),
-    /// The session does not own a znode in the queue.
+    /// The session does not own a znode in the queue. An answer to [`QueueSession::find`].
     NoneFound,
-    /// The members that were in the queue at some moment not later than now, and the number of the listing.
+    /// The members that were in the queue at some moment before this event, and the number of the listing. An event that is
+    /// not of the last listing is outdated: see [`QueueSession::is_last_listing`].
     Listed { number: u64, members: BTreeSet<Sequence> },
-    /// Foreign contenders with a different order were found, or are gone. Sent on change, and only where they keep us out.
+    /// Foreign contenders were found, which keep us out of the queue, or they are gone. Sent on change, and only in an
+    /// election that is shared with another client.
     Foreign { keep_out: bool },
-    /// An event of the predecessor's znode, which is watched.
+    /// An event of the predecessor's znode, which [`QueueSession::watch_predecessor`] watches.
     Predecessor(AheadEvent),
-    /// A member's znode, read once.
+    /// A member's znode. An answer to [`QueueSession::read`].
     MemberRead { member: Ticket, data: Vec<u8>, sent_at: Moment },
-    /// The member's znode does not exist.
+    /// The member's znode does not exist. An answer to [`QueueSession::read`].
     MemberGone { member: Sequence, sent_at: Moment },
-    /// Our claim was not committed, because another session owns the claim znode, which has this data. `None` if our claim
-    /// was committed and has been deleted since.
+    /// Our claim was not committed, because another session owns the claim znode, which has this data. The data is `None` if
+    /// our claim was committed and has been deleted since. The member must not lead by this claim.
     ClaimRefused { claimed: Option<Vec<u8>>, sent_at: Moment },
-    /// A quorum committed a write to our own znode, or a check of it, that was sent at this moment.
+    /// A quorum committed a write to our own znode, or a check of it, that was requested at this moment. A lease may be
+    /// counted from that moment.
     Committed { sent_at: Moment },
-    /// The znodes of all members, as they were read for [`QueueSession::read_members`].
+    /// The znodes of all members. The answer to [`QueueSession::read_members`].
     MembersRead(Vec<MemberZnode>),
-    /// The queue cannot be used in this session: the servers deny us access to our own znode, or a task panicked.
+    /// The queue cannot be used in this session, so another session must be opened. For example, the servers deny us access
+    /// to our own znode, or a task has panicked.
     Unusable,
 }
 
@@ -128,18 +132,19 @@ pub(crate) enum QueueEvent {
 pub(crate) struct QueueSession {
     context: Arc<Context>,
     requests: JoinSet<()>,
+    /// The membership tasks. They end later than the requests: see [`Self::end_requests`].
     watches: JoinSet<()>,
     /// The task that joins, and then watches our own znode and the predecessor's.
     membership: Option<AbortHandle>,
     /// The task that reads all members' znodes.
-    members: Option<AbortHandle>,
-    /// Sends the predecessor to watch to the membership task.
-    predecessor: mpsc::UnboundedSender<WatchRequest>,
-    /// The last listing, and our own ticket when it began.
+    members_reading: Option<AbortHandle>,
+    /// Sends requests to watch a predecessor to the membership task.
+    watch_requests: mpsc::UnboundedSender<WatchRequest>,
+    /// The task of the last listing, and our own ticket when it began.
     listing: Option<(Option<Ticket>, AbortHandle)>,
     /// The task that lists the path to find foreign contenders.
-    look: Option<AbortHandle>,
-    /// The number of listings begun so far.
+    foreign_check: Option<AbortHandle>,
+    /// The number of listings begun so far, which is also the number of the last one.
     listings: u64,
     /// Sends writes to the task that carries them out in order.
     writes: mpsc::UnboundedSender<QueueWrite>,
@@ -154,18 +159,18 @@ impl QueueSession {
         events: EventSender<QueueEvent>,
     ) -> Self {
         let context = Arc::new(Context::new(settings, session, reports, clock, events));
-        let (writes, wanted) = mpsc::unbounded_channel();
+        let (writes, write_receiver) = mpsc::unbounded_channel();
         let mut requests = JoinSet::new();
-        requests.spawn(write::write_in_order(context.clone(), wanted));
+        requests.spawn(write::write_in_order(context.clone(), write_receiver));
         Self {
             context,
             requests,
             watches: JoinSet::new(),
             membership: None,
-            members: None,
-            predecessor: mpsc::unbounded_channel().0,
+            members_reading: None,
+            watch_requests: mpsc::unbounded_channel().0,
             listing: None,
-            look: None,
+            foreign_check: None,
             listings: 0,
             writes,
         }
@@ -173,10 +178,12 @@ impl QueueSession {
 
     /// Creates our znode, or finds the one that this session already owns, and watches it.
     pub(crate) fn join(&mut self, data: Vec<u8>) {
-        let was_lost = self.membership.is_some();
+        let is_rejoin = self.membership.is_some();
         let context = self.context.clone();
         self.begin_membership(async move {
-            if was_lost {
+            if is_rejoin {
+                // Our previous znode is gone. Perhaps the whole path is being deleted, which an immediate join would
+                // prevent.
                 tokio::time::sleep(rejoin_delay()).await;
             }
             context.state().own = None;
@@ -189,31 +196,31 @@ impl QueueSession {
     pub(crate) fn find(&mut self) {
         let context = self.context.clone();
         self.begin_membership(async move {
-            let found = join::find(&context).await;
-            if found.is_none() {
+            let Some(found) = join::find(&context).await else {
                 context.send_event(QueueEvent::NoneFound);
-            }
-            found.map(|found| (found.ticket, QueueEvent::Found(found)))
+                return None;
+            };
+            Some((found.ticket, QueueEvent::Found(found)))
         });
     }
 
-    /// Starts the task that waits for our znode, reports it with this event, and watches it and the predecessor's from then
-    /// on.
+    /// Starts the membership task, which replaces the previous one. It runs `own_znode`, which creates or finds our znode,
+    /// sends the event that this returns, and watches our znode and the predecessor's from then on.
     fn begin_membership(
         &mut self,
-        own: impl Future<Output = Option<(Ticket, QueueEvent)>> + Send + 'static,
+        own_znode: impl Future<Output = Option<(Ticket, QueueEvent)>> + Send + 'static,
     ) {
         let context = self.context.clone();
         let writes = self.writes.clone();
-        let (requests, predecessor) = mpsc::unbounded_channel();
-        self.predecessor = requests;
+        let (watch_requests, request_receiver) = mpsc::unbounded_channel();
+        self.watch_requests = watch_requests;
         let membership = self.watches.spawn(async move {
-            let Some((ticket, event)) = own.await else { return };
+            let Some((ticket, event)) = own_znode.await else { return };
             context.state().own = Some(ticket);
             let _receiver_gone = writes.send(QueueWrite::Joined(ticket));
             context.send_event(event);
             let watching = async {
-                watch(&context, Some(ticket), predecessor, |event| {
+                watch(&context, Some(ticket), request_receiver, |event| {
                     context.send_event(QueueEvent::Predecessor(event));
                 })
                 .await;
@@ -221,39 +228,45 @@ impl QueueSession {
             };
             tokio::join!(watching, warn_if_weak(&context));
         });
-        self.membership.replace(membership).inspect(AbortHandle::abort);
+        if let Some(previous) = self.membership.replace(membership) {
+            previous.abort();
+        }
     }
 
     /// Lists the members, unless a listing for the same ticket is already running: if each call aborted a slow listing, it
-    /// might never finish. Changes since its beginning are noticed when the predecessor that it names is watched.
+    /// might never finish. Changes since its beginning are noticed when the predecessor from that listing is watched.
     ///
     /// Only the last listing counts: an earlier one is aborted, and [`Self::is_last_listing`] rejects its event if it was
     /// already sent.
     pub(crate) fn list(&mut self) {
         let own = self.context.state().own;
-        if self.listing.as_ref().is_some_and(|(of, listing)| *of == own && !listing.is_finished()) {
+        if let Some((own_before, running)) = &self.listing
+            && *own_before == own
+            && !running.is_finished()
+        {
             return;
         }
         self.listings += 1;
         let context = self.context.clone();
         let number = self.listings;
         let listing = self.requests.spawn(async move { list::list(&context, number).await });
-        if let Some((_, before)) = self.listing.replace((own, listing)) {
-            before.abort();
+        if let Some((_, previous)) = self.listing.replace((own, listing)) {
+            previous.abort();
         }
     }
 
     /// Lists the path only to find foreign contenders. At most one such listing runs: if each call aborted a slow listing,
     /// it might never finish.
-    pub(crate) fn look_for_foreign(&mut self) {
-        if self.look.as_ref().is_some_and(|look| !look.is_finished()) {
+    pub(crate) fn check_for_foreign(&mut self) {
+        if self.foreign_check.as_ref().is_some_and(|running| !running.is_finished()) {
             return;
         }
         let context = self.context.clone();
-        let look = self.requests.spawn(async move { list::look_for_foreign(&context).await });
-        self.look = Some(look);
+        let task = self.requests.spawn(async move { list::check_for_foreign(&context).await });
+        self.foreign_check = Some(task);
     }
 
+    /// Returns true if the listing with this number is the last one that was begun.
     pub(crate) fn is_last_listing(&self, number: u64) -> bool {
         number == self.listings
     }
@@ -261,7 +274,7 @@ impl QueueSession {
     /// Watches this predecessor from now on, instead of the previous one.
     pub(crate) fn watch_predecessor(&self, predecessor: Sequence) {
         let path = self.context.path(predecessor);
-        let _receiver_gone = self.predecessor.send(WatchRequest::Watch(predecessor, path));
+        let _receiver_gone = self.watch_requests.send(WatchRequest::Watch(predecessor, path));
     }
 
     /// Reads a member's znode once. With `confirm`, a quorum must confirm that it exists.
@@ -291,20 +304,21 @@ impl QueueSession {
     /// Reads the znodes of all members, unless such a read is already running: one that is slow must not delay renewals more
     /// and more. A failed read is not published.
     pub(crate) fn read_members(&mut self) {
-        if self.members.as_ref().is_some_and(|reading| !reading.is_finished()) {
+        if self.members_reading.as_ref().is_some_and(|running| !running.is_finished()) {
             return;
         }
         let context = self.context.clone();
-        self.members = Some(self.requests.spawn(async move {
+        self.members_reading = Some(self.requests.spawn(async move {
             if let Ok(read) = read::read_all(&context).await {
                 context.send_event(QueueEvent::MembersRead(read.members));
             }
         }));
     }
 
-    /// Writes to our own znode, in the order of the calls.
+    /// Writes to our own znode, in the order of the calls. With `sent_at`, the time of the member's request, the commit is
+    /// reported by [`QueueEvent::Committed`].
     pub(crate) fn write(&self, data: Vec<u8>, sent_at: Option<Moment>) {
-        let _receiver_gone = self.writes.send(QueueWrite::Put(data, sent_at));
+        let _receiver_gone = self.writes.send(QueueWrite::Data(data, sent_at));
     }
 
     /// Writes to our own znode and creates the queue's only claim, both or neither, in order with the writes. The claim
@@ -319,8 +333,8 @@ impl QueueSession {
         let _receiver_gone = self.writes.send(QueueWrite::Renew(predecessor, sent_at));
     }
 
-    /// Removes finished tasks. A task that panicked may have been a watch, without which a member must not stay in the
-    /// queue.
+    /// Removes finished tasks. If one has panicked, the queue is unusable: it may have been a watch, without which a member
+    /// must not stay in the queue.
     pub(crate) fn reap(&mut self) {
         if reap([&mut self.requests, &mut self.watches], "a request") {
             self.context.send_event(QueueEvent::Unusable);

@@ -1,5 +1,7 @@
-//! Skips sequence numbers whose names are already taken by znodes that were created by hand: ZooKeeper would try the first
-//! of them again and again.
+//! Skips sequence numbers whose names are already taken by znodes that were created by hand.
+//!
+//! Suppose a client created `leader_0000000007` by hand, and 7 is the next number of the path. Each create of a member then
+//! fails with `NodeExists`, and ZooKeeper does not use the number up, so the next create fails in the same way.
 
 use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_znode_missing};
 use super::join::refuse_sequence;
@@ -12,16 +14,18 @@ use std::collections::BTreeSet;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-/// The number of pairs of a create and a delete that surely fit into one request, however long the path is.
-const PASSED_AT_ONCE: usize = 100;
+/// The largest number of sequence numbers that are skipped in one transaction. That many pairs of a create and a delete
+/// surely fit into one request, however long the path is.
+const MAX_SKIPPED_AT_ONCE: usize = 100;
 
-/// The first taken name that was found while joining.
+/// The first taken name that was found in this join. It is logged once.
 #[derive(Default)]
 pub(super) struct NameTaken(Option<String>);
 
 impl NameTaken {
-    /// Uses up the numbers that are taken: each znode created under another name uses up one number.
-    pub(super) async fn pass_over(&mut self, context: &Context, connection: &Connection) {
+    /// Uses up the next numbers of the path whose names are taken, so that the next create gets the number after them. Each
+    /// znode that is created under another name uses up one number.
+    pub(super) async fn skip_taken_numbers(&mut self, context: &Context, connection: &Connection) {
         let root = &context.settings.root;
         let (names, parent) = match connection.request(connection.client.get_children(root)).await {
             Ok(read) => read,
@@ -36,13 +40,14 @@ impl NameTaken {
             return refuse_sequence(context, connection, i64::from(next)).await;
         }
         let prefix = context.settings.znodes.start(session_of(connection));
-        let taken: BTreeSet<_> =
-            names.iter().filter_map(|name| Sequence::of_name(name, &prefix)).collect();
+        let taken: BTreeSet<i32> = names
+            .iter()
+            .filter_map(|name| Sequence::of_name(name, &prefix))
+            .map(Sequence::number)
+            .collect();
         let count = (next..Sequence::LAST)
-            .take_while(|number| {
-                Sequence::new(*number).is_some_and(|sequence| taken.contains(&sequence))
-            })
-            .take(PASSED_AT_ONCE)
+            .take_while(|number| taken.contains(number))
+            .take(MAX_SKIPPED_AT_ONCE)
             .count();
         let name = format!("{root}/{prefix}{next:010}");
         if count == 0 {

@@ -8,10 +8,11 @@ use crate::zookeeper::client::{Connection, LeaveServerOutcome, is_server_answer}
 use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 
-/// The longest data of a contender that is read, in bytes.
+/// The longest data that is read of a foreign contender or of a member, in bytes. A member writes at most that.
 pub(super) const LONGEST_DATA: i32 = 1024;
 
-/// The largest number of reads sent at once. A renewal on the same connection waits behind at most this many reads.
+/// The largest number of reads sent at once. A renewal on the same connection waits behind at most this many reads, so a
+/// long queue cannot delay it until the lease ends.
 const READS_AT_ONCE: usize = 64;
 
 /// A member's znode, as it was read.
@@ -23,7 +24,7 @@ pub(crate) struct MemberZnode {
     pub(crate) created_ms: i64,
 }
 
-/// The znodes of the queue, as they were read at one moment.
+/// The znodes of all members of the queue, from one reading.
 #[derive(Debug, Default)]
 pub(crate) struct QueueZnodes {
     /// The transaction that last created or deleted a znode in the queue.
@@ -31,8 +32,8 @@ pub(crate) struct QueueZnodes {
     pub(crate) members: Vec<MemberZnode>,
 }
 
-/// Reads a member's znode. With `confirm`, or if the current server does not show the znode, a quorum must confirm the
-/// result.
+/// Reads a member's znode, and sends it as an event. With `confirm`, or if the current server does not show the znode, a
+/// quorum must confirm whether the znode exists. The event repeats `sent_at`, the time of the member's request.
 pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sent_at: Moment) {
     let path = context.path(member);
     let read = context.retry_until_answered(async |connection| {
@@ -45,8 +46,9 @@ pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sen
         read_confirmed(context, &connection, member).await
     });
     let event = match read.await {
+        // A znode that is not ephemeral is not a member's.
         Ok((_, stat)) if owner(&stat).is_none() => {
-            context.pass_over(&[member]);
+            context.ignore_non_ephemeral(&[member]);
             QueueEvent::MemberGone { member, sent_at }
         }
         Ok((data, stat)) => {
@@ -58,20 +60,22 @@ pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sen
     context.send_event(event);
 }
 
-/// Reads a znode, and confirms with a quorum that it exists, or that it does not.
+/// Reads a znode, and confirms with a quorum that it exists, or that it does not. A server that a quorum contradicts is
+/// left.
 pub(super) async fn read_confirmed(
     context: &Context,
     connection: &Connection,
     member: Sequence,
 ) -> Result<(Vec<u8>, Stat), Error> {
     let path = context.path(member);
+    // Both requests are sent now, so the servers answer them one right after the other.
     let checked = connection.check(&path);
     let read = connection.client.get_data(&path);
     let (checked, read) = tokio::join!(checked, connection.request(read));
     match (checked, read) {
         (Err(Error::NoNode), read) => {
             if let Ok((_, stat)) = read {
-                context.deny(connection, member, &stat);
+                context.ignore_stale(connection, member, &stat);
             }
             Err(Error::NoNode)
         }
@@ -88,7 +92,8 @@ pub(super) async fn read_confirmed(
     }
 }
 
-/// Leaves the current server if it does not show this member although a quorum says that the member exists.
+/// Leaves the current server if it does not show this member although a quorum confirms that the member exists. A claim that
+/// names a leader which is not in the listing is a sign of such a server.
 pub(super) async fn verify(context: &Context, member: Sequence) {
     // The answer itself is not needed: if the server was left, the reads on the next connection show the truth.
     let _read = context
@@ -96,7 +101,7 @@ pub(super) async fn verify(context: &Context, member: Sequence) {
         .await;
 }
 
-/// Returns the current znodes of all members.
+/// Reads the current znodes of all members, once: if a request is not answered, the whole reading fails.
 pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
     let connection = context.session.connection().await;
     let mut members = vec![];
@@ -104,7 +109,7 @@ pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
         Err(Error::NoNode) => return Ok(QueueZnodes::default()),
         read => read?,
     };
-    super::foreign::judge(context, &names).await;
+    super::foreign::check_names(context, &names).await;
     let sequences = sequences(context, &names);
     let paths: Vec<_> = sequences.iter().map(|sequence| context.path(*sequence)).collect();
     let read = read_short(&connection, &paths).await?;
@@ -122,7 +127,7 @@ pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
             created_ms: stat.ctime,
         });
     }
-    context.pass_over(&non_ephemeral);
+    context.ignore_non_ephemeral(&non_ephemeral);
     Ok(QueueZnodes { index, members })
 }
 
@@ -132,42 +137,42 @@ pub(in crate::zookeeper) async fn stats(
     connection: &Connection,
     paths: &[String],
 ) -> Result<Vec<Option<Stat>>, Error> {
-    let asked: Vec<_> = paths.iter().map(|path| connection.client.check_stat(path)).collect();
+    let requests: Vec<_> = paths.iter().map(|path| connection.client.check_stat(path)).collect();
     let mut stats = vec![];
-    for asked in asked {
-        stats.push(connection.request(asked).await?);
+    for request in requests {
+        stats.push(connection.request(request).await?);
     }
     Ok(stats)
 }
 
-/// Reads the stats of these znodes, and then requests the data of each that exists, unless that is longer than members
-/// write. All in one go: each request is sent by the call, before the first is awaited.
+/// Reads the stats of these znodes, and then requests the data of each that exists, unless the data is longer than members
+/// write. All these requests for data are sent before this returns; the caller awaits their answers.
 pub(in crate::zookeeper) async fn stats_and_short_data(
     connection: &Connection,
     paths: &[String],
 ) -> Result<Vec<(Option<Stat>, Option<impl Future<Output = Result<(Vec<u8>, Stat), Error>>>)>, Error>
 {
     let stats = stats(connection, paths).await?;
-    let asked = stats.into_iter().zip(paths).map(|(stat, path)| {
+    let requested = stats.into_iter().zip(paths).map(|(stat, path)| {
         let is_short = stat.as_ref().is_some_and(|stat| stat.data_length <= LONGEST_DATA);
         let data = is_short.then(|| connection.client.get_data(path));
         (stat, data)
     });
-    Ok(asked.collect())
+    Ok(requested.collect())
 }
 
-/// Reads znodes, [`READS_AT_ONCE`] at a time: the stat of each, and its data unless that is longer than members write.
-/// `None` for a znode that does not exist.
+/// Reads znodes, [`READS_AT_ONCE`] at a time: the stat of each, and its data. Data that is longer than members write is not
+/// read, and replaced by empty data. `None` for a znode that does not exist.
 pub(in crate::zookeeper) async fn read_short(
     connection: &Connection,
     paths: &[String],
 ) -> Result<Vec<Option<(Vec<u8>, Stat)>>, Error> {
     let mut all = vec![];
     for paths in paths.chunks(READS_AT_ONCE) {
-        for (stat, asked) in stats_and_short_data(connection, paths).await? {
-            all.push(match asked {
+        for (stat, data) in stats_and_short_data(connection, paths).await? {
+            all.push(match data {
                 None => stat.map(|stat| (vec![], stat)),
-                Some(asked) => match connection.request(asked).await {
+                Some(request) => match connection.request(request).await {
                     Err(Error::NoNode) => None,
                     read => Some(read?),
                 },

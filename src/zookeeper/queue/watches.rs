@@ -10,7 +10,7 @@
 //!    it checks the watch of our own znode before it reports that event;
 //! 3. a watch ends with its connection. On the next connection, our own znode is read and watched before those ahead.
 
-use super::context::{BROKEN, Context, leave_ghost, leave_if_znode_missing};
+use super::context::{BROKEN, Context, leave_if_znode_missing, leave_stale_server};
 use super::znode::{is_of_session, is_ours, owner, token};
 use crate::zookeeper::client::{Connection, LeaveServerOutcome, SessionHandle};
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
@@ -23,26 +23,27 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tracing::warn;
 
-/// A request about a znode ahead.
+/// A request about a znode ahead of ours. It is answered by an [`AheadEvent`].
 pub(in crate::zookeeper) enum WatchRequest {
     /// Watch the znode with this number, at this path. In an election, this replaces the znode that was watched before.
     Watch(Sequence, String),
-    /// Ask a quorum whether the watched znode with this number exists.
+    /// Ask a quorum whether the watched znode with this number exists. Only an answer that it is gone is reported.
     Confirm(Sequence),
 }
 
 /// An event of a watched znode ahead.
 #[derive(Clone, Debug)]
 pub(in crate::zookeeper) enum AheadEvent {
-    /// The znode exists and is watched. In an election, it has this data, and the event is sent again each time that changes.
+    /// The znode exists and is watched. In an election, it has this data, and the event is sent again each time that
+    /// changes.
     Read { znode: Ticket, data: Vec<u8> },
     /// The znode is gone, and its watch has ended. The token is that of the znode that was watched; `None` if no ephemeral
     /// znode existed at the last read.
     Gone { sequence: Sequence, token: Option<FencingToken> },
 }
 
-/// Watches our own znode, if we have one, and the requested ones ahead, whose events are reported. Returns when our own znode
-/// is lost, which the caller reports.
+/// Watches our own znode, if we have one, and the requested ones ahead. The events of those ahead are passed to `on_event`.
+/// Returns when our own znode is lost, which the caller reports.
 pub(in crate::zookeeper) async fn watch(
     context: &Arc<Context>,
     own: Option<Ticket>,
@@ -51,7 +52,8 @@ pub(in crate::zookeeper) async fn watch(
 ) {
     let mut connections = context.session.clone();
     let mut ahead = ZnodesAhead::new(context.clone(), requests);
-    let mut unsent = None;
+    // The event of a znode ahead that may be passed on only once our own znode is known to exist.
+    let mut held_back = None;
     loop {
         connections.mark_seen();
         let mut own_change = match own {
@@ -61,34 +63,37 @@ pub(in crate::zookeeper) async fn watch(
             },
             None => pending().boxed(),
         };
-        if let Some(event) = unsent.take() {
+        if let Some(event) = held_back.take() {
             on_event(event);
         }
         match watch_all(&mut own_change, &mut connections, &mut ahead, &on_event).await {
             WatchesEnd::OwnLost => return,
-            WatchesEnd::ReadAgain(event) => unsent = event,
+            WatchesEnd::ReadAgain(event) => held_back = event,
         }
         ahead.read_again();
     }
 }
 
-/// The next step when the watches can no longer be used.
+/// The reason why the current watches can no longer be used, and what follows.
 enum WatchesEnd {
     /// Our own znode is lost.
     OwnLost,
-    /// Reads all znodes again. The event of a znode ahead is reported once our own is known to exist.
+    /// The connection or the watch of our own znode has ended, so all znodes must be read and watched again. The event of a
+    /// znode ahead, if there is one, is held back until our own znode is known to exist.
     ReadAgain(Option<AheadEvent>),
 }
 
 impl WatchesEnd {
-    fn after_own_change(change: &WatchedEvent, unsent: Option<AheadEvent>) -> Self {
+    /// Handles a notification about our own znode. `event` is of a znode ahead and has not been passed on yet.
+    fn after_own_change(change: &WatchedEvent, event: Option<AheadEvent>) -> Self {
         match change.event_type {
             EventType::NodeDeleted => Self::OwnLost,
-            _ => Self::ReadAgain(unsent),
+            _ => Self::ReadAgain(event),
         }
     }
 }
 
+/// Passes on the events of the znodes ahead, until the watches can no longer be used.
 async fn watch_all(
     own: &mut BoxFuture<'static, WatchedEvent>,
     connections: &mut SessionHandle,
@@ -112,15 +117,16 @@ async fn watch_all(
     }
 }
 
-/// Watches our own znode. Returns `None` if it is gone or belongs to another session.
+/// Reads and watches our own znode. Returns `None` if it is gone or belongs to another session, or if an operator has
+/// written [`BROKEN`] into the znode of a lock or barrier.
 ///
-/// The watch is for children, and an ephemeral znode has none. So it fires when the znode is deleted, but not at each of
-/// our own writes. A lock's or barrier's place is not written to by its owner, so its data is watched.
+/// In an election the watch is for children, of which an ephemeral znode has none. So it fires when the znode is deleted,
+/// but not at each of our own writes. We never write to the znode of a lock or barrier, so its data is watched.
 async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'static, WatchedEvent>> {
     let path = context.path(ticket.sequence);
     let read = context.retry_until_answered(async |connection| {
         let client = &connection.client;
-        let read = if context.is_holding {
+        let read = if context.is_lock_or_barrier {
             let read = connection.request(client.get_and_watch_data(&path)).await;
             read.map(|(data, stat, watcher)| (data == BROKEN, stat, watcher))
         } else {
@@ -129,10 +135,10 @@ async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'stati
         };
         match read {
             Ok((is_broken, stat, watcher)) => {
-                let stands = is_ours(&stat, ticket, &connection) && !is_broken;
-                Ok(stands.then_some(watcher))
+                let is_valid = is_ours(&stat, ticket, &connection) && !is_broken;
+                Ok(if is_valid { Some(watcher) } else { None })
             }
-            Err(Error::NoNode) => Err(context.own_is_not_shown(&connection, &path).await),
+            Err(Error::NoNode) => Err(context.confirm_own_znode_missing(&connection, &path).await),
             Err(error) => Err(error),
         }
     });
@@ -151,12 +157,15 @@ struct ZnodesAhead {
 
 struct WatchedZnode {
     path: String,
-    /// The token of the znode that existed at the last read.
+    /// The token of the znode at the last read; `None` before the first read, or if there was no ephemeral znode.
     token: Option<FencingToken>,
 }
 
+/// The outcome of a pending request or watch of a znode ahead.
 enum WatchStep {
+    /// The znode was read, and is watched if it exists.
     Read(Sequence, WatchRead),
+    /// The watch has fired.
     Changed(Sequence, WatchedEvent),
     /// A quorum says that the znode is gone.
     Gone(Sequence),
@@ -164,11 +173,13 @@ enum WatchStep {
     Confirmed,
 }
 
+/// The outcome of reading a znode ahead.
 enum WatchRead {
+    /// The znode has this data and stat, and this watch is set.
     Exists(Vec<u8>, Stat, OneshotWatcher),
     /// The znode does not exist, as a quorum has confirmed.
     Gone,
-    /// A quorum says that the znode exists, but no server that is known shows it.
+    /// A quorum says that the znode exists, but no known server shows it, so it cannot be watched.
     NotShown,
 }
 
@@ -184,9 +195,9 @@ impl ZnodesAhead {
         loop {
             tokio::select! {
                 biased;
-                Some(request) = self.requests.recv() => self.begin(request),
+                Some(request) = self.requests.recv() => self.on_request(request),
                 Some(step) = self.steps.next() => {
-                    if let Some(event) = self.after(step) {
+                    if let Some(event) = self.on_step(step) {
                         return event;
                     }
                 }
@@ -201,10 +212,11 @@ impl ZnodesAhead {
         self.watched.keys().for_each(|sequence| self.read(*sequence));
     }
 
-    fn begin(&mut self, request: WatchRequest) {
+    fn on_request(&mut self, request: WatchRequest) {
         match request {
             WatchRequest::Watch(sequence, path) => {
-                if !self.context.is_holding {
+                // A member of an election watches only its predecessor.
+                if !self.context.is_lock_or_barrier {
                     self.watched.clear();
                     self.steps.clear();
                 }
@@ -216,9 +228,10 @@ impl ZnodesAhead {
                 let context = self.context.clone();
                 let path = path.clone();
                 let confirmed = async move {
-                    match exists(&context, &path).await {
-                        true => WatchStep::Confirmed,
-                        false => WatchStep::Gone(sequence),
+                    if quorum_confirms(&context, &path).await {
+                        WatchStep::Confirmed
+                    } else {
+                        WatchStep::Gone(sequence)
                     }
                 };
                 self.steps.push(confirmed.boxed());
@@ -226,6 +239,7 @@ impl ZnodesAhead {
         }
     }
 
+    /// Begins to read the znode with this number, and to watch it.
     fn read(&self, sequence: Sequence) {
         let Some(WatchedZnode { path, .. }) = self.watched.get(&sequence) else { return };
         let context = self.context.clone();
@@ -239,44 +253,48 @@ impl ZnodesAhead {
         self.steps.push(read.boxed());
     }
 
-    fn after(&mut self, step: WatchStep) -> Option<AheadEvent> {
+    fn on_step(&mut self, step: WatchStep) -> Option<AheadEvent> {
         match step {
-            WatchStep::Read(sequence, read) => self.after_reading(sequence, read),
+            WatchStep::Read(sequence, read) => self.on_read(sequence, read),
             WatchStep::Changed(sequence, change) if change.event_type != EventType::NodeDeleted => {
+                // A watch fires once, so set it again with the read.
                 self.read(sequence);
                 None
             }
-            WatchStep::Changed(sequence, _) | WatchStep::Gone(sequence) => self.gone(sequence),
+            WatchStep::Changed(sequence, _) | WatchStep::Gone(sequence) => self.end_watch(sequence),
             WatchStep::Confirmed => None,
         }
     }
 
-    fn after_reading(&mut self, sequence: Sequence, read: WatchRead) -> Option<AheadEvent> {
+    fn on_read(&mut self, sequence: Sequence, read: WatchRead) -> Option<AheadEvent> {
         let watched = self.watched.get_mut(&sequence)?;
         let (data, stat, watcher) = match read {
             WatchRead::Exists(data, stat, watcher) => (data, stat, watcher),
-            WatchRead::Gone => return self.gone(sequence),
+            WatchRead::Gone => return self.end_watch(sequence),
             WatchRead::NotShown => {
-                // Leave the token out: without proof that the znode is gone, a lease must not be used.
+                // There is no proof that the znode is gone. At an event without a token, a standby does not lead at once by
+                // its lease, but claims first, which a quorum must commit.
                 watched.token = None;
-                return self.gone(sequence);
+                return self.end_watch(sequence);
             }
         };
         if owner(&stat).is_none() {
-            match self.context.is_holding {
+            match self.context.is_lock_or_barrier {
                 true => warn!(
                     "{} is not ephemeral, so it is not a place in the queue: ignored. Delete it",
                     watched.path
                 ),
-                false => self.context.pass_over(&[sequence]),
+                false => self.context.ignore_non_ephemeral(&[sequence]),
             }
-            return self.gone(sequence);
+            return self.end_watch(sequence);
         }
-        if self.context.is_denied(sequence, &stat) {
-            return self.gone(sequence);
+        // This server still shows a znode that a quorum says is deleted, so its watch would never fire.
+        if self.context.is_stale(sequence, &stat) {
+            return self.end_watch(sequence);
         }
-        // A znode with this number that is not the one seen before is ahead of ours as well: while our znode exists, no
-        // number is given twice, so one of two servers has shown a znode that no quorum committed.
+        // If the token differs from that of the last read, this is another znode with the same number. It is ahead of ours
+        // as well: while our znode exists, no number is given twice, so one of two servers has shown a znode that no quorum
+        // committed.
         let token = token(&stat);
         watched.token = Some(token);
         let changed = watcher.changed().map(move |change| WatchStep::Changed(sequence, change));
@@ -285,24 +303,26 @@ impl ZnodesAhead {
         Some(AheadEvent::Read { znode, data })
     }
 
-    fn gone(&mut self, sequence: Sequence) -> Option<AheadEvent> {
+    /// Stops watching the znode. Returns the event that it is gone, if it was watched.
+    fn end_watch(&mut self, sequence: Sequence) -> Option<AheadEvent> {
         let WatchedZnode { token, .. } = self.watched.remove(&sequence)?;
         Some(AheadEvent::Gone { sequence, token })
     }
 }
 
-/// Reads a znode ahead and watches it. If the znode is not shown, that counts only if a quorum agrees, because a server may
-/// have lost it; a notification needs no such check.
+/// Reads a znode ahead and watches it. If the server does not show the znode, that counts only if a quorum agrees, because a
+/// server may have lost it; a notification needs no such check.
 ///
-/// A lock needs no data. So it watches the children, of which an ephemeral znode has none: the watch fires when the znode is
-/// deleted. As a lock has no claim that would exclude a second holder, its read is repeated until a quorum agrees.
+/// A lock or barrier does not need the data of znodes ahead. So it watches their children, of which an ephemeral znode has
+/// none: the watch fires when the znode is deleted. As a lock has no claim that would exclude a second holder, its read is
+/// repeated until a quorum agrees with the server.
 async fn read_and_watch(
     context: &Context,
     connection: &Connection,
     path: &str,
 ) -> Result<WatchRead, Error> {
     let client = &connection.client;
-    let read = if context.is_holding {
+    let read = if context.is_lock_or_barrier {
         let read = connection.request(client.get_and_watch_children(path)).await;
         read.map(|(_, stat, watcher)| (vec![], stat, watcher))
     } else {
@@ -310,7 +330,7 @@ async fn read_and_watch(
     };
     match read {
         Err(Error::NoNode) => {}
-        Ok((_, stat, _)) if !context.is_holding && is_of_session(&stat, connection) => {
+        Ok((_, stat, _)) if !context.is_lock_or_barrier && is_of_session(&stat, connection) => {
             warn!(
                 "{path} is ahead of us and of our own session: starting over with another session"
             );
@@ -321,19 +341,19 @@ async fn read_and_watch(
         }
     }
     match leave_if_znode_missing(connection, path).await? {
-        LeaveServerOutcome::NotYet if !context.is_holding => Ok(WatchRead::NotShown),
+        LeaveServerOutcome::NotYet if !context.is_lock_or_barrier => Ok(WatchRead::NotShown),
         _ => Err(Error::Timeout),
     }
 }
 
 /// Asks a quorum whether a znode exists. If it does not, but the current server still shows it, leaves that server.
-async fn exists(context: &Context, path: &str) -> bool {
+async fn quorum_confirms(context: &Context, path: &str) -> bool {
     let checked =
         context.retry_until_answered(async |connection| match connection.check(path).await {
             Err(Error::NoNode) => {
-                let shown = connection.request(connection.client.check_stat(path)).await?;
-                if shown.is_some() {
-                    leave_ghost(&connection, path);
+                let stale = connection.request(connection.client.check_stat(path)).await?;
+                if stale.is_some() {
+                    leave_stale_server(&connection, path);
                 }
                 Err(Error::NoNode)
             }

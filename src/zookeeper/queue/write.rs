@@ -11,35 +11,39 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-/// A write to our own znode, or a check of it.
+/// A write to our own znode, or a check of it, as [`super::QueueSession`] requests it.
 pub(super) enum QueueWrite {
-    /// This znode is ours from here on.
+    /// The writes after this one are for this znode, which is ours now.
     Joined(Ticket),
-    /// Writes the data to our znode. The moment, if there is one, is returned with the commit.
-    Put(Vec<u8>, Option<Moment>),
+    /// Writes the data to our znode. The moment, if there is one, is that of the member's request: the lease may be counted
+    /// from it once the write is committed.
+    Data(Vec<u8>, Option<Moment>),
     /// Writes the data to our znode, together with the claim.
     Claim(Vec<u8>, Moment),
     /// Confirms with a quorum that our znode exists, and finds out whether this predecessor is gone.
     Renew(Option<Sequence>, Moment),
 }
 
-/// The last write to our own znode, and the resulting version of its data.
+/// The last write to our own znode, and the resulting version of its data. If a renewal finds another version, another
+/// client has overwritten the data.
 struct LastWrite {
     data: Vec<u8>,
     version: i32,
 }
 
-/// The znode is gone, or it is not ours.
+/// Our znode is gone, or the znode at its path is not ours, so this member has lost its place in the queue.
 pub(super) struct ZnodeLost;
 
 /// Our znode, and the state of our writes to it.
-struct OwnZnodeVersion {
+struct OwnZnode {
     ticket: Ticket,
+    /// `None` before the first write.
     last: Option<LastWrite>,
     /// True once a quorum has acknowledged our claim.
     is_claimed: bool,
-    /// The last known version of the znode's data, where we do not write to it.
-    seen: i32,
+    /// The last known version of the znode's data, in an election that is shared with another client. Members do not write
+    /// to their znodes there, so another version means that someone else did.
+    known_version: i32,
 }
 
 /// The znode that a renewal checks in addition to our own.
@@ -53,17 +57,19 @@ enum RenewalCheck {
 /// Carries out the writes one after the other: no write is sent before the outcome of the previous one is known.
 pub(super) async fn write_in_order(
     context: Arc<Context>,
-    mut wanted: mpsc::UnboundedReceiver<QueueWrite>,
+    mut writes: mpsc::UnboundedReceiver<QueueWrite>,
 ) {
-    let mut own_znode: Option<OwnZnodeVersion> = None;
-    while let Some(write) = wanted.recv().await {
+    let mut own_znode: Option<OwnZnode> = None;
+    while let Some(write) = writes.recv().await {
         if let QueueWrite::Joined(ticket) = write {
-            own_znode = Some(OwnZnodeVersion { ticket, last: None, is_claimed: false, seen: 0 });
+            own_znode = Some(OwnZnode { ticket, last: None, is_claimed: false, known_version: 0 });
             continue;
         }
+        // Writes to a znode that is lost are dropped: its loss has been reported.
         let Some(ours) = &mut own_znode else { continue };
         match ours.carry_out(&context, write).await {
-            Ok(event) => event.into_iter().for_each(|event| context.send_event(event)),
+            Ok(Some(event)) => context.send_event(event),
+            Ok(None) => {}
             Err(ZnodeLost) => {
                 context.send_event(QueueEvent::TicketLost(ours.ticket));
                 own_znode = None;
@@ -72,8 +78,9 @@ pub(super) async fn write_in_order(
     }
 }
 
-impl OwnZnodeVersion {
-    /// Returns the event of this write; `None` for a write that does not extend the lease.
+impl OwnZnode {
+    /// Carries out a write until the servers have answered. Returns its event; `None` for a write from which no lease is
+    /// counted.
     async fn carry_out(
         &mut self,
         context: &Context,
@@ -84,8 +91,8 @@ impl OwnZnodeVersion {
             QueueWrite::Renew(predecessor, sent_at) => {
                 return self.renew(context, predecessor, sent_at).await.map(Some);
             }
-            QueueWrite::Put(data, sent_at) => {
-                (put(context, self.ticket, &data).await?, data, sent_at)
+            QueueWrite::Data(data, sent_at) => {
+                (set_data(context, self.ticket, &data).await?, data, sent_at)
             }
             QueueWrite::Claim(data, sent_at) => {
                 match claim::claim(context, self.ticket, &data).await? {
@@ -103,20 +110,22 @@ impl OwnZnodeVersion {
         Ok(sent_at.map(|sent_at| QueueEvent::Committed { sent_at }))
     }
 
-    /// Confirms that our znode exists, and writes our data again if it was overwritten.
+    /// Confirms with a quorum that our znode exists, and writes our data again if another client has overwritten it.
     async fn renew(
         &mut self,
         context: &Context,
         predecessor: Option<Sequence>,
         sent_at: Moment,
     ) -> Result<QueueEvent, ZnodeLost> {
-        let beside = match predecessor {
+        let also_checked = match predecessor {
+            // A leader has no predecessor to check.
             _ if self.is_claimed => RenewalCheck::Claim,
             Some(predecessor) => RenewalCheck::Predecessor(predecessor),
             None => RenewalCheck::Nothing,
         };
-        let mut version = check(context, self.ticket, beside).await?;
+        let mut version = check(context, self.ticket, also_checked).await?;
         if version.is_none() && self.is_claimed {
+            // Without our claim, a quorum would commit that of another member.
             self.is_claimed = false;
             warn!("{} is gone: a client has deleted it", context.claim_path());
             return Ok(QueueEvent::ClaimRefused { claimed: None, sent_at });
@@ -131,23 +140,27 @@ impl OwnZnodeVersion {
             self.note_version(context, version);
             return Ok(QueueEvent::Committed { sent_at });
         }
-        if let Some(last) = self.last.as_mut().filter(|last| last.version != version) {
+        if let Some(last) = &mut self.last
+            && last.version != version
+        {
             warn!("another client wrote into our znode: writing our announcement again");
-            last.version = put(context, self.ticket, &last.data).await?.version;
+            last.version = set_data(context, self.ticket, &last.data).await?.version;
         }
         Ok(QueueEvent::Committed { sent_at })
     }
 
-    /// Warns if another client has written to our znode since the last renewal. Its data stays: another write would trigger
-    /// the one-shot watch of the contender behind us, as the first did.
+    /// Warns if another client has written to our znode since the last renewal. The data of that client stays: another write
+    /// would trigger the one-shot watch of the contender behind us, as the first did.
     fn note_version(&mut self, context: &Context, version: i32) {
-        if std::mem::replace(&mut self.seen, version) != version {
+        let previous = std::mem::replace(&mut self.known_version, version);
+        if previous != version {
             warn!("another client wrote into our znode, {}", context.path(self.ticket.sequence));
         }
     }
 }
 
-async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, ZnodeLost> {
+/// Writes the data to our znode, until the servers have answered. Returns the stat of the znode after the write.
+async fn set_data(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, ZnodeLost> {
     let path = context.path(ticket.sequence);
     let is_retry = AtomicBool::new(false);
     let written = context.retry_until_answered(async |connection| {
@@ -157,7 +170,9 @@ async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, Zno
         let written = connection.request(connection.client.set_data(&path, data, None)).await;
         let stat = match written {
             // The answer may come from a server that has lost the znode, so a quorum must confirm it.
-            Err(Error::NoNode) => return Err(context.own_is_not_shown(&connection, &path).await),
+            Err(Error::NoNode) => {
+                return Err(context.confirm_own_znode_missing(&connection, &path).await);
+            }
             written => give_up_if_no_auth(context, &path, written).await?,
         };
         if is_ours(&stat, ticket, &connection) { Ok(stat) } else { Err(Error::NoNode) }
@@ -165,8 +180,8 @@ async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, Zno
     written.await.map_err(|_| ZnodeLost)
 }
 
-/// Returns the stat of our znode if it is still ours: while there was no connection, another member's znode may have
-/// replaced it at this path.
+/// Returns the stat of our znode if it is still ours; otherwise fails with [`Error::NoNode`]. Check this before a write is
+/// repeated: while there was no connection, another member's znode may have replaced ours at this path.
 pub(in crate::zookeeper) async fn still_ours(
     context: &Context,
     connection: &Connection,
@@ -176,39 +191,43 @@ pub(in crate::zookeeper) async fn still_ours(
     match connection.request(connection.client.check_stat(&path)).await? {
         Some(stat) if is_ours(&stat, ticket, connection) => Ok(stat),
         Some(_) => Err(Error::NoNode),
-        None => Err(context.own_is_not_shown(connection, &path).await),
+        None => Err(context.confirm_own_znode_missing(connection, &path).await),
     }
 }
 
-/// Commits a check of our path, and of the znode `beside` it, through a quorum. A stat pipelined behind the check confirms that
-/// the znode is still ours: a path can be used again. Returns the version of our znode's data; `None` if the znode beside it is
-/// gone, or if we may not read the predecessor's.
+/// Checks through a quorum, in one transaction, that our znode and the other one exist. A stat pipelined behind the
+/// transaction confirms that our znode is still ours: a path can be used again. Returns the version of our znode's data;
+/// `None` if the transaction failed because the other znode is gone, or because we may not read the predecessor's.
 async fn check(
     context: &Context,
     ticket: Ticket,
-    beside: RenewalCheck,
+    also_checked: RenewalCheck,
 ) -> Result<Option<i32>, ZnodeLost> {
     let path = context.path(ticket.sequence);
-    let beside_path = match beside {
+    let other_path = match also_checked {
         RenewalCheck::Nothing => None,
         RenewalCheck::Claim => Some(context.claim_path()),
         RenewalCheck::Predecessor(predecessor) => Some(context.path(predecessor)),
     };
     let checked = context.retry_until_answered(async |connection| {
-        let asked = async {
-            let operations = 1 + usize::from(beside_path.is_some());
+        let renewal = async {
+            let operations = 1 + usize::from(other_path.is_some());
             let checked = connection.transact(operations, |writer| {
                 writer.add_check_version(&path, -1)?;
-                beside_path.as_ref().map_or(Ok(()), |path| writer.add_check_version(path, -1))
+                match &other_path {
+                    Some(other_path) => writer.add_check_version(other_path, -1),
+                    None => Ok(()),
+                }
             });
             let stat = connection.client.check_stat(&path);
             let (checked, stat) = tokio::join!(checked, connection.request(stat));
-            match (checked?, beside) {
+            match (checked?, also_checked) {
                 (TransactionResult::Done(_), _) => {}
+                // The check of our own path failed.
                 (TransactionResult::Failed { at: 0, error }, _) => return Err(error),
                 (TransactionResult::Failed { error, .. }, RenewalCheck::Predecessor(ahead)) => {
                     if error == Error::NoNode {
-                        deny_ghost(context, &connection, ahead).await?;
+                        ignore_if_stale(context, &connection, ahead).await?;
                     }
                     return Ok(None);
                 }
@@ -219,24 +238,24 @@ async fn check(
             match stat? {
                 Some(stat) if is_ours(&stat, ticket, &connection) => Ok(Some(stat.version)),
                 Some(_) => Err(Error::NoNode),
-                None => Err(context.own_is_not_shown(&connection, &path).await),
+                None => Err(context.confirm_own_znode_missing(&connection, &path).await),
             }
         };
-        give_up_if_no_auth(context, &path, counted(context, asked).await).await
+        give_up_if_no_auth(context, &path, count_renewal(context, renewal).await).await
     });
     checked.await.map_err(|_| ZnodeLost)
 }
 
-/// Treats the predecessor, which a quorum says is gone, as gone from now on if the current server still shows it. By now, that
+/// Ignores the predecessor, which a quorum says is gone, from now on if the current server still shows it. By now, that
 /// server has applied everything that was committed before the quorum's answer, so it would keep showing the znode.
-async fn deny_ghost(
+async fn ignore_if_stale(
     context: &Context,
     connection: &Connection,
     predecessor: Sequence,
 ) -> Result<(), Error> {
     let path = context.path(predecessor);
-    if let Some(shown) = connection.request(connection.client.check_stat(&path)).await? {
-        context.deny(connection, predecessor, &shown);
+    if let Some(stat) = connection.request(connection.client.check_stat(&path)).await? {
+        context.ignore_stale(connection, predecessor, &stat);
     }
     Ok(())
 }
@@ -256,7 +275,7 @@ pub(in crate::zookeeper) async fn give_up_if_no_auth<T>(
 }
 
 /// Records the outcome of each attempt to renew in the metrics.
-async fn counted<T>(
+async fn count_renewal<T>(
     context: &Context,
     renewal: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {

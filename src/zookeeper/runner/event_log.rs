@@ -9,38 +9,44 @@ use recipes::{FencingToken, Moment, SessionEvent, SessionId, Ticket};
 use std::time::SystemTime;
 use tracing::{Level, debug, error, info, trace, warn};
 
-/// The target of the trace lines from which `scripts/check-log` replays the core: each event of the member, and its
+/// The log target of the trace lines from which `scripts/check-log` replays the core: each event of the member, and its
 /// actions.
 const PROTOCOL: &str = "bellwether::protocol";
 
 /// Whether this build can trace the protocol.
 const HAS_TRACE: bool = cfg!(feature = "protocol-trace");
 
+/// Writes the log lines of one election. A line is recorded when the member handles an event, and written after the actions
+/// that followed, so that logging does not delay them.
 pub(super) struct EventLog {
+    /// The path of the election.
     election: String,
     znodes: ZnodeNames,
+    /// The current session.
     session: Option<SessionId>,
+    /// The event that is not written yet.
     recorded: Option<LoggedEvent>,
 }
 
-/// An event of the member that is still to be logged: its actions are performed first.
+/// An event of the member that is still to be logged.
 pub(super) struct LoggedEvent {
     pub(super) event: Event,
+    /// The actions of the member that followed.
     pub(super) actions: Vec<Action>,
     /// When the member handled the event.
-    pub(super) at: Moment,
+    pub(super) handled_at: Moment,
     pub(super) level: Level,
-    /// Why the lease had run out before the event.
+    /// The reason why the lease ran out; `None` unless it had run out before the event.
     pub(super) lapse: Option<String>,
     /// The changes of the leader.
     pub(super) changes: Vec<Change>,
     /// When the lease ended, if it had run out before the event.
     pub(super) lapsed_at: Option<SystemTime>,
-    /// An error to log in addition: an operator should act now.
-    pub(super) alarm: Option<&'static str>,
+    /// A line to log in addition, at the error level: an operator should act now.
+    pub(super) error: Option<&'static str>,
 }
 
-/// The state of the member after an event: the fields of each line.
+/// The fields that all lines of an event have: the state of the member after it.
 #[derive(Clone, Copy)]
 struct Fields<'a> {
     id: &'a str,
@@ -51,9 +57,9 @@ struct Fields<'a> {
     token: Option<FencingToken>,
 }
 
-// Arguments are evaluated only if the log's level shows the line.
+// Logs one line at this level. A macro, because the arguments are evaluated only if the log's level shows the line.
 macro_rules! line {
-    ($level:ident, $event:expr, $log:expr, $fields:expr, $words:expr) => {
+    ($level:ident, $event:expr, $log:expr, $fields:expr, $message:expr) => {
         $level!(
             event = $event,
             id = $fields.id,
@@ -64,7 +70,7 @@ macro_rules! line {
             leader = $fields.leader,
             token = $fields.token.map(|token| token.0),
             "{}",
-            $words
+            $message
         )
     };
 }
@@ -76,8 +82,8 @@ impl EventLog {
         Self { election, znodes, session: None, recorded: None }
     }
 
-    /// Traces the start of the member.
-    pub(super) fn begin(&self, member: &Member, actions: &[Action]) {
+    /// Traces the start of the member, with the settings that a replay needs.
+    pub(super) fn trace_start(&self, member: &Member, actions: &[Action]) {
         if !HAS_TRACE {
             return;
         }
@@ -96,8 +102,8 @@ impl EventLog {
         );
     }
 
-    /// Notes the session that an event begins, before the member handles the event.
-    pub(super) fn hear(&mut self, event: &Event) {
+    /// Notes the session that begins with an event, if any, for the field of the lines from this event on.
+    pub(super) fn note_session(&mut self, event: &Event) {
         match event {
             Event::Session(SessionEvent::Opened { session, .. }) => self.session = Some(*session),
             Event::Session(SessionEvent::TakenOver { record, .. }) => {
@@ -115,16 +121,17 @@ impl EventLog {
     /// Logs the event, and the changes of the leader that follow from it.
     pub(super) fn write(&mut self, standing: &Standing) {
         let Some(record) = self.recorded.take() else { return };
-        let LoggedEvent { event, actions, at, level, changes, lapsed_at, alarm, .. } = &record;
-        let role = standing.at(*at);
+        let LoggedEvent { event, actions, handled_at, level, changes, lapsed_at, error, .. } =
+            &record;
+        let role = standing.at(*handled_at);
         if HAS_TRACE {
             trace!(
                 target: PROTOCOL,
-                ?at,
+                at = ?handled_at,
                 heard = format!("{event:?}"),
                 actions = format!("{actions:?}"),
                 standing = ?role,
-                index = ?standing.index_at(*at),
+                index = ?standing.index_at(*handled_at),
                 "step"
             );
         }
@@ -140,17 +147,17 @@ impl EventLog {
         };
         let name = event.name();
         match *level {
-            Level::DEBUG => line!(debug, name, self, fields, record.words()),
-            Level::WARN => line!(warn, name, self, fields, record.words()),
-            _ => line!(info, name, self, fields, record.words()),
+            Level::DEBUG => line!(debug, name, self, fields, record.message()),
+            Level::WARN => line!(warn, name, self, fields, record.message()),
+            _ => line!(info, name, self, fields, record.message()),
         }
         for change in changes {
             let name = change.kind.name();
             let token = change.token;
-            line!(info, name, self, Fields { token, ..fields }, words(change, *lapsed_at));
+            line!(info, name, self, Fields { token, ..fields }, change_message(change, *lapsed_at));
         }
-        if let Some(alarm) = alarm {
-            error!("{alarm}");
+        if let Some(error) = error {
+            error!("{error}");
         }
         if actions.iter().any(Action::ends_session) {
             self.session = None;
@@ -160,26 +167,31 @@ impl EventLog {
 
 impl LoggedEvent {
     /// Describes the event and the actions that followed.
-    fn words(&self) -> String {
-        let mut words = self.event.to_string();
+    fn message(&self) -> String {
+        let mut message = self.event.to_string();
         if let Some(lapse) = &self.lapse {
-            words = format!("{lapse}; {words}");
+            message = format!("{lapse}; {message}");
         }
         if self.event == Event::Stop {
-            words += ": leaving the queue";
+            message += ": leaving the queue";
         }
         let actions: Vec<_> = self.actions.iter().map(Action::to_string).collect();
-        if actions.is_empty() { words } else { format!("{words}  ->  {}", actions.join(", ")) }
+        if actions.is_empty() { message } else { format!("{message}  ->  {}", actions.join(", ")) }
     }
 }
 
-/// Describes a change of the leader.
-fn words(change: &Change, lapsed_at: Option<SystemTime>) -> String {
+/// Describes a change of the leader, as this member sees it. `lapsed_at` is when its own lease ended, if that had run out.
+fn change_message(change: &Change, lapsed_at: Option<SystemTime>) -> String {
     match (change.kind, &change.view()) {
         (ChangeKind::LostLeadership, _) => {
-            let over = change.token.map(|token| format!(", token {token}")).unwrap_or_default();
-            let since = lapsed_at.map(|at| format!(", since {}", format_rfc3339_millis(at)));
-            format!("no longer leads{over}{}", since.unwrap_or_default())
+            let mut message = "no longer leads".to_owned();
+            if let Some(token) = change.token {
+                message += &format!(", token {token}");
+            }
+            if let Some(lapsed_at) = lapsed_at {
+                message += &format!(", since {}", format_rfc3339_millis(lapsed_at));
+            }
+            message
         }
         (ChangeKind::BecameLeader, View::This(leader) | View::Other(leader)) => {
             format!("became leader: {leader}")
@@ -215,11 +227,12 @@ mod tests {
             (other(5), Role::Absent, "knows no leader"),
         ] {
             let changes = changes(&View::of(&before), &now);
-            let sentences: Vec<_> = changes.iter().map(|change| words(change, None)).collect();
+            let sentences: Vec<_> =
+                changes.iter().map(|change| change_message(change, None)).collect();
             assert_eq!(sentences.join("; "), expected, "{before:?}, then {now:?}");
         }
         let lapsed = changes(&View::of(&this(4, 0)), &Role::Candidate);
-        let since = words(&lapsed[0], Some(SystemTime::UNIX_EPOCH));
+        let since = change_message(&lapsed[0], Some(SystemTime::UNIX_EPOCH));
         assert_eq!(since, "no longer leads, token 4, since 1970-01-01T00:00:00.000Z");
     }
 

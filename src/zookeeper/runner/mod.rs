@@ -19,10 +19,10 @@ use crate::status::{
     self, ConnectionState, MemberRequest, QueueReading, RecentChanges, RecordedChange, ReplyTo,
     Snapshot, StatusPublisher,
 };
-use recipes::election::{Action, Cause, ChangeKind, Event, Member, Standing, changes};
+use recipes::election::{Action, Cause, Change, ChangeKind, Event, Member, Standing, changes};
 use recipes::{ClaimOwner, FencingToken, Moment, SessionEvent, SessionId, SessionRecord, Ticket};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::{oneshot, watch};
 use tracing::{Level, info, warn};
 
@@ -30,7 +30,7 @@ use tracing::{Level, info, warn};
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// Interval at which a leader checks for foreign contenders. Each check takes two requests.
-const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+const FOREIGN_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs the member until it is stopped. Returns true if it has certainly left the queue.
 pub async fn run(
@@ -42,16 +42,16 @@ pub async fn run(
     resume: ResumeState,
     stop: oneshot::Receiver<()>,
 ) -> bool {
-    let (link_in, link) = watch::channel(ConnectionState::default());
+    let (link_sender, link) = watch::channel(ConnectionState::default());
     let actions = member.start();
     let runner = Runner {
         credentials,
         link,
-        reports: Reports::new(link_in, publisher.meter.clone()),
+        reports: Reports::new(link_sender, publisher.meter.clone()),
         session: None,
         unclosed: None,
         resume,
-        noted: None,
+        saved_record: None,
         resumed_term: None,
         members: SharedReading::default(),
         actions,
@@ -61,11 +61,11 @@ pub async fn run(
         logged_problems: Problems::default(),
         counters: Counters::begun(clock.now()),
         log: EventLog::of(&settings),
-        commands: vec![],
+        waiting_callers: vec![],
         alarm: Alarm::new().expect("one more file can be opened"),
         claim_refused_at: None,
         refused_by_unknown: None,
-        looked_for_foreign_at: None,
+        foreign_checked_at: None,
         is_slow: false,
         reconnected_at: clock.now(),
         logged_session: None,
@@ -80,7 +80,8 @@ pub async fn run(
     runner.run(stop).await
 }
 
-/// The state that outlives a process, if the operator has configured that.
+/// The session file, and the session that the previous process saved in it. Both are `None` unless the operator has
+/// configured a session file, by which leadership survives a restart of the process.
 #[derive(Default)]
 pub struct ResumeState {
     pub file: Option<Arc<SessionFile>>,
@@ -98,13 +99,14 @@ struct Runner {
     /// The state of the connection to ZooKeeper, as sessions and requests publish it.
     link: watch::Receiver<ConnectionState>,
     reports: Reports,
+    /// The current session; `None` while there is none.
     session: Option<ElectionSession>,
     /// The previous session, if it may still be alive.
     unclosed: UnclosedSession,
     /// The session file, and the session of the previous process until it is resumed or closed.
     resume: ResumeState,
     /// The record of the session that was last saved for the next process.
-    noted: Option<SessionRecord>,
+    saved_record: Option<SessionRecord>,
     /// The term that the previous process began and this one continues.
     resumed_term: Option<FencingToken>,
     /// The members as they were last read for operators.
@@ -119,15 +121,16 @@ struct Runner {
     logged_problems: Problems,
     counters: Counters,
     log: EventLog,
-    /// Callers that wait until the actions of the last step are done.
-    commands: Vec<ReplyTo>,
+    /// The callers of commands that wait until the actions of the last step are done.
+    waiting_callers: Vec<ReplyTo>,
+    /// The timer of the member.
     alarm: Alarm,
     /// When a refused claim was last logged.
     claim_refused_at: Option<Moment>,
     /// The own ticket, if its last claim was refused because an unknown client owns the claim znode.
     refused_by_unknown: Option<Ticket>,
     /// When this member last checked for foreign contenders; `None` unless it checks regularly.
-    looked_for_foreign_at: Option<Moment>,
+    foreign_checked_at: Option<Moment>,
     /// True if the last heartbeat was answered later than the next one was due.
     is_slow: bool,
     /// When the session last continued over another connection.
@@ -143,23 +146,29 @@ struct Runner {
 }
 
 impl Runner {
+    /// Runs the loop until the process ends. Returns true if the member has certainly left the queue.
+    ///
     /// The order matters. When the member loses leadership: publish first, then act. When it is notified that the head is
     /// gone and leads at once, by the lease of its session: publish first, then send the claim. When it has no lease and the
     /// claim has to be acknowledged first: send the claim, then publish. Requests, including the end of a session, are sent
     /// before anything is logged.
     async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
-        self.log.begin(&self.member, &self.actions);
+        self.log.trace_start(&self.member, &self.actions);
         // The previous process may have sent the end of its session already, so that session cannot be resumed: end it.
-        if let Some(former) = self.resume.former.take_if(|former| former.is_closing) {
-            self.unclosed = self.end(&former).await;
+        match self.resume.former.take() {
+            Some(former) if former.is_closing => {
+                self.unclosed = self.close_former_session(&former).await;
+            }
+            former => self.resume.former = former,
         }
         loop {
             if self.leads_before_claim() || self.term_has_ended {
+                // Readers must see this before any request is sent.
                 self.publish();
             }
-            self.send().await;
+            self.send_requests().await;
             self.publish();
-            let closing = self.give_session_up().await;
+            let closing = self.begin_closing_session().await;
             self.log.write(&self.standing);
             self.log_problems();
             if let Some(closing) = closing {
@@ -170,49 +179,57 @@ impl Runner {
                 return self.leave().await;
             }
             self.answer_commands();
-            self.look_for_foreign();
+            self.check_for_foreign();
             if let Some(event) = self.next_event(&mut stop).await {
                 self.step(event);
             }
         }
     }
 
-    /// Checks for foreign contenders while this member leads. Other members notice them when they read the queue, and
-    /// need not all list it regularly. If foreign contenders keep members out of the queue, the leader and the standby
-    /// check with each heartbeat.
-    fn look_for_foreign(&mut self) {
+    /// Checks regularly for foreign contenders while this member leads. Other members notice them when they read the queue,
+    /// and need not all list it regularly. In an election that is shared with another client, foreign contenders with a
+    /// different order keep members out of the queue, so there the leader and the standby check with each heartbeat.
+    fn check_for_foreign(&mut self) {
         let now = self.clock.now();
-        let refuses = self.settings.znodes.family().is_some();
-        let leads = self.standing.acquired_by().is_some();
-        let is_to_look = leads || refuses && self.standing.standby_is_ready(now).is_some();
-        let Some(session) = self.session.as_mut().filter(|_| is_to_look) else {
-            self.looked_for_foreign_at = None;
-            return;
+        let is_shared = self.settings.znodes.family().is_some();
+        let is_leader = self.standing.acquired_by().is_some();
+        let is_standby = self.standing.standby_is_ready(now).is_some();
+        let must_check = is_leader || (is_shared && is_standby);
+        let session = match &mut self.session {
+            Some(session) if must_check => session,
+            _ => {
+                self.foreign_checked_at = None;
+                return;
+            }
         };
-        let interval = if refuses { self.member.heartbeat() } else { LOOK_INTERVAL };
-        if self.looked_for_foreign_at.is_none_or(|at| at.after(interval) <= now) {
-            self.looked_for_foreign_at = Some(now);
-            session.look_for_foreign();
+        let interval = if is_shared { self.member.heartbeat() } else { FOREIGN_CHECK_INTERVAL };
+        let is_recent = self.foreign_checked_at.is_some_and(|at| now < at.after(interval));
+        if !is_recent {
+            self.foreign_checked_at = Some(now);
+            session.check_for_foreign();
         }
     }
 
-    /// Closes the session of the previous process, after noting that in the session file.
-    async fn end(&self, former: &SavedSession) -> UnclosedSession {
-        self.resume.file.iter().for_each(|file| file.closing());
+    /// Closes the session of the previous process, after noting that in the session file. Returns the session if it may
+    /// still be alive.
+    async fn close_former_session(&self, former: &SavedSession) -> UnclosedSession {
+        if let Some(file) = &self.resume.file {
+            file.closing();
+        }
         let settings = &self.settings.zookeeper;
         let limit = close_limit(settings);
         end_former(former, self.clock, settings, &self.credentials, limit).await
     }
 
-    /// Closes the session of the previous process if it was not resumed, and removes the session file. Returns true if no
-    /// session is left.
+    /// Ends the runner. Closes the session of the previous process if it was not resumed, and removes the session file if no
+    /// session is left. Returns true in that case: this member has certainly left the queue.
     async fn leave(mut self) -> bool {
-        // A member that was not healthy yet has not resumed the session.
         let mut has_left = self.unclosed.is_none();
+        // A member that was never healthy has not resumed the session.
         if let Some(former) = self.resume.former.take() {
-            has_left &= self.end(&former).await.is_none();
+            has_left &= self.close_former_session(&former).await.is_none();
         }
-        if let Some(file) = self.resume.file.filter(|_| has_left) {
+        if has_left && let Some(file) = &self.resume.file {
             file.remove();
         }
         has_left
@@ -224,22 +241,23 @@ impl Runner {
         claims && self.standing.acquired_by().is_some()
     }
 
-    /// Sends the requests of the member's actions, unless the actions end the session, which is published first.
-    async fn send(&mut self) {
-        if self.actions.iter().any(Action::ends_session) {
+    /// Sends the requests of the member's actions. Actions that end the session are left for later, because they have to be
+    /// published first.
+    async fn send_requests(&mut self) {
+        if self.actions.is_empty() || self.actions.iter().any(Action::ends_session) {
             return;
         }
         let Some(session) = &mut self.session else { return };
-        let sends = !self.actions.is_empty();
-        self.actions.drain(..).for_each(|action| session.perform(action));
-        if sends {
-            // Let the tasks send their requests before a claim, or anything else that waits for an answer, is published.
-            tokio::task::yield_now().await;
+        for action in self.actions.drain(..) {
+            session.perform(action);
         }
+        // Let the tasks send their requests before a claim, or anything else that waits for an answer, is published.
+        tokio::task::yield_now().await;
     }
 
+    /// Publishes a snapshot of the member. Readers are woken only if they can see a difference.
     fn publish(&mut self) {
-        let link = self.link_with_own_problem();
+        let link = self.connection_state_with_own_problem();
         let same_id = self.same_id();
         let found = self.current_problems(&link, same_id);
         self.problems.update(found, || self.clock.date());
@@ -272,13 +290,15 @@ impl Runner {
     /// Returns the predecessor's token if the predecessor has the same id as this member.
     fn same_id(&self) -> Option<FencingToken> {
         let id = &self.standing.profile().id;
-        let ahead = self.session.as_ref()?.predecessor_named(id)?;
+        let ahead = self.session.as_ref()?.predecessor_with_id(id)?;
         (Some(ahead.sequence) == self.standing.predecessor()).then_some(ahead.token)
     }
 
-    /// Begins to close the session if the actions that [`Self::send`] has left end it. Opening another session implies that
-    /// the previous one is lost.
-    async fn give_session_up(&mut self) -> Option<impl Future<Output = UnclosedSession> + use<>> {
+    /// Begins to close the session if the actions that [`Self::send_requests`] has left end it. Opening another session
+    /// implies that the previous one is lost. The returned future completes when the session has ended.
+    async fn begin_closing_session(
+        &mut self,
+    ) -> Option<impl Future<Output = UnclosedSession> + use<>> {
         if self.actions.is_empty() {
             return None;
         }
@@ -290,7 +310,7 @@ impl Runner {
         Some(session.close().await)
     }
 
-    /// Performs the remaining actions after the session is closed: opens another session if the member wants one.
+    /// Performs the actions that remain after the session is closed: opens another session if that is one of them.
     fn forget_session_and_open_another(&mut self) {
         let actions = std::mem::take(&mut self.actions);
         if actions.is_empty() {
@@ -301,10 +321,12 @@ impl Runner {
         if !actions.contains(&Action::OpenSession) {
             return;
         }
-        let before = match (actions.contains(&Action::CloseSession), self.ticket_was_lost) {
-            (false, _) => PreviousEnd::Ended,
-            (true, false) => PreviousEnd::Closed,
-            (true, true) => PreviousEnd::ClosedAfterForce,
+        let before = if !actions.contains(&Action::CloseSession) {
+            PreviousEnd::Ended
+        } else if self.ticket_was_lost {
+            PreviousEnd::ClosedAfterForce
+        } else {
+            PreviousEnd::Closed
         };
         let session = SessionSettings {
             zookeeper: self.settings.zookeeper.clone(),
@@ -323,13 +345,15 @@ impl Runner {
             Some(ElectionSession::open(&self.settings, own_id, session, unclosed, reports));
     }
 
+    /// Answers the callers of commands: true if ZooKeeper confirmed the end of the session, or if it did not have to end.
     fn answer_commands(&mut self) {
-        for caller in self.commands.drain(..) {
+        for caller in self.waiting_callers.drain(..) {
             caller.send(self.unclosed.is_none());
         }
     }
 
-    /// Waits for the first of these. If several are ready, they are taken in this order:
+    /// Waits for the next event of the member, from one of these sources. If several are ready, they are taken in this
+    /// order:
     ///
     /// 1. the end of the process: it must not wait for a busy session;
     /// 2. events of the session: an answer that has arrived takes precedence over a timeout;
@@ -337,7 +361,7 @@ impl Runner {
     /// 4. requests of callers;
     /// 5. a change of the connection, to be published.
     ///
-    /// Returns `None` if there is nothing for the member to handle.
+    /// Returns `None` if there is nothing for the member to handle, but something to publish.
     async fn next_event(&mut self, stop: &mut oneshot::Receiver<()>) -> Option<Event> {
         let wake_at = self.member.wake_at();
         let latest = self.clock.now().after(LONGEST_WAIT);
@@ -346,15 +370,19 @@ impl Runner {
             _ = stop => Some(Event::Stop),
             event = session_event(&mut self.session) => self.drop_offer_without_tickets(event),
             () = self.alarm.ring_at(wake_at.map_or(latest, |at| at.min(latest))) => {
-                wake_at.filter(|at| *at <= self.clock.now()).map(|_| Event::Woke)
+                match wake_at {
+                    Some(at) if at <= self.clock.now() => Some(Event::Woke),
+                    // The alarm rang early, or only to end the longest wait.
+                    _ => None,
+                }
             }
             Some(request) = self.publisher.requests.recv() => self.on_request(request),
             _ = self.link.changed() => None,
         }
     }
 
-    /// Ignores the offer of the member ahead, to lead or to make room for the target of a transfer, if the Kerberos tickets have
-    /// expired: the member that makes room opens another session, and without tickets it could not.
+    /// Ignores the offer of the member ahead, to lead or to make room for the target of a transfer, if the Kerberos tickets
+    /// have expired: the member that makes room opens another session, and without tickets it could not.
     fn drop_offer_without_tickets(&self, event: Event) -> Option<Event> {
         if matches!(event, Event::OfferRead(_)) && self.tickets_have_ended() {
             warn!("{event}: ignored, as no other session can be opened without Kerberos tickets");
@@ -367,6 +395,7 @@ impl Runner {
         self.credentials.tickets_end_at().is_some_and(|end_at| end_at <= self.clock.date())
     }
 
+    /// Handles a request of the HTTP API, or of another part of the daemon. Returns a command as an event of the member.
     fn on_request(&mut self, request: MemberRequest) -> Option<Event> {
         match request {
             MemberRequest::Command(command, caller)
@@ -385,62 +414,43 @@ impl Runner {
                 None
             }
             MemberRequest::PublishState(state) => {
-                self.session.iter_mut().for_each(|session| session.publish_state(state));
+                if let Some(session) = &mut self.session {
+                    session.publish_state(state);
+                }
                 None
             }
             MemberRequest::Command(command, caller) => {
-                self.commands.push(caller);
+                self.waiting_callers.push(caller);
                 Some(Event::Command(command))
             }
         }
     }
 
-    /// Steps the member with the event. Keeps its actions and its standing, and records a line for the log.
+    /// Steps the member with the event: sets its next actions and its new standing, and records the event for the log and
+    /// the changes of leadership for readers.
     fn step(&mut self, event: Event) {
         self.stopping = event == Event::Stop;
         self.ticket_was_lost = matches!(event, Event::TicketLost(_));
-        self.log.hear(&event);
+        self.log.note_session(&event);
         let now = self.clock.now();
-        match event {
-            Event::Session(SessionEvent::Resumed { .. }) => self.reconnected_at = now,
-            Event::ClaimRefused { holder, .. } => {
-                let ticket = self.standing.ticket();
-                self.refused_by_unknown = ticket.filter(|_| holder == ClaimOwner::Unknown);
-            }
-            Event::Committed { sent_at }
-            | Event::HeadRead { sent_at, .. }
-            | Event::HeadGone { sent_at, .. } => {
-                // While there was no connection, the request did not wait for the servers.
-                let asked_at = sent_at.max(self.reconnected_at);
-                self.is_slow = now.since(asked_at) > self.member.heartbeat();
-            }
-            _ => {}
-        }
+        self.note_event(&event, now);
         let lapsed = self.standing.has_lapsed(now);
         self.counters.on_event(&event);
         self.resumed_term = event.resumed_term().or(self.resumed_term);
         self.actions = self.member.step(now, event.clone());
-        self.note(now);
-        let before = std::mem::replace(&mut self.standing, self.member.standing());
+        self.save_session(now);
+        let previous = std::mem::replace(&mut self.standing, self.member.standing());
         self.term_has_ended =
-            before.acquired_by().is_some() && self.standing.acquired_by().is_none();
+            previous.acquired_by().is_some() && self.standing.acquired_by().is_none();
         self.counters.on_state(&self.standing, now);
         let changes = changes(&self.recent_changes.view(), &self.standing.at(now));
-        let cause = Cause::of(&event, &before, now);
+        let cause = Cause::of(&event, &previous, now);
         // After a freeze, the lease may have ended long ago, and another member may have led since.
-        let lapsed_at = before.lapsed_at(now).and_then(|at| self.clock.date_of(at));
-        for change in changes.iter().cloned() {
-            let index = self.standing.index_at(now);
-            let lapsed_at = lapsed_at.filter(|_| change.kind == ChangeKind::LostLeadership);
-            let at = lapsed_at.unwrap_or_else(|| self.clock.date());
-            let own_term = change.view().own_term();
-            let restart = self.link.borrow().restart;
-            let restart = restart.filter(|_| own_term.is_some() && own_term == self.resumed_term);
-            let down_for = restart.map(|restart| restart.down_for);
-            let recorded = RecordedChange { change, index, at, cause, down_for };
-            Arc::make_mut(&mut self.recent_changes).push(recorded);
+        let lapsed_at = previous.lapsed_at(now).and_then(|at| self.clock.date_of(at));
+        for change in &changes {
+            self.record_change(change.clone(), cause, lapsed_at, now);
         }
-        let has_moved = before.ticket() != self.standing.ticket();
+        let has_moved = previous.ticket() != self.standing.ticket();
         if has_moved {
             // Refusals of a claim for the previous znode say nothing about the new one.
             self.claim_refused_at = None;
@@ -454,57 +464,116 @@ impl Runner {
             && self.actions.is_empty();
         let is_routine =
             waits_outside || is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
-        let level = match (is_routine, lapsed) {
-            (true, _) => Level::DEBUG,
-            (false, true) => Level::WARN,
-            (false, false) => Level::INFO,
+        let level = if is_routine {
+            Level::DEBUG
+        } else if lapsed {
+            Level::WARN
+        } else {
+            Level::INFO
         };
-        let is_refused = self.standing.is_session_too_short() && !before.is_session_too_short();
+        let is_too_short = self.standing.is_session_too_short();
+        let error = if is_too_short && !previous.is_session_too_short() {
+            Some(SESSION_TOO_SHORT)
+        } else {
+            None
+        };
         self.log.record(LoggedEvent {
             event,
             actions: self.actions.clone(),
-            at: now,
+            handled_at: now,
             level,
-            lapse: lapsed.then(|| self.lapse()),
+            lapse: lapsed.then(|| self.lapse_reason()),
             changes,
             lapsed_at,
-            alarm: is_refused.then_some(REFUSED),
+            error,
         });
-        let out_of_order = self.standing.out_of_order();
-        if let Some(pair) = out_of_order.filter(|_| before.out_of_order() != out_of_order) {
-            warn!("{}", self.out_of_order(pair));
+        if let Some(pair) = self.standing.out_of_order()
+            && previous.out_of_order() != Some(pair)
+        {
+            warn!("{}", self.out_of_order_problem(pair));
         }
     }
 
-    /// Saves what has changed of the session for the next process.
-    fn note(&mut self, now: Moment) {
+    /// Notes the parts of an event that problems are derived from, before the member is stepped with it.
+    fn note_event(&mut self, event: &Event, now: Moment) {
+        match event {
+            Event::Session(SessionEvent::Resumed { .. }) => self.reconnected_at = now,
+            Event::ClaimRefused { holder, .. } => {
+                self.refused_by_unknown = match holder {
+                    ClaimOwner::Unknown => self.standing.ticket(),
+                    _ => None,
+                };
+            }
+            Event::Committed { sent_at }
+            | Event::HeadRead { sent_at, .. }
+            | Event::HeadGone { sent_at, .. } => {
+                // While there was no connection, the request did not wait for the servers.
+                let waiting_since = (*sent_at).max(self.reconnected_at);
+                self.is_slow = now.since(waiting_since) > self.member.heartbeat();
+            }
+            _ => {}
+        }
+    }
+
+    /// Records a change of leadership for readers. `lapsed_at` is the end of the lease, if that had run out before.
+    fn record_change(
+        &mut self,
+        change: Change,
+        cause: Cause,
+        lapsed_at: Option<SystemTime>,
+        now: Moment,
+    ) {
+        let at = match lapsed_at {
+            Some(lapsed_at) if change.kind == ChangeKind::LostLeadership => lapsed_at,
+            _ => self.clock.date(),
+        };
+        let own_term = change.view().own_term();
+        let restart = self.link.borrow().restart;
+        let down_for = match restart {
+            Some(restart) if own_term.is_some() && own_term == self.resumed_term => {
+                Some(restart.down_for)
+            }
+            _ => None,
+        };
+        let index = self.standing.index_at(now);
+        let recorded = RecordedChange { change, index, at, cause, down_for };
+        Arc::make_mut(&mut self.recent_changes).push(recorded);
+    }
+
+    /// Saves the session for the next process, if its record has changed.
+    fn save_session(&mut self, now: Moment) {
         let Some(file) = &self.resume.file else { return };
         let record = self.member.session_record();
-        if let Some(record) = record.filter(|_| record != self.noted) {
+        if let Some(record) = record
+            && self.saved_record != Some(record)
+        {
             file.note(record, now);
         }
-        self.noted = record;
+        self.saved_record = record;
     }
 
-    /// Returns true if the event belongs to a claim that is repeated soon after it was refused: with a server that does not
-    /// show the leader, each heartbeat makes such a claim.
+    /// Returns true if the event belongs to a claim that is repeated soon after one was refused, so that it is not worth a
+    /// log line: with a server that does not show the leader, each heartbeat makes such a claim. Otherwise notes a refusal,
+    /// which is logged.
     fn repeats_refusal(&mut self, event: &Event, now: Moment) -> bool {
         let is_refusal = matches!(event, Event::ClaimRefused { .. });
-        let was_lately = self.claim_refused_at.is_some_and(|at| now < at.after(REFUSED_QUIETLY));
-        if is_refusal && !was_lately {
+        let was_logged_lately =
+            self.claim_refused_at.is_some_and(|at| now < at.after(QUIET_AFTER_REFUSAL));
+        if is_refusal && !was_logged_lately {
             self.claim_refused_at = Some(now);
         }
-        was_lately && (is_refusal || matches!(event, Event::QueueRead(_)))
+        was_logged_lately && (is_refusal || matches!(event, Event::QueueRead(_)))
     }
 }
 
-/// For this long after a refused claim was logged, further refusals are not logged.
-const REFUSED_QUIETLY: Duration = Duration::from_secs(60);
+/// Time after the log line of a refused claim during which further refusals are logged only at the debug level.
+const QUIET_AFTER_REFUSAL: Duration = Duration::from_secs(60);
 
-const REFUSED: &str = "the session timeout that the servers grant leaves no useful lease, so this \
-    member does not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat or \
-    exec.kill_after (where a program is run). Lower zookeeper.tick_time only if it is larger than \
-    the servers' own tickTime";
+/// The problem of a session that leaves no useful lease.
+const SESSION_TOO_SHORT: &str = "the session timeout that the servers grant leaves no useful \
+    lease, so this member does not lead: raise maxSessionTimeout on the servers, or lower \
+    lease.heartbeat or exec.kill_after (where a program is run). Lower zookeeper.tick_time only if \
+    it is larger than the servers' own tickTime";
 
 /// Returns true if the event is frequent and leads only to routine actions.
 fn is_routine(event: &Event, actions: &[Action]) -> bool {
@@ -531,6 +600,7 @@ fn is_routine(event: &Event, actions: &[Action]) -> bool {
         })
 }
 
+/// Waits for the next event of the session; forever if there is none.
 async fn session_event(session: &mut Option<ElectionSession>) -> Event {
     match session {
         Some(session) => session.next_event().await,

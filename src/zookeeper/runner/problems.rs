@@ -1,6 +1,6 @@
 //! The problems that the runner knows of, described for operators.
 
-use super::{REFUSED, Runner};
+use super::{Runner, SESSION_TOO_SHORT};
 use crate::config::Settings;
 use crate::problems::ProblemKind;
 use crate::status::{ConnectionState, DuplicateId};
@@ -10,13 +10,14 @@ use recipes::{FencingToken, Sequence};
 use std::time::Duration;
 use tracing::info;
 
-/// The shortest session that a server grants, in ticks, unless it is configured otherwise.
+/// The shortest session timeout that a server grants, in ticks, unless it is configured otherwise.
 const MIN_SESSION_TICKS: u32 = 2;
-/// The longest session that a server grants, in ticks, unless it is configured otherwise.
+/// The longest session timeout that a server grants, in ticks, unless it is configured otherwise.
 const MAX_SESSION_TICKS: u32 = 20;
 
 impl Runner {
-    /// Returns the current problems, given this state of the connection.
+    /// Returns the current problems, given this state of the connection. `same_id` is the token of the predecessor if that
+    /// has the same id as this member. A problem without a text is described by its kind.
     pub(super) fn current_problems(
         &self,
         link: &ConnectionState,
@@ -24,21 +25,23 @@ impl Runner {
     ) -> Vec<(ProblemKind, String)> {
         let paused = self.standing.is_paused().then(String::new);
         let unhealthy = self.standing.is_unhealthy().then(String::new);
-        let zookeeper = link.is_troubled().then(|| {
-            let problem = link.problem.clone();
-            problem.unwrap_or_else(|| "no connection to ZooKeeper".into())
-        });
-        let duplicate_id =
-            DuplicateId::find(&self.standing, same_id, &self.counters, self.clock.now());
-        let (earlier_life, duplicate_id) = match duplicate_id {
-            Some(DuplicateId::MayBeEarlierLife { token, .. }) => {
-                let text = format!(
-                    "waiting behind an earlier life of this member, token {token}, until its session ends"
-                );
-                (Some(text), None)
-            }
-            other => (None, other.map(|duplicate_id| duplicate_id.to_string())),
+        let foreign = (!link.foreign.is_empty()).then(String::new);
+        let zookeeper = match &link.problem {
+            Some(problem) => Some(problem.clone()),
+            None if link.is_troubled() => Some("no connection to ZooKeeper".into()),
+            None => None,
         };
+        let mut earlier_life = None;
+        let mut duplicate_id = None;
+        match DuplicateId::find(&self.standing, same_id, &self.counters, self.clock.now()) {
+            Some(DuplicateId::MayBeEarlierLife { token, .. }) => {
+                earlier_life = Some(format!(
+                    "waiting behind an earlier life of this member, token {token}, until its session ends"
+                ));
+            }
+            Some(other) => duplicate_id = Some(other.to_string()),
+            None => {}
+        }
         let slow = self.is_slow.then(|| {
             format!(
                 "the servers take longer than a heartbeat ({:?}) to answer: leases may run out. Look at their disks and \
@@ -47,14 +50,14 @@ impl Runner {
             )
         });
         // The timeout of a session that has ended says nothing about the next.
-        let granted = link.granted.filter(|_| link.session.is_some());
+        let granted = if link.session.is_some() { link.granted } else { None };
         let session_file = self.resume.file.as_ref().and_then(|file| file.problem());
         let kerberos_tickets = self.credentials.ticket_problem(self.clock.date(), link.connected);
         [
             (ProblemKind::Paused, paused),
             (ProblemKind::Unhealthy, unhealthy),
             (ProblemKind::Zookeeper, zookeeper),
-            (ProblemKind::Foreign, (!link.foreign.is_empty()).then(String::new)),
+            (ProblemKind::Foreign, foreign),
             (ProblemKind::UnknownZnode, self.unknown_znode_ahead()),
             (ProblemKind::LowerTokens, self.lower_tokens()),
             (ProblemKind::EarlierLife, earlier_life),
@@ -71,10 +74,11 @@ impl Runner {
         .collect()
     }
 
-    /// Logs the problems that have begun and ended, and the lease of a new session.
+    /// Logs the problems that have begun or ended since the last call, and the lease of a new session.
     pub(super) fn log_problems(&mut self) {
         let session = self.link.borrow().session;
-        if let Some((id, timeout)) = session.filter(|_| session != self.logged_session)
+        if session != self.logged_session
+            && let Some((id, timeout)) = session
             && let Some(lease) = self.member.margins().lease_duration(timeout)
         {
             info!("session {id}: timeout {timeout:?}, lease {:?}", lease.0);
@@ -86,20 +90,20 @@ impl Runner {
         }
     }
 
-    /// Returns the state of the connection. A problem of the member itself replaces the connection's: it is more serious,
-    /// and it is not published elsewhere.
-    pub(super) fn link_with_own_problem(&self) -> ConnectionState {
-        let link = self.link.borrow().clone();
-        let problem = match self.standing.out_of_order() {
-            _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
-            Some(pair) => Some(self.out_of_order(pair)),
-            None => return link,
-        };
-        ConnectionState { problem, ..link }
+    /// Returns the state of the connection, for `/status`. A problem of the member itself replaces the connection's problem:
+    /// it is more serious, and it is not published elsewhere.
+    pub(super) fn connection_state_with_own_problem(&self) -> ConnectionState {
+        let mut link = self.link.borrow().clone();
+        if self.standing.is_session_too_short() {
+            link.problem = Some(SESSION_TOO_SHORT.into());
+        } else if let Some(pair) = self.standing.out_of_order() {
+            link.problem = Some(self.out_of_order_problem(pair));
+        }
+        link
     }
 
     /// Explains why the lease ran out.
-    pub(super) fn lapse(&self) -> String {
+    pub(super) fn lapse_reason(&self) -> String {
         match &*self.link.borrow() {
             // The servers answer, but refuse requests.
             ConnectionState { connected: true, problem: Some(why), .. } => {
@@ -109,8 +113,9 @@ impl Runner {
         }
     }
 
-    /// Explains that a znode ahead was created later than the one behind it.
-    pub(super) fn out_of_order(&self, (first, other): (Sequence, Sequence)) -> String {
+    /// Explains that the znode of `first` was created later than that of `other`, which is behind it in the queue. In a
+    /// queue of members alone, that cannot happen.
+    pub(super) fn out_of_order_problem(&self, (first, other): (Sequence, Sequence)) -> String {
         let Settings { root, znodes, .. } = &self.settings;
         let first = znodes.name(first);
         let other = znodes.name(other);
@@ -120,15 +125,19 @@ impl Runner {
         )
     }
 
-    /// Explains that this member waits for the end of an unknown znode: the claim, or one at the head of the queue.
+    /// Explains that this member cannot lead before an unknown znode is gone: the claim, or the znode at the head of the
+    /// queue.
     fn unknown_znode_ahead(&self) -> Option<String> {
         if self.standing.predecessor().is_none() {
-            let ticket =
-                self.standing.ticket().filter(|_| self.standing.acquired_by().is_none())?;
+            let ticket = self.standing.ticket()?;
+            let is_leader = self.standing.acquired_by().is_some();
+            if is_leader || self.refused_by_unknown != Some(ticket) {
+                return None;
+            }
             let path = claim_path(&self.settings.root, &self.settings.znodes);
-            return (self.refused_by_unknown == Some(ticket)).then(|| {
-                format!("no member leads while the claim {path} is not a member's: {UNKNOWN_ZNODE_REMEDY}")
-            });
+            return Some(format!(
+                "no member leads while the claim {path} is not a member's: {UNKNOWN_ZNODE_REMEDY}"
+            ));
         }
         let is_standby = self.standing.standby_is_ready(self.clock.now()).is_some();
         let unknown_znode = self.session.as_ref()?.unknown_znode_at_head(is_standby)?;
@@ -139,10 +148,14 @@ impl Runner {
         ))
     }
 
-    /// Explains that tokens have started again: this member's token is smaller than one that a leader had.
+    /// Explains that tokens have started again: this member's token is smaller than one that a leader had. Stores refuse
+    /// smaller tokens.
     fn lower_tokens(&self) -> Option<String> {
         let own = self.standing.ticket()?.token;
-        let largest = self.counters.largest_token.filter(|largest| *largest > own)?;
+        let largest = self.counters.largest_token?;
+        if largest <= own {
+            return None;
+        }
         Some(format!(
             "ZooKeeper has lost all data: the token of this member is {own}, and a leader had {largest}. Reset the tokens that \
              stores have seen, or they refuse what leaders write from now on"
@@ -163,28 +176,37 @@ impl Runner {
 
     /// Explains that the servers grant no session as short as the requested one.
     fn longer_session(&self, granted: Option<Duration>) -> Option<String> {
-        let asked = self.settings.zookeeper.session_timeout;
-        let granted = granted.filter(|granted| *granted > asked)?;
+        let requested = self.settings.zookeeper.session_timeout;
+        let granted = granted?;
+        if granted <= requested {
+            return None;
+        }
         Some(format!(
-            "the servers grant no session shorter than {granted:?}, and {asked:?} was asked for: a member that dies is missed \
+            "the servers grant no session shorter than {granted:?}, and {requested:?} was asked for: a member that dies is missed \
              later, and leases are as short as asked. Raise zookeeper.session_timeout to {granted:?}"
         ))
     }
 
-    /// Explains that the servers seem to have a longer tickTime than is configured. It is only a guess, because their
-    /// limits may be configured as well, but with a longer tickTime the lease would be unsafe.
+    /// Explains that the servers seem to have a longer tickTime than is configured here. If they grant another session
+    /// timeout than the requested one, it is probably their shortest or longest, and these are usually 2 and 20 ticks. This
+    /// is only a guess, because their limits may be configured as well, but with a longer tickTime the lease would be
+    /// unsafe.
     fn longer_ticks(&self, granted: Option<Duration>) -> Option<String> {
-        let asked = self.settings.zookeeper.session_timeout;
+        let requested = self.settings.zookeeper.session_timeout;
         let granted = granted?;
-        let ticks = if granted > asked { MIN_SESSION_TICKS } else { MAX_SESSION_TICKS };
-        let seeming = granted / ticks;
+        if granted == requested {
+            return None;
+        }
+        let ticks = if granted > requested { MIN_SESSION_TICKS } else { MAX_SESSION_TICKS };
+        let likely_tick_time = granted / ticks;
         let tick_time = 2 * self.member.margins().half_tick;
-        (granted != asked && seeming > tick_time).then(|| {
-            format!(
-                "the servers grant {granted:?} where {asked:?} was asked for, as with a tickTime of {seeming:?}, and \
-                 zookeeper.tick_time is {tick_time:?}: if their tickTime is longer than that, leases are unsafe. Compare it with \
-                 tickTime in their zoo.cfg"
-            )
-        })
+        if likely_tick_time <= tick_time {
+            return None;
+        }
+        Some(format!(
+            "the servers grant {granted:?} where {requested:?} was asked for, as with a tickTime of {likely_tick_time:?}, and \
+             zookeeper.tick_time is {tick_time:?}: if their tickTime is longer than that, leases are unsafe. Compare it with \
+             tickTime in their zoo.cfg"
+        ))
     }
 }
