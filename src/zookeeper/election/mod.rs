@@ -18,7 +18,7 @@ use crate::config::Settings;
 use crate::status::{MemberEntry, MembersAnswer, OwnState, QueueReading};
 use crate::znode_names::ZnodeNames;
 use recipes::election::{Action, Announcement, Event, MemberPriority, Offer, ZnodeData};
-use recipes::{ClaimOwner, MemberId, Sequence, SessionEvent, Ticket};
+use recipes::{ClaimOwner, MemberId, Moment, Sequence, SessionEvent, Ticket};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
