@@ -3,7 +3,7 @@
 use super::announcement::KnownLeader;
 use super::phase::InQueue;
 use super::{Action, Announcement, Distance, Member};
-use crate::contender::{AfterHead, AfterPredecessor};
+use crate::contender::{AfterHeadGone, AfterPredecessorGone};
 use crate::queue::Head;
 use crate::session::LeasedSession;
 use crate::{FencingToken, Moment, Sequence, Ticket};
@@ -50,11 +50,11 @@ impl Member {
     ) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         match queue.contender.on_predecessor_gone(gone, token, session, now) {
-            AfterPredecessor::Ignored => {}
-            AfterPredecessor::Claim => self.become_candidate(now),
+            AfterPredecessorGone::Ignored => {}
+            AfterPredecessorGone::Claim => self.become_candidate(now),
             // The session has a lease: the member leads at once, and the claim follows.
-            AfterPredecessor::Hold => self.announce_leadership(now),
-            AfterPredecessor::ReadQueue => {
+            AfterPredecessorGone::Hold => self.announce_leadership(now),
+            AfterPredecessorGone::ReadQueue => {
                 queue.leader.retain_if(|leader| leader != gone);
                 self.outbox.push(Action::ReadQueue);
             }
@@ -106,10 +106,10 @@ impl Member {
             return;
         }
         let after = queue.contender.on_head_gone(gone);
-        if after != AfterHead::Ignored {
+        if after != AfterHeadGone::Ignored {
             queue.leader.retain_if(|leader| leader > gone);
         }
-        if let AfterHead::Read(head) = after {
+        if let AfterHeadGone::Read(head) = after {
             session.heartbeat_sent(now);
             self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
         }
@@ -120,7 +120,7 @@ impl Member {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let head = queue.contender.predecessors().map(|ahead| ahead.head);
         let action = match head {
-            Some(Head::Stands(head)) => {
+            Some(Head::Present(head)) => {
                 // A server that missed the deletion of several members keeps showing them, and they do not contradict
                 // each other. So ask a quorum from time to time, and more often while no leader is known.
                 let every = if queue.leader.announcement().is_some() { 64 } else { 8 };
@@ -138,9 +138,9 @@ impl Member {
         self.outbox.push(action);
     }
 
-    /// Handles the announcement in the head's znode. While the head exists no other member leads, so what it announces of itself
-    /// is trusted. `is_newer` is true if the head was read after the known announcement: if the two disagree, the known one
-    /// is forgotten then. A head that announces nothing of itself disagrees with every announcement.
+    /// Handles the announcement in the head's znode. While the head exists no other member leads, so what it announces
+    /// of itself is trusted. `is_newer` is true if the head was read after the known announcement: if the two disagree,
+    /// the known one is forgotten then. A head that announces nothing of itself disagrees with every announcement.
     fn on_head_announcement(
         &mut self,
         head: Ticket,
@@ -194,13 +194,13 @@ impl Member {
         let ahead = queue.contender.predecessors().filter(|_| !session.is_heartbeat_under_way());
         match ahead.map(|ahead| (ahead.head, ahead.predecessor)) {
             // The relay is a quorum write, so it also serves as the standby's heartbeat.
-            Some((Head::Stands(head), predecessor)) if head == predecessor => {
+            Some((Head::Present(head), predecessor)) if head == predecessor => {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: Some(now) });
             }
-            // If the predecessor leads, it is the head now. Then the head that was known is gone, and this member is the
-            // standby: read the former head to find out. That read is the heartbeat, not the relay.
-            Some((Head::Stands(head), predecessor)) if leader == predecessor => {
+            // If the predecessor leads, it is the head now. Then the head that was known is gone, and this member is
+            // the standby: read the former head to find out. That read is the heartbeat, not the relay.
+            Some((Head::Present(head), predecessor)) if leader == predecessor => {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: None });
                 self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
@@ -248,7 +248,7 @@ impl InQueue {
     /// Returns true while the head that contradicted the predecessor's announcement is still the head.
     fn is_doubtful(&self) -> bool {
         let head = self.contender.predecessors().map(|ahead| ahead.head);
-        matches!(head, Some(Head::Stands(head)) if self.contradicting_head == Some(head))
+        matches!(head, Some(Head::Present(head)) if self.contradicting_head == Some(head))
     }
 
     /// Returns two members whose sequences and tokens are in different orders: one of the znodes was created by hand.

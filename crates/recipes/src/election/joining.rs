@@ -3,7 +3,7 @@
 use super::announcement::KnownLeader;
 use super::phase::{InQueue, Phase, Stage};
 use super::{Action, Member, Profile, ZnodeData};
-use crate::contender::Located;
+use crate::contender::AfterQueueRead;
 use crate::session::LeasedSession;
 use crate::{Moment, Queue, SessionId, SessionRecord, Ticket};
 use std::sync::Arc;
@@ -175,14 +175,14 @@ impl Member {
     fn locate(&mut self, read: Queue, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         match queue.contender.on_queue_read(read) {
-            Located::Ignored => {}
-            Located::First => self.become_candidate(now),
-            Located::Missing if queue.may_own_claim => self.rejoin(),
-            Located::Missing => {
+            AfterQueueRead::Ignored => {}
+            AfterQueueRead::First => self.become_candidate(now),
+            AfterQueueRead::Missing if queue.may_own_claim => self.rejoin(),
+            AfterQueueRead::Missing => {
                 let session = *session;
                 self.join(session);
             }
-            Located::Behind { watch, head } => {
+            AfterQueueRead::Behind { watch, head } => {
                 queue.leader.retain_if(|leader| leader >= head);
                 self.outbox.extend(watch.map(Action::WatchPredecessor));
                 // The predecessor's announcement may have been skipped before, and it is read again only when it

@@ -28,14 +28,14 @@ pub struct Member {
     /// Whether the application is unhealthy.
     pub(super) unhealthy: bool,
     /// Whether this member relays announcements to the members behind. False in an election that is shared with another
-    /// client library, whose contenders do not relay: there, only the head's znode shows who leads, and this member never
-    /// updates its own.
+    /// client library, whose contenders do not relay: there, only the head's znode shows who leads, and this member
+    /// never updates its own.
     pub(super) relays: bool,
-    /// Whether this member must stay out of the queue because the path has contenders that another client sorts by another
-    /// rule.
+    /// Whether this member must stay out of the queue because the path has contenders that another client sorts by
+    /// another rule.
     pub(super) kept_out: bool,
-    /// The last offer for which this member left its place between the leader and the target: the leader's token and the
-    /// target.
+    /// The last offer for which this member left its place between the leader and the target: the leader's token and
+    /// the target.
     pub(super) made_way: Option<(FencingToken, Sequence)>,
     pub(super) preemption: Preemption,
     pub(super) phase: Phase,

@@ -137,8 +137,8 @@ pub enum Action {
     ReadQueue,
     /// Read the predecessor's data and set a watch on it.
     WatchPredecessor(Sequence),
-    /// Read the head's data, without a watch, as a heartbeat. With `confirm`, a quorum must confirm that the head exists:
-    /// the connected server may be wrong.
+    /// Read the head's data, without a watch, as a heartbeat. With `confirm`, a quorum must confirm that the head
+    /// exists: the connected server may be wrong.
     ReadHead { head: Sequence, confirm: bool, sent_at: Moment },
     /// Write a received announcement into the own znode. With `sent_at`, the write is also a heartbeat: its commit is
     /// an event.
@@ -152,9 +152,9 @@ pub enum Action {
     ReadPriorities,
     /// Write this data into the own znode. The member does not wait for the result.
     Update(ZnodeData),
-    /// A heartbeat: commit a write that changes nothing but fails if the own znode is gone. After an acknowledged claim,
-    /// it also fails if the claim znode is gone. With `predecessor`, that of the standby, it also finds out whether the
-    /// predecessor is gone.
+    /// A heartbeat: commit a write that changes nothing but fails if the own znode is gone. After an acknowledged
+    /// claim, it also fails if the claim znode is gone. With `predecessor`, that of the standby, it also finds out
+    /// whether the predecessor is gone.
     Renew { predecessor: Option<Sequence>, sent_at: Moment },
 }
 

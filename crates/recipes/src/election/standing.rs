@@ -67,7 +67,7 @@ impl Standing {
         if !queue.contender.is_first() {
             return Role::Follower { leader: queue.leader.other_than(&self.profile) };
         }
-        match queue.contender.holds(session, now) {
+        match queue.contender.holds_for(session, now) {
             Some(left) => {
                 let announcement = queue.own_announcement(&self.profile);
                 Role::Leader { announcement, left }

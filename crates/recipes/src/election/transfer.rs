@@ -4,8 +4,8 @@
 //! have to rejoin behind the target, until it is right behind the leader. The leader writes an offer into its own
 //! znode. The standby, which watches that znode, makes way; the next member becomes the standby and reads the same
 //! offer, until the target is the standby. The target writes that it accepts, as long as its lease would let it lead at
-//! once when the leader is gone. When the leader reads that, it may leave: the target leads, and no other member has led
-//! in between.
+//! once when the leader is gone. When the leader reads that, it may leave: the target leads, and no other member has
+//! led in between.
 //!
 //! Until it leaves, the leader leads as before. So a failed transfer costs the members in between their places, but
 //! nothing else. The target's acceptance must be newer than the offer, since a target that was ready before may have
@@ -68,7 +68,7 @@ impl Member {
         }
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let Ticket { sequence: own, token: leader } = queue.contender.ticket();
-        if queue.contender.holds(session, now).is_none() || target <= own {
+        if queue.contender.holds_for(session, now).is_none() || target <= own {
             return;
         }
         // A process that continues this term after a restart must not make the same offer again, so number offers by
@@ -135,7 +135,7 @@ impl Member {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         let own = queue.contender.ticket().sequence;
         let is_standby = queue.contender.predecessors().is_some_and(|predecessors| {
-            predecessors.is_only_the_head() && predecessors.is_right_behind(offer.leader)
+            predecessors.predecessor_is_head() && predecessors.predecessor_has_token(offer.leader)
         });
         let leader = queue.leader.announcement().map(|known| known.ticket.token);
         if offer.target == own && (is_standby || leader == Some(offer.leader)) {

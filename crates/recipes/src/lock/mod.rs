@@ -24,7 +24,7 @@ mod mode;
 
 pub use mode::{LockEntry, Mode, holders};
 
-use crate::contender::{AfterPredecessor, Contender, Located};
+use crate::contender::{AfterPredecessorGone, AfterQueueRead, Contender};
 use crate::holding::{End, HoldingSpec, HoldingState, Loss};
 use crate::place::{Action, Effect, Event, Recipe};
 use crate::session::LeasedSession;
@@ -109,7 +109,8 @@ impl Recipe for Lock {
     fn lapse(&mut self, session: &LeasedSession, now: Moment) -> Vec<Effect> {
         match &self.stage {
             Stage::InQueue(InQueue { contender, .. })
-                if contender.acquired_by().is_some() && contender.holds(session, now).is_none() =>
+                if contender.acquired_by().is_some()
+                    && contender.holds_for(session, now).is_none() =>
             {
                 let ticket = contender.ticket();
                 self.leave(ticket, End::Lost(Loss::LeaseRanOut))
@@ -186,7 +187,7 @@ impl Recipe for Lock {
             Stage::InQueue(InQueue { contender, ahead, .. }) => (contender, ahead),
             Stage::Leaving(_) | Stage::Over => return None,
         };
-        Some(match session.and_then(|session| contender.holds(session, now)) {
+        Some(match session.and_then(|session| contender.holds_for(session, now)) {
             Some(left) => {
                 HoldingState::Held { token: contender.ticket().token, until: now.after(left) }
             }
@@ -273,15 +274,15 @@ impl InQueue {
         // With N slots, the contender may hold while any N - 1 entries are ahead, so leave out the first N - 1.
         let in_the_way = self.ahead.iter().skip(mode.room()).copied();
         match self.contender.on_queue_read(in_the_way.chain([own]).collect()) {
-            Located::Ignored | Located::Missing => vec![],
+            AfterQueueRead::Ignored | AfterQueueRead::Missing => vec![],
             // The contender ignored a znode that sorts before the head it knew, but the znode exists: the server that
             // showed that head may have lost the transaction that created it. So forget the head, and count the znode.
-            Located::First if self.ahead.len() > mode.room() => {
+            AfterQueueRead::First if self.ahead.len() > mode.room() => {
                 self.contender.forget_queue();
                 self.locate(mode, session, now)
             }
-            Located::First => self.begin(session, now),
-            Located::Behind { .. } => self.watch_nearest(mode),
+            AfterQueueRead::First => self.begin(session, now),
+            AfterQueueRead::Behind { .. } => self.watch_nearest(mode),
         }
     }
 
@@ -335,15 +336,15 @@ impl InQueue {
         let mut claimed = *session;
         let token = token.filter(|_| is_known);
         match self.contender.on_predecessor_gone(nearest, token, &mut claimed, now) {
-            AfterPredecessor::Ignored | AfterPredecessor::ReadQueue => {
+            AfterPredecessorGone::Ignored | AfterPredecessorGone::ReadQueue => {
                 vec![Effect::Do(Action::Read)]
             }
-            AfterPredecessor::Claim => {
+            AfterPredecessorGone::Claim => {
                 self.contender.claim(session, now);
                 vec![Effect::Renew { sent_at: now }]
             }
             // The session has enough of its lease left, so no heartbeat is needed.
-            AfterPredecessor::Hold => vec![],
+            AfterPredecessorGone::Hold => vec![],
         }
     }
 
