@@ -59,16 +59,16 @@ enum Heartbeat {
     Answered(Moment),
 }
 
-/// The purpose of a member's heartbeats.
+/// The purpose of a member's heartbeats, which decides how often they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Duty {
-    /// Three or more members are ahead: heartbeats need not be regular.
+    /// Three or more members are ahead: heartbeats only keep the session alive, and need not be regular.
     Idle,
-    /// More than one member is ahead.
+    /// More than one member is ahead: a lease may soon be needed.
     Wait,
     /// Only the head is ahead: enough of the lease must be left at any moment.
     StandBy,
-    /// No member is ahead.
+    /// No member is ahead: the longest lease is needed.
     Hold,
 }
 

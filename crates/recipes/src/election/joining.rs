@@ -81,7 +81,7 @@ impl Member {
     /// newer.
     fn profile_newer_than(&self, found: &Profile) -> Arc<Profile> {
         let own = &*self.profile;
-        let is_same = (&own.address, &own.labels) == (&found.address, &found.labels);
+        let is_same = own.address == found.address && own.labels == found.labels;
         let revision = own.revision.max(found.revision + u64::from(!is_same));
         Arc::new(Profile { revision, ..own.clone() })
     }
@@ -123,7 +123,7 @@ impl Member {
     pub(super) fn on_joined(&mut self, ticket: Ticket) {
         let Phase::InSession(_, stage) = &mut self.phase else { return };
         let Stage::Joining { profile, priority } = stage else { return };
-        let is_outdated = (&*profile, *priority) != (&self.profile, self.priority);
+        let is_outdated = *profile != self.profile || *priority != self.priority;
         *stage = Stage::InQueue(InQueue::joined(ticket));
         self.outbox.push(Action::ReadQueue);
         if is_outdated {
@@ -146,7 +146,8 @@ impl Member {
         self.join(session);
     }
 
-    /// Finds the own place in the queue. While the member is kept out, schedules the next check instead.
+    /// Finds the own place in the queue. While foreign contenders keep the member out, it only schedules the next
+    /// listing: a listing that shows none of them is preceded by [`Event::Foreign`](super::Event::Foreign).
     pub(super) fn on_queue_read(&mut self, read: Queue, now: Moment) {
         match &mut self.phase {
             Phase::InSession(session, Stage::KeptOut { recheck_at }) => {

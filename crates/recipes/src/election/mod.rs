@@ -67,7 +67,7 @@ pub enum Event {
     /// out of the queue until they are gone, since each order would have its own leader.
     Foreign { keep_out: bool },
     /// The predecessor's znode, which was just read, contains this offer; or the head's znode does, and this member is
-    /// its target.
+    /// its target. The target accepts the offer, and a standby that is not the target makes way for it.
     OfferRead(Offer),
     /// The answer to [`Action::ReadTarget`]: the offer that the target of a transfer has accepted, if any.
     TargetRead { target: Sequence, accepted: Option<Offer> },
@@ -101,7 +101,7 @@ pub enum Command {
     /// Withdraw this offer and keep leading.
     CancelTransfer(Offer),
     /// Offer leadership to the member of the highest priority, as with [`Command::Transfer`], if
-    /// [`Standing::due_preemption`] says that it is time.
+    /// [`Standing::due_preemption`] says that it is time. The daemon sends this command by itself.
     Preempt { until: Moment },
     /// Leave the queue until [`Command::Resume`].
     Pause,

@@ -96,11 +96,11 @@ impl Preemption {
         let token = leader.ticket.token;
         let mut began_at = None;
         if let Some(term) = &mut self.last_term {
-            if token <= term.token {
+            if token == term.token {
                 // The same leader is known again, so its term had not ended.
-                if token == term.token {
-                    term.ended_at = None;
-                }
+                term.ended_at = None;
+            }
+            if token <= term.token {
                 return;
             }
             began_at = Some(now);

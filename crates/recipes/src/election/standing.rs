@@ -48,8 +48,8 @@ impl Standing {
     /// itself](Self::changes_at), so a lease that was only extended makes no difference to them.
     pub fn differs_for_readers(&self, before: &Self, now: Moment) -> bool {
         let is_sooner = match (self.changes_at(now), before.changes_at(now)) {
-            (Some(end), Some(before)) => end < before,
-            (end, before) => end.is_some() != before.is_some(),
+            (Some(end), Some(end_before)) => end < end_before,
+            (end, end_before) => end.is_some() != end_before.is_some(),
         };
         is_sooner || self.without_lease() != before.without_lease()
     }
