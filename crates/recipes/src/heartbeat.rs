@@ -76,11 +76,15 @@ impl HeartbeatHistory {
     /// Returns until when the session, of this timeout, is known to live, given how regular its heartbeats have been;
     /// `None` if nothing is known. A resumption that is answered before that moment comes in time.
     pub(crate) fn known_until(&self, timeout: Duration, margins: &Margins) -> Option<Moment> {
-        let regular = HeartbeatInterval::ALL
-            .into_iter()
-            .filter(|interval| self.is_regular(*interval, margins));
-        let durations = regular.filter_map(|interval| margins.at(interval).lease_duration(timeout));
-        durations.map(|duration| self.last_confirmed.after(duration.0)).max()
+        let mut known_until: Option<Moment> = None;
+        for interval in HeartbeatInterval::ALL {
+            if self.is_regular(interval, margins)
+                && let Some(duration) = margins.at(interval).lease_duration(timeout)
+            {
+                known_until = known_until.max(Some(self.last_confirmed.after(duration.0)));
+            }
+        }
+        known_until
     }
 
     /// Adds a heartbeat sent and answered at these moments.

@@ -11,7 +11,11 @@ pub struct Queue(Arc<[Sequence]>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum QueuePlace {
     First,
-    Behind { predecessor: Sequence, head: Sequence },
+    Behind {
+        predecessor: Sequence,
+        head: Sequence,
+    },
+    /// The reading does not show the contender.
     Missing,
 }
 
@@ -62,8 +66,10 @@ impl Queue {
         self.0.get(index + 1).copied()
     }
 
+    /// Returns the place of the member with this sequence.
     pub(crate) fn place_of(&self, own: Sequence) -> QueuePlace {
         match self.0.binary_search(&own) {
+            // The index is the number of members ahead.
             Ok(0) => QueuePlace::First,
             Ok(ahead) => QueuePlace::Behind { predecessor: self.0[ahead - 1], head: self.0[0] },
             Err(_) => QueuePlace::Missing,
