@@ -186,10 +186,8 @@ impl Member {
     /// than [`INDEXES_PER_TOKEN`] changes per transaction. A change takes a transaction of its own or of the leader's.
     fn next_index(&self) -> Option<u64> {
         let next = self.index.map(|index| index.saturating_add(1));
-        let first = self
-            .phase
-            .ticket()
-            .map(|ticket| ticket.token.0.checked_mul(INDEXES_PER_TOKEN).unwrap_or(1));
+        let token = self.phase.ticket().map(|ticket| ticket.token.0);
+        let first = token.map(|token| token.checked_mul(INDEXES_PER_TOKEN).unwrap_or(1));
         next.max(first)
     }
 
