@@ -26,19 +26,20 @@ use crate::session::LeasedSession;
 use crate::{Moment, Queue, Sequence, Ticket};
 use std::num::NonZeroU32;
 
-/// A use of a barrier. A new round begins each time that all members have left.
+/// One use of a barrier, identified by the zxid of the last write to the barrier's path. A new round begins each time
+/// that all members have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Round(pub i64);
 
-/// A reading of a barrier.
+/// The state of a barrier, as read at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reading {
     pub round: Round,
     /// The size that all members must name; `None` if neither `ready` nor a znode names one.
     pub size: Option<NonZeroU32>,
-    /// The members whose znodes name this size, or no size.
+    /// The members that count: those whose znodes name this size, or no size.
     pub members: Queue,
-    /// The largest number that is inside; `None` if `ready` does not exist.
+    /// The number in `ready`: all members up to it are inside. `None` if `ready` does not exist.
     pub ready: Option<Sequence>,
 }
 
@@ -50,12 +51,12 @@ pub struct BarrierEntry {
     pub size: Option<NonZeroU32>,
 }
 
-/// The content of `ready`.
+/// The content of the znode `ready`, whose existence means that the barrier is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ready {
-    /// The largest number that is inside.
+    /// The largest number inside: all members up to it may enter.
     pub last: Sequence,
-    /// `None` if another ZooKeeper client made it.
+    /// The size of the barrier; `None` if another ZooKeeper client created `ready`.
     pub size: Option<NonZeroU32>,
 }
 
@@ -79,8 +80,9 @@ impl Reading {
     /// Determines the size, and the members that count, from the entries and `ready`.
     pub fn of(round: Round, mut entries: Vec<BarrierEntry>, ready: Option<Ready>) -> Self {
         entries.sort_unstable_by_key(|entry| entry.sequence);
-        let of_ready = ready.and_then(|ready| ready.size);
-        let size = of_ready.or_else(|| entries.iter().find_map(|entry| entry.size));
+        let size_in_ready = ready.and_then(|ready| ready.size);
+        // If `ready` names no size, the first entry that does decides.
+        let size = size_in_ready.or_else(|| entries.iter().find_map(|entry| entry.size));
         let members = entries
             .iter()
             .filter(|entry: &&BarrierEntry| entry.size.is_none() || entry.size == size)
@@ -97,13 +99,15 @@ pub(crate) struct Barrier {
     stage: Stage,
 }
 
+/// The stage of a member, from its request to the end that is reported to its application.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     /// The member needs a session to join.
     NoSession,
     /// The own znode is being created.
     Joining,
-    /// The barrier is not open yet.
+    /// The barrier is not open yet, or others are inside. `present` is the number of members at the last reading, and
+    /// `watched` the znode of a member ahead on which there is a watch.
     Waiting { ticket: Ticket, present: Option<usize>, watched: Option<Sequence> },
     /// The barrier is open, but too little of the session's lease is left to enter.
     Open { ticket: Ticket, inside: Inside },
@@ -111,17 +115,19 @@ enum Stage {
     Inside { ticket: Ticket, inside: Inside },
     /// The own znode is being deleted. After that, the member waits until all others have left.
     Leaving { ticket: Ticket, inside: Inside },
-    /// The own znode is gone, but others may still be inside.
+    /// The own znode is gone, but others may still be inside. `watched` is the last of them, on whose znode there is a
+    /// watch.
     Outside { inside: Inside, watched: Option<Sequence> },
     /// Like `Outside`, but without a session to read the barrier.
     OutsideNoSession(Inside),
-    /// The end was reported, but the znode is not deleted yet. `None` while the znode is being created.
+    /// The member gave up, was refused, or lost its lease. The end was reported, but the znode is not deleted yet.
+    /// `None` while the znode is being created.
     Withdrawing(Option<Ticket>),
     /// The end was reported, and the znode is gone.
     Over,
 }
 
-/// The members inside: all with a number up to the last, in this round.
+/// The members inside a barrier in one round: all with a number up to `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Inside {
     round: Round,
@@ -129,8 +135,8 @@ struct Inside {
 }
 
 impl Inside {
-    /// Returns the last of these members in this reading; `None` if all have left.
-    fn nearest(self, reading: &Reading) -> Option<Sequence> {
+    /// Returns the last of these members that this reading still shows; `None` if all have left.
+    fn last_present(self, reading: &Reading) -> Option<Sequence> {
         if reading.round != self.round {
             return None;
         }
@@ -148,7 +154,7 @@ impl Recipe for Barrier {
     fn on_session_opened(&mut self) -> Vec<Effect> {
         match self.stage {
             Stage::NoSession => self.join(),
-            Stage::OutsideNoSession(inside) => self.look(inside),
+            Stage::OutsideNoSession(inside) => self.watch_outside(inside),
             _ => vec![],
         }
     }
@@ -197,7 +203,7 @@ impl Recipe for Barrier {
         }
     }
 
-    fn lapse(&mut self, session: &LeasedSession, now: Moment) -> Vec<Effect> {
+    fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment) -> Vec<Effect> {
         match self.stage {
             Stage::Inside { ticket, .. } if session.lease_left(now).is_none() => {
                 self.withdraw(ticket, End::Lost(Loss::LeaseRanOut))
@@ -274,9 +280,11 @@ impl Recipe for Barrier {
             Stage::Open { .. } => {
                 HoldingState::Gathering { present: Some(self.size.get() as usize) }
             }
-            Stage::Inside { ticket: Ticket { token, .. }, .. } => {
+            Stage::Inside { ticket, .. } => {
                 match session.and_then(|session| session.lease_left(now)) {
-                    Some(left) => HoldingState::Held { token, until: now.after(left) },
+                    Some(left) => {
+                        HoldingState::Held { token: ticket.token, until: now.after(left) }
+                    }
                     None => HoldingState::Ended(End::Lost(Loss::LeaseRanOut)),
                 }
             }
@@ -294,6 +302,7 @@ impl Barrier {
         vec![Effect::Do(Action::Join(HoldingSpec::Barrier(self.size)))]
     }
 
+    /// Reports this end, and deletes the own znode without waiting for the others.
     fn withdraw(&mut self, ticket: Ticket, end: End) -> Vec<Effect> {
         self.stage = Stage::Withdrawing(Some(ticket));
         vec![Effect::Ended(end), Effect::Do(Action::Leave(ticket))]
@@ -301,14 +310,15 @@ impl Barrier {
 
     /// Enters by the session's lease, if enough of it is left. Otherwise the member enters after the next heartbeat.
     fn enter(&mut self, session: &LeasedSession, now: Moment, ticket: Ticket, inside: Inside) {
-        self.stage = match session.has_enough_lease(now) {
-            true => Stage::Inside { ticket, inside },
-            false => Stage::Open { ticket, inside },
+        self.stage = if session.has_enough_lease(now) {
+            Stage::Inside { ticket, inside }
+        } else {
+            Stage::Open { ticket, inside }
         };
     }
 
-    /// Begins to watch from outside until all have left.
-    fn look(&mut self, inside: Inside) -> Vec<Effect> {
+    /// Begins to wait outside until all others have left.
+    fn watch_outside(&mut self, inside: Inside) -> Vec<Effect> {
         self.stage = Stage::Outside { inside, watched: None };
         vec![Effect::Do(Action::Read)]
     }
@@ -344,7 +354,7 @@ impl Barrier {
 
     fn on_left(&mut self) -> Vec<Effect> {
         match self.stage {
-            Stage::Leaving { inside, .. } => self.look(inside),
+            Stage::Leaving { inside, .. } => self.watch_outside(inside),
             Stage::Withdrawing(_) => {
                 self.stage = Stage::Over;
                 vec![]
@@ -356,14 +366,16 @@ impl Barrier {
     fn on_read(&mut self, session: &LeasedSession, now: Moment, reading: &Reading) -> Vec<Effect> {
         match self.stage {
             Stage::Waiting { ticket, watched, .. } => {
-                self.on_read_in_front(session, now, reading, ticket, watched)
+                self.on_read_waiting(session, now, reading, ticket, watched)
             }
             Stage::Outside { inside, watched } => self.on_read_outside(reading, inside, watched),
             _ => vec![],
         }
     }
 
-    fn on_read_in_front(
+    /// Enters if the barrier is open for this member. Otherwise opens it if enough members are present, or ends the
+    /// round of an earlier group if all its members are gone.
+    fn on_read_waiting(
         &mut self,
         session: &LeasedSession,
         now: Moment,
@@ -373,14 +385,16 @@ impl Barrier {
     ) -> Vec<Effect> {
         let own = ticket.sequence;
         let round = reading.round;
-        if let Some(found) = reading.size.filter(|size| *size != self.size) {
+        if let Some(found) = reading.size
+            && found != self.size
+        {
             return self.withdraw(ticket, End::Refused { found: HoldingSpec::Barrier(found) });
         }
         if !reading.members.iter().any(|member| member == own) {
             return self.join();
         }
-        let present = Some(reading.members.iter().count());
-        let mut wants = vec![];
+        let present = reading.members.iter().count();
+        let mut effects = vec![];
         let watch = match reading.ready {
             Some(last) if own <= last => {
                 self.enter(session, now, ticket, Inside { round, last });
@@ -389,37 +403,41 @@ impl Barrier {
             // Others are inside, or died there. The first waiting member watches them, and ends their round when all
             // are gone.
             Some(last) => {
-                if (Inside { round, last }).nearest(reading).is_none() {
-                    wants.push(Effect::Do(Action::EndRound(round)));
+                let inside = Inside { round, last };
+                if inside.last_present(reading).is_none() {
+                    effects.push(Effect::Do(Action::EndRound(round)));
                 }
                 reading.members.iter().filter(|member| *member < own).last()
             }
             None => {
-                if present >= Some(self.size.get() as usize) {
+                if present >= self.size.get() as usize {
                     let size = self.size;
                     let members = reading.members.clone();
-                    wants.push(Effect::Do(Action::MakeReady { round, size, members }));
+                    effects.push(Effect::Do(Action::MakeReady { round, size, members }));
                 }
                 None
             }
         };
-        let unwatched = watch.filter(|_| watch != watched);
-        wants.extend(unwatched.map(|sequence| Effect::Do(Action::Watch(sequence))));
-        self.stage = Stage::Waiting { ticket, present, watched: watch };
-        wants
+        if let Some(ahead) = watch
+            && watched != Some(ahead)
+        {
+            effects.push(Effect::Do(Action::Watch(ahead)));
+        }
+        self.stage = Stage::Waiting { ticket, present: Some(present), watched: watch };
+        effects
     }
 
+    /// Ends the round and reports that all have left, once they have.
     fn on_read_outside(
         &mut self,
         reading: &Reading,
         inside: Inside,
         watched: Option<Sequence>,
     ) -> Vec<Effect> {
-        match inside.nearest(reading) {
-            Some(nearest) => {
-                self.stage = Stage::Outside { inside, watched: Some(nearest) };
-                let unwatched = Some(nearest).filter(|_| watched != Some(nearest));
-                unwatched.map(|sequence| Effect::Do(Action::Watch(sequence))).into_iter().collect()
+        match inside.last_present(reading) {
+            Some(last) => {
+                self.stage = Stage::Outside { inside, watched: Some(last) };
+                if watched == Some(last) { vec![] } else { vec![Effect::Do(Action::Watch(last))] }
             }
             // End the round before reporting that all have left, so that the caller can use the barrier again at once.
             None if reading.round == inside.round && reading.ready.is_some() => {

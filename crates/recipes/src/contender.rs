@@ -1,7 +1,7 @@
-//! A place in a queue: the contenders ahead, and whether this one holds.
+//! A contender: a session's place in a queue. It keeps track of the contenders ahead, and of whether this one holds.
 //!
-//! A contender holds while no other is ahead of it and its session's lease runs. Each recipe with a queue is built on
-//! one; the recipes differ in what holding means to a client: to lead, or to own a lock.
+//! A contender holds while no other is ahead of it and its session's lease runs. The election and the locks are both
+//! built on it: for a member of an election, to hold means to lead; for a lock, it means to own the lock.
 
 use crate::queue::{Head, Predecessors, Queue, QueuePlace};
 use crate::session::{Duty, LeasedSession};
@@ -12,17 +12,19 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
     ticket: Ticket,
-    place: ContenderState,
+    state: ContenderState,
 }
 
-/// Whether this contender is ahead of all others, as far as it knows, and whether it holds.
+/// The state of a contender, from joining the queue to holding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ContenderState {
-    /// The queue is being read. The contenders that were ahead before still limit which can be ahead now.
+    /// The queue is being read. `Some` if this contender was already behind others: none that is ahead now can have a
+    /// smaller sequence than the head known then.
     Locating(Option<Predecessors>),
     /// These contenders are ahead.
     Behind(Predecessors),
-    /// First, but no quorum has lately confirmed that the session lives. The claim was sent at this moment.
+    /// First, but no quorum has lately confirmed that the session lives. The claim was sent at `sent_at`, and this
+    /// contender holds once a quorum has acknowledged it.
     Claiming { sent_at: Moment },
     /// First in the last reading, but a quorum refused the claim: another contender holds, and the connected server
     /// does not show it.
@@ -34,14 +36,15 @@ enum ContenderState {
 /// How a contender began to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AcquiredBy {
-    /// The standby held as soon as it was notified that the head was gone, by its session's lease.
+    /// The contender right behind the head was notified that the head is gone. Its session had a lease, so it held at
+    /// once.
     Notification,
-    /// A quorum acknowledged its claim; or, for a lock, no contender was ahead when it joined, and its session had a
+    /// A quorum acknowledged its claim; or, for a lock, the queue showed no contender ahead, and its session had a
     /// lease.
     Claim,
 }
 
-/// The owner of the claim that caused a refusal.
+/// The owner of the claim znode because of which a quorum refused this contender's claim or renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimOwner {
     /// The contender with this ticket: its session lives, and it has not withdrawn its claim.
@@ -52,62 +55,63 @@ pub enum ClaimOwner {
     Gone,
 }
 
-/// The next step after the refusal of a claim.
+/// The result of [`Contender::on_claim_refused`]: the caller's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AfterRefusal {
     /// This contender no longer claims or holds, or has claimed again since.
     Ignored,
-    /// The holder is ahead: this contender keeps its place.
+    /// The holder is ahead: this contender keeps its place and waits.
     Wait,
     /// The holder is, or may have been, behind, with a larger token. Tokens must grow from holder to holder, so this
-    /// contender must not hold any longer.
+    /// contender must leave the queue.
     Leave,
 }
 
-/// The next step after a reading of the queue.
+/// The result of [`Contender::on_queue_read`]: this contender's place, and the caller's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Located {
-    /// The reading was not requested, or is outdated.
+pub(crate) enum AfterQueueRead {
+    /// This contender already claims or holds, so the reading is outdated.
     Ignored,
+    /// No contender is ahead. The caller must claim.
     First,
-    Behind {
-        /// The predecessor, unless it is already watched.
-        watch: Option<Sequence>,
-        head: Sequence,
-    },
-    /// The own znode is not in the queue.
+    /// Other contenders are ahead, the first of which is `head`. The caller must set a watch on `watch`, which is the
+    /// predecessor; `None` if it is watched already.
+    Behind { watch: Option<Sequence>, head: Sequence },
+    /// The own znode is not in the queue. The caller must join again.
     Missing,
 }
 
-/// The next step after the predecessor's disappearance.
+/// The result of [`Contender::on_predecessor_gone`]: the caller's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum AfterPredecessor {
+pub(crate) enum AfterPredecessorGone {
     /// The znode was not the predecessor's.
     Ignored,
-    /// The predecessor was not the head, so other members may be ahead.
+    /// The predecessor was not the head, so other members may still be ahead.
     ReadQueue,
-    /// The predecessor was the head: this member is first, but a quorum must confirm that its session lives.
+    /// The predecessor was the head, so this contender is first. The caller must claim: a quorum has to confirm that
+    /// the session lives.
     Claim,
-    /// The predecessor was the head, and enough of the session's lease is left to hold at once.
+    /// The predecessor was the head, and enough of the session's lease is left, so this contender holds already.
     Hold,
 }
 
-/// The next step after the head's disappearance.
+/// The result of [`Contender::on_head_gone`], for a contender that is not right behind the head: the caller's next
+/// step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum AfterHead {
+pub(crate) enum AfterHeadGone {
     /// The znode was not the known head.
     Ignored,
     /// The member with this sequence was right behind the gone head, so it is the head now: no member can have joined
-    /// between them.
+    /// between them. The caller must read its znode.
     Read(Sequence),
-    /// The new head is not known: read the queue with the next heartbeat.
+    /// The new head is not known. The caller must read the queue with the next heartbeat.
     Unknown,
 }
 
 impl Contender {
-    /// Joins the queue with this ticket.
+    /// Begins with the own znode, whose ticket is this one, and a queue that is not read yet.
     pub(crate) fn joined(ticket: Ticket) -> Self {
-        Self { ticket, place: ContenderState::Locating(None) }
+        Self { ticket, state: ContenderState::Locating(None) }
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
@@ -116,42 +120,43 @@ impl Contender {
 
     /// Returns the members ahead, if they are known.
     pub(crate) fn predecessors(&self) -> Option<&Predecessors> {
-        match &self.place {
+        match &self.state {
             ContenderState::Behind(predecessors) => Some(predecessors),
             _ => None,
         }
     }
 
     pub(crate) fn is_first(&self) -> bool {
-        matches!(self.place, ContenderState::Claiming { .. } | ContenderState::Holding(_))
+        matches!(self.state, ContenderState::Claiming { .. } | ContenderState::Holding(_))
     }
 
     /// Returns how this contender began to hold, if it has.
     pub(crate) fn acquired_by(&self) -> Option<AcquiredBy> {
-        match self.place {
-            ContenderState::Holding(way) => Some(way),
+        match self.state {
+            ContenderState::Holding(acquired_by) => Some(acquired_by),
             _ => None,
         }
     }
 
     /// Returns true if the claim was refused and it is not known yet which member is ahead.
     pub(crate) fn is_refused(&self) -> bool {
-        self.place == ContenderState::Refused
+        self.state == ContenderState::Refused
     }
 
     /// Returns how much longer this contender holds, if it does.
-    pub(crate) fn holds(&self, session: &LeasedSession, now: Moment) -> Option<Duration> {
-        self.acquired_by().and_then(|_| session.lease_left(now))
+    pub(crate) fn holds_for(&self, session: &LeasedSession, now: Moment) -> Option<Duration> {
+        let ContenderState::Holding(_) = self.state else { return None };
+        session.lease_left(now)
     }
 
     /// Returns true for the standby, the one member right behind the head.
     pub(crate) fn is_standby(&self) -> bool {
-        self.predecessors().is_some_and(Predecessors::is_only_the_head)
+        self.predecessors().is_some_and(Predecessors::predecessor_is_head)
     }
 
     /// Returns the purpose of this contender's heartbeats; `None` while it sends none.
     pub(crate) fn duty(&self) -> Option<Duty> {
-        match &self.place {
+        match &self.state {
             ContenderState::Locating(_) => None,
             ContenderState::Behind(_) if self.is_standby() => Some(Duty::StandBy),
             ContenderState::Behind(_) => Some(Duty::Wait),
@@ -161,8 +166,9 @@ impl Contender {
         }
     }
 
-    /// Returns true if a member with this ticket would be ahead of all members that the queue showed: it has left since
-    /// it was announced, or the server that listed the queue does not show it.
+    /// Returns true if the sequence of this ticket, of an announced leader, is smaller than those of all members that
+    /// the queue showed. So that leader has left since it was announced, or the server that listed the queue does not
+    /// show it.
     pub(crate) fn is_ahead_of_queue(&self, ticket: Ticket) -> bool {
         ticket.token < self.ticket.token
             && self.predecessors().is_some_and(|ahead| ahead.is_before_head(ticket))
@@ -170,53 +176,63 @@ impl Contender {
 
     /// Forgets the queue, which must be read again: the server that listed it did not show all of it.
     pub(crate) fn forget_queue(&mut self) {
-        self.place = ContenderState::Locating(None);
+        self.state = ContenderState::Locating(None);
     }
 
-    pub(crate) fn on_queue_read(&mut self, queue: Queue) -> Located {
-        let (known, watched) = match &self.place {
+    /// Finds this contender's place in a listing of the queue.
+    pub(crate) fn on_queue_read(&mut self, queue: Queue) -> AfterQueueRead {
+        let (known, watched) = match &self.state {
             ContenderState::Locating(known) => (known.as_ref(), None),
             ContenderState::Behind(known) => (Some(known), Some(known.predecessor)),
             ContenderState::Refused => (None, None),
             ContenderState::Claiming { .. } | ContenderState::Holding(_) => {
-                return Located::Ignored;
+                return AfterQueueRead::Ignored;
             }
         };
         // ZooKeeper never assigns a sequence below the head's after the head's. Such a znode was created by hand.
         let queue = match known {
             Some(known) => {
-                queue.iter().filter(|sequence| known.head.may_be_followed_by(*sequence)).collect()
+                queue.iter().filter(|sequence| known.head.allows_first(*sequence)).collect()
             }
             None => queue,
         };
         match queue.place_of(self.ticket.sequence) {
-            QueuePlace::First => Located::First,
-            QueuePlace::Missing => Located::Missing,
+            QueuePlace::First => AfterQueueRead::First,
+            QueuePlace::Missing => AfterQueueRead::Missing,
             QueuePlace::Behind { predecessor, head } => {
-                let watch = (watched != Some(predecessor)).then_some(predecessor);
-                let known_predecessor =
-                    known.filter(|known| watch.is_none() && known.predecessor == predecessor);
-                let known_head = known.filter(|known| known.head == Head::Stands(head));
-                self.place = ContenderState::Behind(Predecessors {
+                let is_watched = watched == Some(predecessor);
+                // Keep the tokens that were read, as long as they belong to the same znodes.
+                let mut predecessor_token = None;
+                let mut head_token = None;
+                if let Some(known) = known {
+                    if is_watched {
+                        predecessor_token = known.predecessor_token;
+                    }
+                    if known.head == Head::Present(head) {
+                        head_token = known.head_token;
+                    }
+                }
+                self.state = ContenderState::Behind(Predecessors {
                     predecessor,
-                    predecessor_token: known_predecessor.and_then(|known| known.predecessor_token),
+                    predecessor_token,
                     queue,
-                    head: Head::Stands(head),
-                    head_token: known_head.and_then(|known| known.head_token),
+                    head: Head::Present(head),
+                    head_token,
                 });
-                Located::Behind { watch, head }
+                let watch = if is_watched { None } else { Some(predecessor) };
+                AfterQueueRead::Behind { watch, head }
             }
         }
     }
 
-    /// Notes the ticket of the watched znode. Returns true if it is the predecessor's.
+    /// Notes the ticket of a znode that was read and is watched. Returns true if it is the predecessor's.
     pub(crate) fn on_predecessor_read(&mut self, read: Ticket) -> bool {
-        let ContenderState::Behind(ahead) = &mut self.place else { return false };
+        let ContenderState::Behind(ahead) = &mut self.state else { return false };
         if ahead.predecessor != read.sequence {
             return false;
         }
         ahead.predecessor_token = Some(read.token);
-        if ahead.is_only_the_head() {
+        if ahead.predecessor_is_head() {
             ahead.head_token = Some(read.token);
         }
         true
@@ -234,76 +250,82 @@ impl Contender {
         token: Option<FencingToken>,
         session: &mut LeasedSession,
         now: Moment,
-    ) -> AfterPredecessor {
-        let ContenderState::Behind(ahead) = &self.place else { return AfterPredecessor::Ignored };
+    ) -> AfterPredecessorGone {
+        let ContenderState::Behind(ahead) = &self.state else {
+            return AfterPredecessorGone::Ignored;
+        };
         if ahead.predecessor != gone {
-            return AfterPredecessor::Ignored;
+            return AfterPredecessorGone::Ignored;
         }
         if ahead.head.sequence() != gone {
-            self.place = ContenderState::Locating(Some(ahead.clone()));
-            return AfterPredecessor::ReadQueue;
+            self.state = ContenderState::Locating(Some(ahead.clone()));
+            return AfterPredecessorGone::ReadQueue;
         }
         // Compare tokens, since a re-created path assigns the same sequences again. A token larger than the own one
         // belongs to a znode created by hand.
         let is_known = token.is_some() && token == ahead.predecessor_token;
         let is_older = token.is_some_and(|token| token < self.ticket.token);
         if is_known && is_older && session.has_enough_lease(now) {
+            // In an election, the caller sends the claim now, which is also a heartbeat.
             session.heartbeat_sent(now);
-            self.place = ContenderState::Holding(AcquiredBy::Notification);
-            AfterPredecessor::Hold
+            self.state = ContenderState::Holding(AcquiredBy::Notification);
+            AfterPredecessorGone::Hold
         } else {
-            AfterPredecessor::Claim
+            AfterPredecessorGone::Claim
         }
     }
 
     /// Notes the ticket of the head. Returns true if it is the head as it is known here.
     pub(crate) fn on_head_read(&mut self, head: Ticket) -> bool {
-        let ContenderState::Behind(ahead) = &mut self.place else { return false };
-        if ahead.head != Head::Stands(head.sequence) {
+        let ContenderState::Behind(ahead) = &mut self.state else { return false };
+        if ahead.head != Head::Present(head.sequence) {
             return false;
         }
         ahead.head_token = Some(head.token);
         true
     }
 
-    pub(crate) fn on_head_gone(&mut self, gone: Sequence) -> AfterHead {
+    /// Handles the disappearance of the head, if this znode is the head that is known here.
+    pub(crate) fn on_head_gone(&mut self, gone: Sequence) -> AfterHeadGone {
         let own = self.ticket.sequence;
-        let ContenderState::Behind(ahead) = &mut self.place else { return AfterHead::Ignored };
-        if ahead.head != Head::Stands(gone) {
-            return AfterHead::Ignored;
+        let ContenderState::Behind(ahead) = &mut self.state else { return AfterHeadGone::Ignored };
+        if ahead.head != Head::Present(gone) {
+            return AfterHeadGone::Ignored;
         }
         let next = ahead.queue.behind(gone).filter(|next| *next < own);
-        match next.filter(|_| ahead.head_token.is_some()) {
-            Some(next) => {
-                ahead.head = Head::Stands(next);
+        match next {
+            // If the gone head was never read, many members may have died at once. Then read the queue, instead of each
+            // of them in turn.
+            Some(next) if ahead.head_token.is_some() => {
+                ahead.head = Head::Present(next);
                 ahead.head_token = None;
-                AfterHead::Read(next)
+                AfterHeadGone::Read(next)
             }
-            None => {
+            _ => {
                 ahead.head = Head::Gone(gone);
-                AfterHead::Unknown
+                AfterHeadGone::Unknown
             }
         }
     }
 
-    /// Begins to claim, with a quorum write sent at this moment.
+    /// Begins to claim. The caller sends a quorum write at this moment, and its commit makes this contender hold.
     pub(crate) fn claim(&mut self, session: &mut LeasedSession, now: Moment) {
         session.heartbeat_sent(now);
-        self.place = ContenderState::Claiming { sent_at: now };
+        self.state = ContenderState::Claiming { sent_at: now };
     }
 
-    /// Begins to hold by the session's lease, if enough of it is left, and returns whether it does. The queue showed no
-    /// member ahead, and never grows at its head.
+    /// Begins to hold a lock by the session's lease, and returns true, if enough of the lease is left. The caller has
+    /// read that no entry is in the way, and none can come, since the queue never grows at its head.
     pub(crate) fn hold_by_lease(&mut self, session: &LeasedSession, now: Moment) -> bool {
         let holds = session.has_enough_lease(now);
         if holds {
-            self.place = ContenderState::Holding(AcquiredBy::Claim);
+            self.state = ContenderState::Holding(AcquiredBy::Claim);
         }
         holds
     }
 
-    /// Handles the commit of a write to the own znode, sent at this moment. Returns false if the lease had run out before the
-    /// answer came: the servers may already be ending the session.
+    /// Handles the commit of a write to the own znode, sent at this moment. Returns false if the lease had run out
+    /// before the answer came: the servers may already be ending the session, so the caller must leave the queue.
     pub(crate) fn on_committed(
         &mut self,
         session: &mut LeasedSession,
@@ -315,17 +337,17 @@ impl Contender {
         }
         session.committed(sent_at, now);
         // Only the claim and later writes confirm that the znode contains the claim.
-        if let ContenderState::Claiming { sent_at: claimed_at } = self.place
+        if let ContenderState::Claiming { sent_at: claimed_at } = self.state
             && sent_at >= claimed_at
             && session.lease_left(now).is_some()
         {
-            self.place = ContenderState::Holding(AcquiredBy::Claim);
+            self.state = ContenderState::Holding(AcquiredBy::Claim);
         }
         true
     }
 
-    /// Handles the refusal, by a quorum, of the claim sent at this moment or of a renewal. The server that showed this
-    /// contender as the first is wrong, or an unknown client used force.
+    /// Handles the refusal, by a quorum, of the claim sent at this moment or of a renewal: another client owns the
+    /// claim znode. So the server that showed this contender as the first is wrong, or an unknown client used force.
     ///
     /// The answer earns no lease, since nothing was committed.
     pub(crate) fn on_claim_refused(
@@ -336,7 +358,7 @@ impl Contender {
         now: Moment,
     ) -> AfterRefusal {
         session.answered(sent_at, now);
-        match self.place {
+        match self.state {
             ContenderState::Claiming { sent_at: claimed_at } if claimed_at <= sent_at => {}
             ContenderState::Holding(_) => {}
             _ => return AfterRefusal::Ignored,
@@ -348,7 +370,7 @@ impl Contender {
             ClaimOwner::Gone => false,
         };
         if is_ahead {
-            self.place = ContenderState::Refused;
+            self.state = ContenderState::Refused;
             AfterRefusal::Wait
         } else {
             AfterRefusal::Leave

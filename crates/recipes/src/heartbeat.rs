@@ -16,33 +16,34 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HeartbeatHistory {
     /// When the last heartbeat was sent.
-    last: Moment,
+    last_sent: Moment,
     /// When the last heartbeat that surely reached the servers' leader was sent. A server that is cut off from the
     /// leader still answers reads.
-    confirmed: Moment,
+    last_confirmed: Moment,
     /// Regularity at [`HeartbeatInterval::Normal`].
-    normal: Regular,
+    normal: Regularity,
     /// Regularity at [`HeartbeatInterval::Double`].
-    double: Regular,
+    double: Regularity,
 }
 
 /// The regularity of heartbeats at one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Regular {
+struct Regularity {
     /// Since this moment, no two heartbeats reached the servers further apart than the interval.
     since: Moment,
-    /// Whether the servers' leader learned at that moment that the session lives.
-    known: bool,
+    /// Whether the servers' leader surely knew at that moment that the session lives. Otherwise heartbeats have to be
+    /// regular for the whole window before they earn a lease.
+    known_to_leader: bool,
 }
 
 impl HeartbeatHistory {
     /// Begins with a request sent at this moment, which opened the session or resumed it in time.
     pub(crate) fn begun(at: Moment) -> Self {
-        Self::from(Regular { since: at, known: true }, at)
+        Self::from(Regularity { since: at, known_to_leader: true }, at)
     }
 
-    fn from(regular: Regular, last: Moment) -> Self {
-        Self { last, confirmed: last, normal: regular, double: regular }
+    fn from(regularity: Regularity, last_sent: Moment) -> Self {
+        Self { last_sent, last_confirmed: last_sent, normal: regularity, double: regularity }
     }
 
     /// Continues after the session, of this timeout, was resumed by a request sent and answered at these moments. If
@@ -68,43 +69,51 @@ impl HeartbeatHistory {
         if known_until.is_some_and(|until| answered_at < until) {
             Self::begun(sent_at)
         } else {
-            Self::from(Regular { since: answered_at, known: false }, sent_at)
+            Self::from(Regularity { since: answered_at, known_to_leader: false }, sent_at)
         }
     }
 
-    /// Returns until when the session, of this timeout, is known to live, given how regular its heartbeats have been.
+    /// Returns until when the session, of this timeout, is known to live, given how regular its heartbeats have been;
+    /// `None` if nothing is known. A resumption that is answered before that moment comes in time.
     pub(crate) fn known_until(&self, timeout: Duration, margins: &Margins) -> Option<Moment> {
-        let regular = HeartbeatInterval::ALL
-            .into_iter()
-            .filter(|interval| self.is_regular(*interval, margins));
-        let durations = regular.filter_map(|interval| margins.at(interval).lease_duration(timeout));
-        durations.map(|duration| self.confirmed.after(duration.0)).max()
+        let mut known_until: Option<Moment> = None;
+        for interval in HeartbeatInterval::ALL {
+            if self.is_regular(interval, margins)
+                && let Some(duration) = margins.at(interval).lease_duration(timeout)
+            {
+                known_until = known_until.max(Some(self.last_confirmed.after(duration.0)));
+            }
+        }
+        known_until
     }
 
     /// Adds a heartbeat sent and answered at these moments.
     pub(crate) fn answered(self, sent_at: Moment, answered_at: Moment, margins: &Margins) -> Self {
-        if sent_at <= self.last {
+        if sent_at <= self.last_sent {
             return self;
         }
-        let unless_late = |regular, interval| {
-            if answered_at.since(self.last) > margins.at(interval).heartbeat {
-                return Regular { since: answered_at, known: false };
+        // The heartbeat may have reached the servers as late as its answer came. If that leaves a gap, regularity
+        // starts again with the answer.
+        let restart_if_late = |regularity, interval| {
+            if answered_at.since(self.last_sent) > margins.at(interval).heartbeat {
+                return Regularity { since: answered_at, known_to_leader: false };
             }
-            regular
+            regularity
         };
-        let normal = unless_late(self.normal, HeartbeatInterval::Normal);
-        let double = unless_late(self.double, HeartbeatInterval::Double);
-        Self { last: sent_at, normal, double, ..self }
+        let normal = restart_if_late(self.normal, HeartbeatInterval::Normal);
+        let double = restart_if_late(self.double, HeartbeatInterval::Double);
+        Self { last_sent: sent_at, normal, double, ..self }
     }
 
     /// Notes that a quorum committed a heartbeat that was sent at this moment.
     pub(crate) fn committed(self, sent_at: Moment) -> Self {
-        Self { confirmed: self.confirmed.max(sent_at), ..self }
+        Self { last_confirmed: self.last_confirmed.max(sent_at), ..self }
     }
 
-    /// Returns true if a heartbeat sent now, and answered at once, would come within an interval of the previous one.
+    /// Returns true if a heartbeat sent now would come within an interval of the previous one, with half of the
+    /// interval left for its answer.
     pub(crate) fn is_unbroken(&self, now: Moment, margins: &Margins) -> bool {
-        now.since(self.last) < margins.heartbeat / 2
+        now.since(self.last_sent) < margins.heartbeat / 2
     }
 
     /// Returns the shortest interval at which heartbeats have been regular, if any.
@@ -113,12 +122,12 @@ impl HeartbeatHistory {
     }
 
     fn is_regular(&self, interval: HeartbeatInterval, margins: &Margins) -> bool {
-        let Regular { since, known } = match interval {
+        let Regularity { since, known_to_leader } = match interval {
             HeartbeatInterval::Normal => self.normal,
             HeartbeatInterval::Double => self.double,
         };
-        let for_long_enough = self.last.since(since) >= margins.at(interval).window();
-        known || for_long_enough || cfg!(bellwether_without_lease)
+        let for_long_enough = self.last_sent.since(since) >= margins.at(interval).window();
+        known_to_leader || for_long_enough || cfg!(bellwether_without_lease)
     }
 }
 

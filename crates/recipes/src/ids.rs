@@ -11,6 +11,7 @@ pub struct MemberId(Arc<str>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sequence(i32);
 
+/// The number by which ZooKeeper's servers know a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub i64);
 
@@ -40,7 +41,7 @@ impl MemberId {
 }
 
 impl Sequence {
-    /// ZooKeeper's counter sticks here: beyond it, paths repeat and numbers turn negative.
+    /// The largest sequence. Beyond it, ZooKeeper's counter overflows: names repeat, or their numbers turn negative.
     pub const LAST: i32 = i32::MAX;
 
     /// Returns `None` for a negative number: the counter has overflowed, and its order has lost its meaning.
@@ -55,8 +56,10 @@ impl Sequence {
     /// Parses the sequence from a znode's name; `None` unless the name is the prefix followed by ten digits.
     pub fn of_name(name: &str, prefix: &str) -> Option<Self> {
         let digits = name.strip_prefix(prefix)?;
-        let ten = digits.len() == 10 && digits.bytes().all(|b| b.is_ascii_digit());
-        if ten { digits.parse().ok().and_then(Self::new) } else { None }
+        if digits.len() != 10 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        Self::new(digits.parse().ok()?)
     }
 
     /// Returns the name of the znode with this sequence.

@@ -46,11 +46,13 @@ pub(crate) struct LeasePolicy {
     pub(crate) reserve: Duration,
 }
 
-/// The right to act until a moment.
+/// The right to hold until a moment, earned by a write that a quorum acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lease {
+    /// When the write was sent.
     since: Moment,
     until: Moment,
+    /// The interval at which heartbeats were regular when the lease was granted.
     interval: HeartbeatInterval,
 }
 
@@ -74,9 +76,9 @@ impl Margins {
             return Some(LeaseDuration(WITHOUT_LEASE));
         }
         let drift = session_timeout / Self::DRIFT;
-        let lost = drift + self.window() + Self::JITTER;
+        let margin = drift + self.window() + Self::JITTER;
         session_timeout
-            .checked_sub(lost)
+            .checked_sub(margin)
             .filter(|duration| *duration > self.heartbeat)
             .map(LeaseDuration)
     }
@@ -88,6 +90,7 @@ impl Margins {
 
     /// Returns the smallest session timeout that allows a useful lease.
     pub fn least_session_timeout(&self) -> Duration {
+        // The timeout for which `lease_duration` returns just more than a heartbeat, rounded up.
         let without_drift = 3 * self.heartbeat + self.half_tick + Self::JITTER;
         without_drift * (Self::DRIFT + 1) / (Self::DRIFT - 1) + Duration::from_millis(1)
     }
@@ -183,7 +186,8 @@ impl Lease {
         self.interval
     }
 
-    /// Returns the lease as it would be if its duration had always been this one; with `None`, it ends at its start.
+    /// Returns the lease as it would be if its duration had always been this one, but never a longer one; with `None`,
+    /// it ends at its start.
     pub(crate) fn cut_to(self, duration: Option<LeaseDuration>) -> Self {
         let duration = duration.map_or(Duration::ZERO, |duration| duration.0);
         Self { until: self.until.min(self.since.after(duration)), ..self }

@@ -11,7 +11,11 @@ pub struct Queue(Arc<[Sequence]>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum QueuePlace {
     First,
-    Behind { predecessor: Sequence, head: Sequence },
+    Behind {
+        predecessor: Sequence,
+        head: Sequence,
+    },
+    /// The reading does not show the contender.
     Missing,
 }
 
@@ -32,8 +36,10 @@ pub(crate) struct Predecessors {
 /// The first member of the queue, as far as this member knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Head {
-    Stands(Sequence),
-    /// The head that is gone: the queue must be read again.
+    /// The member with this sequence is the first.
+    Present(Sequence),
+    /// The member with this sequence was the first and is gone. The next head is not known: the queue must be read
+    /// again.
     Gone(Sequence),
 }
 
@@ -55,13 +61,15 @@ impl Queue {
     }
 
     /// Returns the member right behind this one.
-    pub(crate) fn behind(&self, one: Sequence) -> Option<Sequence> {
-        let at = self.0.binary_search(&one).ok()?;
-        self.0.get(at + 1).copied()
+    pub(crate) fn behind(&self, member: Sequence) -> Option<Sequence> {
+        let index = self.0.binary_search(&member).ok()?;
+        self.0.get(index + 1).copied()
     }
 
+    /// Returns the place of the member with this sequence.
     pub(crate) fn place_of(&self, own: Sequence) -> QueuePlace {
         match self.0.binary_search(&own) {
+            // The index is the number of members ahead.
             Ok(0) => QueuePlace::First,
             Ok(ahead) => QueuePlace::Behind { predecessor: self.0[ahead - 1], head: self.0[0] },
             Err(_) => QueuePlace::Missing,
@@ -71,18 +79,18 @@ impl Queue {
 
 impl Predecessors {
     /// Returns true if the predecessor is the head, so that the contender is the next to hold.
-    pub(crate) fn is_only_the_head(&self) -> bool {
-        self.head == Head::Stands(self.predecessor)
+    pub(crate) fn predecessor_is_head(&self) -> bool {
+        self.head == Head::Present(self.predecessor)
     }
 
     /// Returns true if the predecessor's znode had this token when it was last read.
-    pub(crate) fn is_right_behind(&self, token: FencingToken) -> bool {
+    pub(crate) fn predecessor_has_token(&self, token: FencingToken) -> bool {
         self.predecessor_token == Some(token)
     }
 
     /// Returns true if a member with this ticket may be the first in the queue, as far as the head is known.
     pub(crate) fn may_be_first(&self, ticket: Ticket) -> bool {
-        self.is_in_order_with_head(ticket) && self.head.may_be_followed_by(ticket.sequence)
+        self.is_in_order_with_head(ticket) && self.head.allows_first(ticket.sequence)
     }
 
     /// Returns true if a member with this ticket is ahead of the known head, and so of all members that the queue
@@ -92,8 +100,13 @@ impl Predecessors {
     }
 
     fn is_in_order_with_head(&self, ticket: Ticket) -> bool {
-        let sequence = self.head.sequence();
-        self.head_token.is_none_or(|token| ticket.is_in_order_with(Ticket { sequence, token }))
+        match self.head_token {
+            Some(token) => {
+                ticket.is_in_order_with(Ticket { sequence: self.head.sequence(), token })
+            }
+            // The head was not read yet, so nothing contradicts the order.
+            None => true,
+        }
     }
 
     /// Returns two members whose sequences and tokens are in different orders, if any are known: one of the znodes was
@@ -104,30 +117,36 @@ impl Predecessors {
         }
         let head = ticket(self.head.sequence(), self.head_token);
         let predecessor = ticket(self.predecessor, self.predecessor_token);
-        let pairs = [(head, predecessor), (head, Some(own)), (predecessor, Some(own))];
-        let pairs = pairs.into_iter().filter_map(|(first, second)| first.zip(second));
-        let mut found = pairs.filter(|(first, second)| !first.is_in_order_with(*second));
-        found.next().map(|(first, second)| (first.sequence, second.sequence))
+        for pair in [(head, predecessor), (head, Some(own)), (predecessor, Some(own))] {
+            if let (Some(first), Some(second)) = pair
+                && !first.is_in_order_with(second)
+            {
+                return Some((first.sequence, second.sequence));
+            }
+        }
+        None
     }
 
     /// Returns an upper bound of the number of members ahead.
     pub(crate) fn count(&self, own: Sequence) -> usize {
         let queue = &self.queue.0;
-        let gone = queue.partition_point(|one| !self.head.may_be_followed_by(*one));
-        queue.partition_point(|one| *one < own).saturating_sub(gone)
+        // Members before the head have left since the queue was read.
+        let gone = queue.partition_point(|member| !self.head.allows_first(*member));
+        queue.partition_point(|member| *member < own).saturating_sub(gone)
     }
 }
 
 impl Head {
     pub(crate) fn sequence(self) -> Sequence {
-        let (Self::Stands(head) | Self::Gone(head)) = self;
+        let (Self::Present(head) | Self::Gone(head)) = self;
         head
     }
 
-    /// Returns true if this member may be the first now or later: the queue never grows at its head.
-    pub(crate) fn may_be_followed_by(self, member: Sequence) -> bool {
+    /// Returns true if this member may be the first, now or later. A member with a smaller sequence than the head
+    /// cannot, because the queue never grows at its head.
+    pub(crate) fn allows_first(self, member: Sequence) -> bool {
         match self {
-            Self::Stands(head) => member >= head,
+            Self::Present(head) => member >= head,
             Self::Gone(head) => member > head,
         }
     }

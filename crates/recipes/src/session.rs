@@ -28,10 +28,10 @@ pub struct SessionRecord {
     pub session: SessionId,
     /// The smallest timeout that the session ever had.
     pub timeout: Duration,
-    /// The moment until which the servers surely do not end the session, if known: a resumption answered before is in
-    /// time.
+    /// The moment until which the servers surely do not end the session, if known. If the next process resumes the
+    /// session before then, heartbeats count as regular, so that it can have a lease at once.
     pub known_until: Option<Moment>,
-    /// The last index of the member.
+    /// The last index of the member, from which the next process counts on.
     pub index: Option<u64>,
 }
 
@@ -50,23 +50,25 @@ pub enum SessionEvent {
     Lost,
 }
 
-/// The last heartbeat and when it was sent. At most one heartbeat is under way.
+/// The last heartbeat. At most one is under way: the next one is sent only after the last was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Heartbeat {
+    /// The heartbeat sent at this moment is under way.
     Sent(Moment),
+    /// The heartbeat sent at this moment was answered.
     Answered(Moment),
 }
 
-/// The purpose of a member's heartbeats.
+/// The purpose of a member's heartbeats, which decides how often they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Duty {
-    /// Three or more members are ahead: heartbeats need not be regular.
+    /// Three or more members are ahead: heartbeats only keep the session alive, and need not be regular.
     Idle,
-    /// More than one member is ahead.
+    /// More than one member is ahead: a lease may soon be needed.
     Wait,
     /// Only the head is ahead: enough of the lease must be left at any moment.
     StandBy,
-    /// No member is ahead.
+    /// No member is ahead: the longest lease is needed.
     Hold,
 }
 
@@ -126,6 +128,7 @@ impl LeasedSession {
         policy.lease_duration(timeout, HeartbeatInterval::Normal)?;
         self.timeout = self.timeout.min(timeout);
         self.history = self.history.resumed(sent_at, now, self.timeout, &policy.margins);
+        // With a shorter timeout, the servers end the session sooner than the lease assumed.
         self.lease =
             self.lease.map(|lease| lease.cut_to(policy.lease_duration(timeout, lease.interval())));
         Some(self)
@@ -141,7 +144,8 @@ impl LeasedSession {
         sent_at: Moment,
         now: Moment,
     ) -> Option<Self> {
-        let known_until = record.known_until.filter(|_| timeout >= record.timeout);
+        // The moment from which a shorter timeout runs is not known.
+        let known_until = if timeout >= record.timeout { record.known_until } else { None };
         let opened = Self::opened(policy, record.session, timeout.min(record.timeout), sent_at)?;
         Some(Self { history: HeartbeatHistory::taken_over(known_until, sent_at, now), ..opened })
     }
@@ -202,16 +206,20 @@ impl LeasedSession {
     pub(crate) fn committed(&mut self, sent_at: Moment, now: Moment) {
         self.answered(sent_at, now);
         self.history = self.history.committed(sent_at);
-        let granted = self.history.interval(&self.policy.margins).and_then(|interval| {
-            let duration = self.policy.lease_duration(self.timeout, interval)?;
-            Some(Lease::granted(sent_at, duration, interval))
-        });
-        self.lease = granted
-            .filter(|lease| self.lease.is_none_or(|known| known.until() < lease.until()))
-            .or(self.lease);
+        let Some(interval) = self.history.interval(&self.policy.margins) else { return };
+        let Some(duration) = self.policy.lease_duration(self.timeout, interval) else { return };
+        let granted = Lease::granted(sent_at, duration, interval);
+        // A late answer earns a shorter lease, which must not replace a longer one.
+        let is_longer = match self.lease {
+            Some(current) => current.until() < granted.until(),
+            None => true,
+        };
+        if is_longer {
+            self.lease = Some(granted);
+        }
     }
 
-    /// Drops the lease that the session's writes have earned so far.
+    /// Drops the lease that the session's writes have earned so far, to compare two sessions without their leases.
     pub(crate) fn drop_lease(&mut self) {
         self.lease = None;
     }
@@ -255,20 +263,23 @@ impl LeasedSession {
         Some(last.after(delay))
     }
 
+    /// Returns the interval of the heartbeats for this duty. The double one costs the servers less, but the lease that
+    /// it earns is shorter, and may be too short for the duty.
     fn interval(&self, duty: Duty) -> HeartbeatInterval {
         let double = self.policy.lease_duration(self.timeout, HeartbeatInterval::Double);
         let heartbeat = self.policy.margins.heartbeat;
         // The next answer comes within two heartbeats of the last sending, and enough must be left until then.
         let always_enough = 2 * heartbeat + self.policy.enough();
-        let serves = match duty {
+        let is_double_enough = match duty {
             Duty::Idle | Duty::Wait => double.is_some(),
             Duty::StandBy => double.is_some_and(|double| double.0 > always_enough),
             Duty::Hold => false,
         };
-        if serves { HeartbeatInterval::Double } else { HeartbeatInterval::Normal }
+        if is_double_enough { HeartbeatInterval::Double } else { HeartbeatInterval::Normal }
     }
 
-    /// Returns the session without the parts that change with each heartbeat.
+    /// Returns the session without the parts that change with each heartbeat, so that two published states of a member
+    /// differ only where readers see a difference.
     pub(crate) fn without_heartbeats(self) -> Self {
         let never = Moment(Duration::ZERO);
         let history = HeartbeatHistory::begun(never);

@@ -544,7 +544,7 @@ impl One {
         let mut one = Self { holdings: Holdings::new(margins, LIMIT), ask };
         let sent_at = Clock::system().now();
         let timeout = Duration::from_secs(2);
-        one.step(Event::Asked(ID, one.ask.wanted));
+        one.step(Event::Requested(ID, one.ask.wanted));
         one.step(Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at }));
         let ticket = ticket(OWN);
         let sent_at = None;

@@ -257,14 +257,14 @@ impl HoldingsRunner {
             let _dropped = released.await;
             id
         });
-        Event::Asked(id, wanted)
+        Event::Requested(id, wanted)
     }
 
     /// Steps the holdings. Ends are published before the actions are performed.
     async fn step(&mut self, event: Event) {
         let now = self.clock.now();
         let touched = match &event {
-            Event::Asked(id, _) | Event::Released(id) | Event::Place(id, _) => vec![*id],
+            Event::Requested(id, _) | Event::Released(id) | Event::Place(id, _) => vec![*id],
             Event::InUse(_) | Event::Read => vec![],
             _ => self.asked.keys().copied().collect(),
         };

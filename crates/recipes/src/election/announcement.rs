@@ -103,10 +103,12 @@ impl KnownLeader {
         self.announcement().filter(|announcement| announcement.leader.id == own.id)
     }
 
+    /// Returns true if this member learned of the announced leader before this moment.
     pub(super) fn was_announced_before(&self, moment: Moment) -> bool {
         matches!(self, Self::Announced { since, .. } if *since < moment)
     }
 
+    /// Returns true if this announcement is about a later leader, or about a newer profile of the same one.
     pub(super) fn is_older_than(&self, announcement: &Announcement) -> bool {
         match self {
             Self::Unknown => true,
@@ -115,7 +117,7 @@ impl KnownLeader {
         }
     }
 
-    /// Notes that the leader has left, unless `may_lead` returns true for its sequence.
+    /// Notes that the announced leader has left the queue, unless `may_lead` returns true for its sequence.
     pub(super) fn retain_if(&mut self, may_lead: impl Fn(Sequence) -> bool) {
         if let Some(Announcement { ticket, .. }) = self.announcement()
             && !may_lead(ticket.sequence)

@@ -40,7 +40,9 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns the cause of the change that followed this event, given the member's standing before it.
+    /// Returns the cause of the change of leader that followed this event, given the member's standing before it. An
+    /// event may have other effects too: a resumption, for example, changes the leader only if its timeout is too
+    /// short.
     pub fn of(event: &Event, before: &Standing, now: Moment) -> Self {
         if before.has_lapsed(now) {
             return Self::LeaseRanOut;

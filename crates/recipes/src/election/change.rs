@@ -42,24 +42,25 @@ pub struct Change {
 /// Changes that were undone in between are left out, except the end of this member's own term and the changes after it.
 /// The last change leads to `now`.
 pub fn changes(before: &View, now: &Role) -> Vec<Change> {
-    let view = View::of(now);
-    let ended = before.own_term().filter(|term| view.own_term() != Some(*term));
-    let lost = ended.map(|token| {
+    let after = View::of(now);
+    let mut changes = vec![];
+    let has_lost_term = before.own_term().is_some() && before.own_term() != after.own_term();
+    if has_lost_term {
         // If another leader follows, the term ended together with this member's znode, and the member was out of the
         // queue until it created the next one.
-        let role = if view == View::NoLeader { now.clone() } else { Role::Absent };
-        Change { kind: ChangeKind::LostLeadership, token: Some(token), role }
-    });
-    let between = if lost.is_some() { &View::NoLeader } else { before };
-    let kind = match (between, &view) {
-        (before, now) if before == now => None,
-        (View::NoLeader | View::Other(_), View::This(_)) => Some(ChangeKind::BecameLeader),
-        (View::This(_), View::This(_)) | (_, View::Other(_)) => Some(ChangeKind::LeaderChanged),
-        (_, View::NoLeader) => Some(ChangeKind::LeaderLost),
+        let role = if after == View::NoLeader { now.clone() } else { Role::Absent };
+        changes.push(Change { kind: ChangeKind::LostLeadership, token: before.own_term(), role });
+    }
+    let before = if has_lost_term { &View::NoLeader } else { before };
+    let kind = match (before, &after) {
+        (before, after) if before == after => return changes,
+        (View::NoLeader | View::Other(_), View::This(_)) => ChangeKind::BecameLeader,
+        (View::This(_), View::This(_)) | (_, View::Other(_)) => ChangeKind::LeaderChanged,
+        (_, View::NoLeader) => ChangeKind::LeaderLost,
     };
-    let token = view.leader().map(|leader| leader.ticket.token);
-    let follows = kind.map(|kind| Change { kind, token, role: now.clone() });
-    lost.into_iter().chain(follows).collect()
+    let token = after.leader().map(|leader| leader.ticket.token);
+    changes.push(Change { kind, token, role: now.clone() });
+    changes
 }
 
 impl View {

@@ -46,21 +46,27 @@ impl InQueue {
         }
         let ahead = self.contender.predecessors()?;
         let listed = Distance::new(ahead.count(self.contender.ticket().sequence));
-        Some(self.predecessors_distance().map_or(listed, |relayed| listed.min(relayed.next())))
+        Some(match self.predecessors_distance() {
+            Some(relayed) => listed.min(relayed.next()),
+            None => listed,
+        })
     }
 
     /// Returns the distance that the predecessor relayed together with the announcement of the current leader.
     fn predecessors_distance(&self) -> Option<Distance> {
         let leader = self.leader.announcement()?.ticket;
-        self.relayed.filter(|(announced, _)| *announced == leader).map(|(_, distance)| distance)
+        let (announced, distance) = self.relayed_distance?;
+        if announced == leader { Some(distance) } else { None }
     }
 
-    /// Returns true if nothing depends on regular heartbeats. Suppose a member ahead is frozen. Then the predecessor
+    /// Returns true if nothing depends on regular heartbeats: this member is far from the head, is not the target of a
+    /// transfer, and its predecessor relays the current leader. Suppose a member ahead is frozen. Then the predecessor
     /// does not relay the next leader, and this member, once it has learned of that leader from the head, is not idle:
     /// it reads the head often to learn who leads.
     fn is_idle(&self) -> bool {
         let leader = self.leader.announcement().map(|known| known.ticket.token);
-        let is_target = self.offered.as_ref().is_some_and(|offer| Some(offer.leader) == leader);
+        let is_target =
+            self.received_offer.as_ref().is_some_and(|offer| Some(offer.leader) == leader);
         self.distance() == Some(Distance::FAR)
             && self.predecessors_distance().is_some()
             && !is_target

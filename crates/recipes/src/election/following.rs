@@ -3,13 +3,14 @@
 use super::announcement::KnownLeader;
 use super::phase::InQueue;
 use super::{Action, Announcement, Distance, Member};
-use crate::contender::{AfterHead, AfterPredecessor};
+use crate::contender::{AfterHeadGone, AfterPredecessorGone};
 use crate::queue::Head;
 use crate::session::LeasedSession;
 use crate::{FencingToken, Moment, Sequence, Ticket};
 
 impl Member {
-    /// Handles a reading of the predecessor: relays its announcement, if it is new and may be true.
+    /// Handles a reading of the predecessor's znode, which is watched: relays its announcement, if it is new and may be
+    /// true.
     pub(super) fn on_predecessor_read(
         &mut self,
         predecessor: Ticket,
@@ -21,23 +22,31 @@ impl Member {
         if !queue.contender.on_predecessor_read(predecessor) {
             return;
         }
-        queue.relayed = announcement.as_ref().map(|announcement| announcement.ticket).zip(distance);
+        let announced = announcement.as_ref().map(|announcement| announcement.ticket);
+        queue.relayed_distance = match (announced, distance) {
+            (Some(leader), Some(distance)) => Some((leader, distance)),
+            _ => None,
+        };
+        // In another client's election, only the head's znode shows who leads.
         if !(self.relays || queue.contender.is_standby()) {
             return;
         }
-        queue.note_unlisted_leader(announcement.as_ref().map(|announcement| announcement.ticket));
+        queue.note_unlisted_leader(announced);
         if queue.contender.is_standby() {
             // Reads in a session never go back in time, so this one is newer than every known announcement.
             self.on_head_announcement(predecessor, announcement, true, now);
-        } else if queue.is_doubtful() {
-            // The head may have left since a quorum confirmed it, and another member may lead: confirm it again.
-            queue.confirm_head |= announcement.is_some_and(|announcement| {
-                queue.contradicting_head != Some(announcement.ticket.sequence)
-            });
-        } else if let Some(new) =
-            announcement.filter(|announcement| queue.is_new(announcement, predecessor.sequence))
+        } else if queue.is_contradicted_by_head() {
+            // The head may have left since a quorum confirmed it. If the predecessor announces another leader, confirm
+            // the head again.
+            if let Some(leader) = announced
+                && queue.contradicting_head != Some(leader.sequence)
+            {
+                queue.confirm_head = true;
+            }
+        } else if let Some(announcement) = announcement
+            && queue.is_new(&announcement, predecessor.sequence)
         {
-            self.relay(new, now);
+            self.relay(announcement, now);
         }
     }
 
@@ -50,11 +59,11 @@ impl Member {
     ) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         match queue.contender.on_predecessor_gone(gone, token, session, now) {
-            AfterPredecessor::Ignored => {}
-            AfterPredecessor::Claim => self.become_candidate(now),
+            AfterPredecessorGone::Ignored => {}
+            AfterPredecessorGone::Claim => self.become_candidate(now),
             // The session has a lease: the member leads at once, and the claim follows.
-            AfterPredecessor::Hold => self.announce_leadership(now),
-            AfterPredecessor::ReadQueue => {
+            AfterPredecessorGone::Hold => self.announce_leadership(now),
+            AfterPredecessorGone::ReadQueue => {
                 queue.leader.retain_if(|leader| leader != gone);
                 self.outbox.push(Action::ReadQueue);
             }
@@ -73,9 +82,10 @@ impl Member {
             session.answered(sent_at, now);
         }
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
-        if let Some(unlisted) =
-            queue.unlisted_leader.take_if(|ticket| ticket.sequence == head.sequence)
+        if let Some(unlisted) = queue.unlisted_leader
+            && unlisted.sequence == head.sequence
         {
+            queue.unlisted_leader = None;
             if unlisted != head {
                 // Another znode has this sequence, so the unlisted leader is gone.
                 queue.last_nonexistent_leader = Some(unlisted);
@@ -87,9 +97,8 @@ impl Member {
             return self.outbox.push(Action::ReadQueue);
         }
         if queue.contender.on_head_read(head) {
-            queue.note_unlisted_leader(
-                announcement.as_ref().map(|announcement| announcement.ticket),
-            );
+            let announced = announcement.as_ref().map(|announcement| announcement.ticket);
+            queue.note_unlisted_leader(announced);
             let is_newer = queue.leader.was_announced_before(sent_at);
             self.on_head_announcement(head, announcement, is_newer, now);
         }
@@ -101,26 +110,30 @@ impl Member {
             session.answered(sent_at, now);
         }
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
-        if let Some(unlisted) = queue.unlisted_leader.take_if(|ticket| ticket.sequence == gone) {
+        if let Some(unlisted) = queue.unlisted_leader
+            && unlisted.sequence == gone
+        {
+            queue.unlisted_leader = None;
             queue.last_nonexistent_leader = Some(unlisted);
             return;
         }
         let after = queue.contender.on_head_gone(gone);
-        if after != AfterHead::Ignored {
+        if after != AfterHeadGone::Ignored {
             queue.leader.retain_if(|leader| leader > gone);
         }
-        if let AfterHead::Read(head) = after {
+        if let AfterHeadGone::Read(head) = after {
             session.heartbeat_sent(now);
             self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
         }
     }
 
-    /// Reads the head, or the queue if the head is not known.
+    /// Reads the head as a heartbeat, or the queue if the head is not known. So this member learns who leads even if a
+    /// member between it and the head does not relay.
     pub(super) fn poll_head(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let head = queue.contender.predecessors().map(|ahead| ahead.head);
         let action = match head {
-            Some(Head::Stands(head)) => {
+            Some(Head::Present(head)) => {
                 // A server that missed the deletion of several members keeps showing them, and they do not contradict
                 // each other. So ask a quorum from time to time, and more often while no leader is known.
                 let every = if queue.leader.announcement().is_some() { 64 } else { 8 };
@@ -138,9 +151,9 @@ impl Member {
         self.outbox.push(action);
     }
 
-    /// Handles the announcement in the head's znode. While the head exists no other member leads, so what it announces of itself
-    /// is trusted. `is_newer` is true if the head was read after the known announcement: if the two disagree, the known one
-    /// is forgotten then. A head that announces nothing of itself disagrees with every announcement.
+    /// Handles the announcement in the head's znode. While the head exists no other member leads, so what it announces
+    /// of itself is trusted. `is_newer` is true if the head was read after the known announcement: if the two disagree,
+    /// the known one is forgotten then. A head that announces nothing of itself disagrees with every announcement.
     fn on_head_announcement(
         &mut self,
         head: Ticket,
@@ -152,10 +165,13 @@ impl Member {
         // Numbers and tokens grow together unless a znode was made by hand: such a head is not trusted.
         let in_order = queue.out_of_order().is_none();
         let announced = announcement.as_ref().map(|announcement| announcement.ticket);
-        let own = announcement.filter(|announcement| in_order && announcement.ticket == head);
-        let known = queue.leader.announcement();
-        let contradicts =
-            known.is_some_and(|known| own.as_ref().is_none_or(|own| known.is_contradicted_by(own)));
+        let self_announcement =
+            announcement.filter(|announcement| in_order && announcement.ticket == head);
+        let contradicts = match (queue.leader.announcement(), &self_announcement) {
+            (Some(known), Some(self_announcement)) => known.is_contradicted_by(self_announcement),
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
         if contradicts && is_newer {
             // The connected server may show a head that is gone. Ask a quorum, but only once: a head with a false
             // announcement may stay for long.
@@ -164,21 +180,20 @@ impl Member {
             queue.leader = KnownLeader::Unknown;
             // The head may be right about another leader, which the connected server does not show.
             queue.note_unlisted_leader(announced);
-        } else if own.is_some() && matches!(queue.leader, KnownLeader::Gone(_)) {
+        } else if self_announcement.is_some() && matches!(queue.leader, KnownLeader::Gone(_)) {
             // The leader that left may never have led: its announcement may have been false.
             queue.leader = KnownLeader::Unknown;
         }
-        let new = own.filter(|announcement| queue.is_new(announcement, head.sequence));
-        match new {
-            Some(new) => self.relay(new, now),
-            None if queue.contender.is_standby() => {
-                self.outbox.extend(queue.start_standby_heartbeats(session, now));
-            }
-            None => {}
+        if let Some(announcement) = self_announcement
+            && queue.is_new(&announcement, head.sequence)
+        {
+            self.relay(announcement, now);
+        } else if queue.contender.is_standby() {
+            self.outbox.extend(queue.start_standby_heartbeats(session, now));
         }
     }
 
-    /// Relays a new announcement to the members behind.
+    /// Notes a new announcement, and relays it to the members behind by writing it into the own znode.
     fn relay(&mut self, announcement: Announcement, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let leader = announcement.ticket.sequence;
@@ -191,16 +206,22 @@ impl Member {
             return;
         }
         let data = queue.data(&self.profile, self.priority);
-        let ahead = queue.contender.predecessors().filter(|_| !session.is_heartbeat_under_way());
-        match ahead.map(|ahead| (ahead.head, ahead.predecessor)) {
+        // While a heartbeat is under way, the relay must not be another one.
+        let ahead = match queue.contender.predecessors() {
+            Some(ahead) if !session.is_heartbeat_under_way() => {
+                Some((ahead.head, ahead.predecessor))
+            }
+            _ => None,
+        };
+        match ahead {
             // The relay is a quorum write, so it also serves as the standby's heartbeat.
-            Some((Head::Stands(head), predecessor)) if head == predecessor => {
+            Some((Head::Present(head), predecessor)) if head == predecessor => {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: Some(now) });
             }
-            // If the predecessor leads, it is the head now. Then the head that was known is gone, and this member is the
-            // standby: read the former head to find out. That read is the heartbeat, not the relay.
-            Some((Head::Stands(head), predecessor)) if leader == predecessor => {
+            // If the predecessor leads, it is the head now. Then the head that was known is gone, and this member is
+            // the standby: read the former head to find out. That read is the heartbeat, not the relay.
+            Some((Head::Present(head), predecessor)) if leader == predecessor => {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: None });
                 self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
@@ -211,7 +232,8 @@ impl Member {
 }
 
 impl InQueue {
-    /// Returns a heartbeat by quorum write for the standby, unless one is under way or enough lease is left.
+    /// Returns a heartbeat by quorum write for a member that may just have become the standby, unless a heartbeat is
+    /// under way or enough lease is left. Without a lease, the standby could not lead as soon as the head is gone.
     pub(super) fn start_standby_heartbeats(
         &self,
         session: &mut LeasedSession,
@@ -224,31 +246,38 @@ impl InQueue {
         Some(self.renew(now))
     }
 
-    /// Notes an announced leader that the queue did not show, unless another leader is known.
+    /// Notes an announced leader that the queue did not show, unless another leader is known. The server that listed
+    /// the queue may have lost the transaction that created its znode, so the next heartbeat asks a quorum for it.
     fn note_unlisted_leader(&mut self, announced: Option<Ticket>) {
-        let unlisted = announced.filter(|ticket| {
-            self.leader.announcement().is_none()
-                && self.last_nonexistent_leader != Some(*ticket)
-                && self.contender.is_ahead_of_queue(*ticket)
-        });
-        self.unlisted_leader = unlisted.or(self.unlisted_leader);
+        let Some(announced) = announced else { return };
+        let is_unlisted = self.leader.announcement().is_none()
+            && self.last_nonexistent_leader != Some(announced)
+            && self.contender.is_ahead_of_queue(announced);
+        if is_unlisted {
+            self.unlisted_leader = Some(announced);
+        }
     }
 
     /// Returns a request that asks a quorum whether the unlisted leader exists, as long as other members are ahead.
     pub(super) fn confirm_unlisted_leader(&self, now: Moment) -> Option<Action> {
-        let head = self.contender.predecessors().and(self.unlisted_leader)?.sequence;
-        Some(Action::ReadHead { head, confirm: true, sent_at: now })
+        self.contender.predecessors()?;
+        let unlisted = self.unlisted_leader?;
+        Some(Action::ReadHead { head: unlisted.sequence, confirm: true, sent_at: now })
     }
 
+    /// Returns a heartbeat by quorum write. The standby's also asks whether its predecessor is gone.
     pub(super) fn renew(&self, now: Moment) -> Action {
-        let ahead = self.contender.predecessors().filter(|_| self.contender.is_standby());
-        Action::Renew { predecessor: ahead.map(|ahead| ahead.predecessor), sent_at: now }
+        let predecessor = match self.contender.predecessors() {
+            Some(ahead) if ahead.predecessor_is_head() => Some(ahead.predecessor),
+            _ => None,
+        };
+        Action::Renew { predecessor, sent_at: now }
     }
 
     /// Returns true while the head that contradicted the predecessor's announcement is still the head.
-    fn is_doubtful(&self) -> bool {
+    fn is_contradicted_by_head(&self) -> bool {
         let head = self.contender.predecessors().map(|ahead| ahead.head);
-        matches!(head, Some(Head::Stands(head)) if self.contradicting_head == Some(head))
+        matches!(head, Some(Head::Present(head)) if self.contradicting_head == Some(head))
     }
 
     /// Returns two members whose sequences and tokens are in different orders: one of the znodes was created by hand.

@@ -3,13 +3,14 @@
 use super::announcement::KnownLeader;
 use super::phase::{InQueue, Phase, Stage};
 use super::{Action, Member, Profile, ZnodeData};
-use crate::contender::Located;
+use crate::contender::AfterQueueRead;
 use crate::session::LeasedSession;
 use crate::{Moment, Queue, SessionId, SessionRecord, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 
 impl Member {
+    /// Joins the queue in the new session, unless the member must stay out of it.
     pub(super) fn on_session_opened(
         &mut self,
         id: SessionId,
@@ -20,7 +21,7 @@ impl Member {
         let Phase::NoSession = self.phase else { return };
         match LeasedSession::opened(self.lease_policy, id, timeout, sent_at) {
             None => self.close_short_session(now),
-            Some(session) if self.kept_out => {
+            Some(session) if self.must_stay_out => {
                 self.phase = Phase::InSession(session, Stage::KeptOut { recheck_at: None });
                 self.outbox.push(Action::ReadQueue);
             }
@@ -28,6 +29,7 @@ impl Member {
         }
     }
 
+    /// Handles that the servers resumed the session of the previous process: looks for the znode that it owns.
     pub(super) fn on_session_taken_over(
         &mut self,
         record: SessionRecord,
@@ -42,7 +44,7 @@ impl Member {
         self.index = self.index.max(index);
         match LeasedSession::taken_over(self.lease_policy, record, timeout, sent_at, now) {
             None => self.close_short_session(now),
-            Some(_) if self.kept_out => self.rejoin(),
+            Some(_) if self.must_stay_out => self.rejoin(),
             Some(session) => {
                 self.phase = Phase::InSession(session, Stage::FindingTicket);
                 self.outbox.push(Action::FindTicket);
@@ -55,31 +57,31 @@ impl Member {
         let Phase::InSession(session, Stage::FindingTicket) = self.phase else { return };
         let mut queue = InQueue::joined(ticket);
         queue.may_own_claim = true;
-        if let Some(found) = &data {
-            self.profile = self.newer_than(&found.profile);
-            queue.ready_shown = found.ready;
-            queue.distance_shown = found.distance;
-        }
-        let found_profile = data.as_ref().map(|found| (found.profile.clone(), found.priority));
-        let own = data
-            .and_then(|found| found.announcement)
-            .filter(|announcement| announcement.ticket == ticket);
-        if let Some(announcement) = own {
-            // The data that other members read must not change before this member leads again.
-            queue.leader = KnownLeader::Announced { announcement, since: now };
+        let mut is_current = false;
+        if let Some(found) = data {
+            self.profile = self.profile_newer_than(&found.profile);
+            is_current = found.profile == self.profile && found.priority == self.priority;
+            queue.ready_in_znode = found.ready;
+            queue.distance_in_znode = found.distance;
+            // If the previous process led, its announcement must not change before this member leads again.
+            if let Some(announcement) = found.announcement
+                && announcement.ticket == ticket
+            {
+                queue.leader = KnownLeader::Announced { announcement, since: now };
+            }
         }
         self.phase = Phase::InSession(session, Stage::InQueue(queue));
         self.outbox.push(Action::ReadQueue);
-        if found_profile != Some((self.profile.clone(), self.priority)) {
+        if !is_current {
             self.update_znode();
         }
     }
 
     /// Returns the own profile. If it differs from the one found, its revision makes the other members take it for
     /// newer.
-    fn newer_than(&self, found: &Profile) -> Arc<Profile> {
+    fn profile_newer_than(&self, found: &Profile) -> Arc<Profile> {
         let own = &*self.profile;
-        let is_same = (&own.address, &own.labels) == (&found.address, &found.labels);
+        let is_same = own.address == found.address && own.labels == found.labels;
         let revision = own.revision.max(found.revision + u64::from(!is_same));
         Arc::new(Profile { revision, ..own.clone() })
     }
@@ -121,7 +123,7 @@ impl Member {
     pub(super) fn on_joined(&mut self, ticket: Ticket) {
         let Phase::InSession(_, stage) = &mut self.phase else { return };
         let Stage::Joining { profile, priority } = stage else { return };
-        let is_outdated = (&*profile, *priority) != (&self.profile, self.priority);
+        let is_outdated = *profile != self.profile || *priority != self.priority;
         *stage = Stage::InQueue(InQueue::joined(ticket));
         self.outbox.push(Action::ReadQueue);
         if is_outdated {
@@ -144,7 +146,8 @@ impl Member {
         self.join(session);
     }
 
-    /// Finds the own place in the queue. While the member is kept out, schedules the next check instead.
+    /// Finds the own place in the queue. While foreign contenders keep the member out, it only schedules the next
+    /// listing: a listing that shows none of them is preceded by [`Event::Foreign`](super::Event::Foreign).
     pub(super) fn on_queue_read(&mut self, read: Queue, now: Moment) {
         match &mut self.phase {
             Phase::InSession(session, Stage::KeptOut { recheck_at }) => {
@@ -161,7 +164,7 @@ impl Member {
     /// Leaves the queue when contenders of another order appear in the path, and joins when they are gone. Each of the
     /// two orders would have its own first.
     pub(super) fn on_foreign(&mut self, keep_out: bool, now: Moment) {
-        self.kept_out = keep_out;
+        self.must_stay_out = keep_out;
         match self.phase {
             Phase::InSession(
                 _,
@@ -175,23 +178,23 @@ impl Member {
     fn locate(&mut self, read: Queue, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         match queue.contender.on_queue_read(read) {
-            Located::Ignored => {}
-            Located::First => self.become_candidate(now),
-            Located::Missing if queue.may_own_claim => self.rejoin(),
-            Located::Missing => {
+            AfterQueueRead::Ignored => {}
+            AfterQueueRead::First => self.become_candidate(now),
+            AfterQueueRead::Missing if queue.may_own_claim => self.rejoin(),
+            AfterQueueRead::Missing => {
                 let session = *session;
                 self.join(session);
             }
-            Located::Behind { watch, head } => {
+            AfterQueueRead::Behind { watch, head } => {
                 queue.leader.retain_if(|leader| leader >= head);
                 self.outbox.extend(watch.map(Action::WatchPredecessor));
                 // The predecessor's announcement may have been skipped before, and it is read again only when it
                 // changes. So read the head now, unless a new watch does, or the leader is known and the next heartbeat
                 // does. The standby's heartbeats do not read the head.
-                let will_ask =
+                let heartbeat_reads_head =
                     queue.leader.announcement().is_some() && !queue.contender.is_standby();
-                let will_hear = watch == Some(head) || will_ask;
-                if !will_hear {
+                let head_is_read_anyway = watch == Some(head) || heartbeat_reads_head;
+                if !head_is_read_anyway {
                     session.heartbeat_sent(now);
                     self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
                 } else if queue.contender.is_standby() {

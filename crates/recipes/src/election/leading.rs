@@ -18,10 +18,11 @@ impl Member {
     /// Sends the claim, which also announces to the queue that this member leads.
     pub(super) fn announce_leadership(&mut self, now: Moment) {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
+        // The own znode now announces this member, and none of what a follower writes there.
         queue.leader = KnownLeader::Unknown;
         queue.contradicting_head = None;
-        queue.ready_shown = false;
-        queue.accepts = false;
+        queue.ready_in_znode = false;
+        queue.accepts_in_znode = false;
         let data = queue.data(&self.profile, self.priority);
         self.outbox.push(Action::Claim { data, sent_at: now });
     }

@@ -11,10 +11,10 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of indexes per token. JavaScript and jq represent integers exactly only below 2^53. A token begins with
-/// the number of times that the servers have elected their own leader, so indexes stay below that limit for 131,071
-/// such elections.
-const CHANGES: u64 = 16;
+/// The number of indexes per token: an index starts from the own token times this number. JavaScript and jq represent
+/// integers exactly only below 2^53. A token begins with the number of times that the servers have elected their own
+/// leader, so indexes stay below that limit for 131,071 such elections.
+const INDEXES_PER_TOKEN: u64 = 16;
 
 /// A member of an election: a state machine without IO, which handles one event at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,21 +22,24 @@ pub struct Member {
     pub(super) profile: Arc<Profile>,
     pub(super) lease_policy: LeasePolicy,
     pub(super) priority: Priority,
+    /// How long this member, as the leader, must see a member of higher priority before it hands over; `None`: it never
+    /// does.
     pub(super) preempt_after: Option<Duration>,
     /// Whether the operator wants this member out of the queue.
     pub(super) paused: bool,
     /// Whether the application is unhealthy.
     pub(super) unhealthy: bool,
     /// Whether this member relays announcements to the members behind. False in an election that is shared with another
-    /// client library, whose contenders do not relay: there, only the head's znode shows who leads, and this member never
-    /// updates its own.
+    /// client library, whose contenders do not relay: there, only the head's znode shows who leads, and this member
+    /// never updates its own.
     pub(super) relays: bool,
-    /// Whether this member must stay out of the queue because the path has contenders that another client sorts by another
-    /// rule.
-    pub(super) kept_out: bool,
-    /// The last offer for which this member left its place between the leader and the target: the leader's token and the
-    /// target.
+    /// Whether this member must stay out of the queue because the path has contenders that another client sorts by
+    /// another rule.
+    pub(super) must_stay_out: bool,
+    /// The last offer for which this member left its place between the leader and the target: the leader's token and
+    /// the target. It makes way only once for each target.
     pub(super) made_way: Option<(FencingToken, Sequence)>,
+    /// The leaders' last terms, by which a leader decides when to hand over to a member of higher priority.
     pub(super) preemption: Preemption,
     pub(super) phase: Phase,
     /// Grows with each change of the published state; `None` until the member, or its previous process, has joined.
@@ -56,7 +59,7 @@ impl Member {
             paused: false,
             unhealthy: false,
             relays: true,
-            kept_out: false,
+            must_stay_out: false,
             made_way: None,
             preemption: Preemption::default(),
             phase: Phase::NoSession,
@@ -116,16 +119,17 @@ impl Member {
 
     /// Handles one event at one moment, and returns the actions that follow from it, in order.
     pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
-        let announced = self.announced();
+        let leader_before = self.reported_leader();
         self.on_event(now, event);
-        self.show_changes(now);
+        self.write_changes(now);
         let mut actions = mem::take(&mut self.outbox);
+        // In another client's election, a write would use up the one-shot watch of the contender behind.
         if !self.relays {
             actions.retain(|action| !matches!(action, Action::Update(_)));
         }
-        let announces = self.announced();
-        self.note_leader(announces.as_ref(), now);
-        if announces != announced || self.index.is_none() {
+        let leader = self.reported_leader();
+        self.note_leader(leader.as_ref(), now);
+        if leader != leader_before || self.index.is_none() {
             self.index = self.next_index();
         }
         actions
@@ -142,13 +146,15 @@ impl Member {
                 let contender = &queue.contender;
                 let ticket = contender.ticket().sequence;
                 let heartbeat = queue.duty().and_then(|duty| session.heartbeat_due(ticket, duty));
-                let lease = contender.acquired_by().and_then(|_| session.lease_ends_at());
-                let until = queue.transfer.as_ref().map(|transfer| transfer.until);
-                [heartbeat, lease, until].into_iter().flatten().min()
+                let is_leader = contender.acquired_by().is_some();
+                let lease_end = if is_leader { session.lease_ends_at() } else { None };
+                let transfer_end = queue.transfer.as_ref().map(|transfer| transfer.until);
+                [heartbeat, lease_end, transfer_end].into_iter().flatten().min()
             }
         }
     }
 
+    /// Returns the state to publish.
     pub fn standing(&self) -> Standing {
         Standing::of(self)
     }
@@ -161,24 +167,27 @@ impl Member {
         }
     }
 
-    /// Returns the leader that this member reports to its application.
-    fn announced(&self) -> Option<super::Announcement> {
+    /// Returns the leader that this member reports to its application; `None` if it knows none. While it leads, that is
+    /// the member itself.
+    fn reported_leader(&self) -> Option<super::Announcement> {
         let (_, queue) = self.phase.in_queue()?;
-        match queue.contender.is_first() {
-            true => queue.contender.acquired_by().map(|_| queue.own_announcement(&self.profile)),
-            false => queue.leader.other_than(&self.profile),
+        if !queue.contender.is_first() {
+            return queue.leader.other_than(&self.profile);
         }
+        let leads = queue.contender.acquired_by().is_some();
+        if leads { Some(queue.own_announcement(&self.profile)) } else { None }
     }
 
-    /// Returns the next index: the current one plus one, or the own token times [`CHANGES`] if that is larger.
+    /// Returns the next index: the current one plus one, or the own token times [`INDEXES_PER_TOKEN`] if that is
+    /// larger.
     ///
     /// Tokens grow with every transaction of the servers. So the indexes of a later process of this member are larger,
     /// whatever its clock shows, and no two members of an election have the same index, as long as no member sees more
-    /// than [`CHANGES`] changes per transaction. A change takes a transaction of its own or of the leader's.
+    /// than [`INDEXES_PER_TOKEN`] changes per transaction. A change takes a transaction of its own or of the leader's.
     fn next_index(&self) -> Option<u64> {
         let next = self.index.map(|index| index.saturating_add(1));
-        let first =
-            self.phase.ticket().map(|ticket| ticket.token.0.checked_mul(CHANGES).unwrap_or(1));
+        let token = self.phase.ticket().map(|ticket| ticket.token.0);
+        let first = token.map(|token| token.checked_mul(INDEXES_PER_TOKEN).unwrap_or(1));
         next.max(first)
     }
 
@@ -223,6 +232,7 @@ impl Member {
         }
     }
 
+    /// Does what was due at the moment of [`Self::wake_at`].
     fn on_woke(&mut self, now: Moment) {
         match &mut self.phase {
             Phase::SessionTooShort { retry_at } if *retry_at <= now => self.open_session(),
@@ -233,9 +243,10 @@ impl Member {
                 self.outbox.push(Action::ReadQueue);
             }
             Phase::InSession(session, Stage::InQueue(queue)) => {
-                let holds_no_more =
+                let has_lapsed =
                     queue.contender.acquired_by().is_some() && session.lease_left(now).is_none();
-                if holds_no_more {
+                // A lease that ran out is never renewed.
+                if has_lapsed {
                     self.rejoin();
                 } else if queue.transfer.as_ref().is_some_and(|transfer| transfer.is_over(now)) {
                     self.end_transfer();
@@ -247,14 +258,16 @@ impl Member {
         }
     }
 
-    /// Sends the next heartbeat, if it is due.
+    /// Sends the next heartbeat, if it is due. Only a write that a quorum commits earns a lease, so the head and the
+    /// standby write, and all others read the head.
     fn send_heartbeat(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let ticket = queue.contender.ticket().sequence;
-        let due = queue
-            .duty()
-            .filter(|duty| session.heartbeat_due(ticket, *duty).is_some_and(|due| due <= now));
-        let Some(duty) = due else { return };
+        let Some(duty) = queue.duty() else { return };
+        let Some(due_at) = session.heartbeat_due(ticket, duty) else { return };
+        if due_at > now {
+            return;
+        }
         if let Some(unlisted) = queue.confirm_unlisted_leader(now) {
             session.heartbeat_sent(now);
             return self.outbox.push(unlisted);
@@ -328,7 +341,7 @@ impl Member {
     pub(super) fn return_to_queue(&mut self, now: Moment) {
         match self.phase {
             Phase::Withdrawn if !(self.paused || self.unhealthy) => self.open_session(),
-            Phase::InSession(session, Stage::KeptOut { .. }) if !self.kept_out => {
+            Phase::InSession(session, Stage::KeptOut { .. }) if !self.must_stay_out => {
                 // A session that was without heartbeats for long could not get a lease at once.
                 if session.is_unbroken(now) { self.join(session) } else { self.rejoin() }
             }
@@ -359,24 +372,28 @@ impl Member {
     /// offer, or that it has come nearer to the head. A short lease has enough left only for a while after each
     /// heartbeat, so a standby that was ready is shown as ready until its lease ends: otherwise each heartbeat would
     /// cost two more writes.
-    fn show_changes(&mut self, now: Moment) {
+    fn write_changes(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
-        let has_lease = match queue.ready_shown {
+        let has_lease = match queue.ready_in_znode {
             true => session.lease_left(now).is_some(),
             false => session.has_enough_lease(now),
         };
         let ready = queue.contender.is_standby() && has_lease;
-        let accepts = ready && queue.offered.is_some();
+        let accepts = ready && queue.received_offer.is_some();
         // A member that is far from the head, or knows no leader, can wait for the next announcement.
-        let distance = queue.leader.announcement().and_then(|_| queue.distance());
-        let nearer = distance.filter(|distance| *distance < Distance::FAR);
-        let has_come_near = nearer.is_some() && nearer != queue.distance_shown;
-        let is_shown = (ready, accepts) == (queue.ready_shown, queue.accepts) && !has_come_near;
-        if is_shown || queue.contender.is_first() {
+        let has_come_near = match queue.distance() {
+            Some(distance) if queue.leader.announcement().is_some() => {
+                distance < Distance::FAR && queue.distance_in_znode != Some(distance)
+            }
+            _ => false,
+        };
+        let is_outdated =
+            ready != queue.ready_in_znode || accepts != queue.accepts_in_znode || has_come_near;
+        if !is_outdated || queue.contender.is_first() {
             return;
         }
-        queue.ready_shown = ready;
-        queue.accepts = accepts;
+        queue.ready_in_znode = ready;
+        queue.accepts_in_znode = accepts;
         self.update_znode();
     }
 }

@@ -32,21 +32,22 @@ pub use transfer::{Offer, TransferTarget};
 use crate::{ClaimOwner, FencingToken, Moment, Queue, Sequence, SessionEvent, Ticket};
 use std::collections::BTreeMap;
 
-/// The inputs of a member: answers, notifications, commands, and the time.
+/// The inputs of a member: answers to its actions, notifications, commands, and the time. The runner delivers them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The session begins, ends, or moves to another connection.
     Session(SessionEvent),
     /// The member's own znode exists.
     Joined(Ticket),
-    /// The session that was taken over owns this znode, which has this data.
+    /// The session that was taken over owns this znode, which has this data. The member continues at this place in the
+    /// queue, with the same token.
     TicketFound { ticket: Ticket, data: Option<ZnodeData> },
-    /// The session that was taken over owns no znode in the queue.
+    /// The session that was taken over owns no znode in the queue. The member opens another session.
     NoTicketFound,
     /// This znode of the member was deleted by force: it is gone, or belongs to another session, although the session
-    /// lives.
+    /// lives. The member joins again, at the tail.
     TicketLost(Ticket),
-    /// A reading of the queue, which may already be outdated.
+    /// The answer to [`Action::ReadQueue`], which may already be outdated.
     QueueRead(Queue),
     /// The predecessor's znode, which is now watched, with its announcement and its distance from the head.
     PredecessorRead {
@@ -57,23 +58,24 @@ pub enum Event {
     /// No member's znode has this sequence any longer. The token is that of the znode that was watched there; `None` if
     /// there was none.
     PredecessorGone { predecessor: Sequence, token: Option<FencingToken> },
-    /// The znode at the head of the queue and its announcement, read by a request sent at `sent_at`.
+    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: the head's znode exists, with this
+    /// announcement.
     HeadRead { head: Ticket, announcement: Option<Announcement>, sent_at: Moment },
-    /// No member's znode has the sequence of the head any longer.
+    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: no member's znode has this sequence any longer.
     HeadGone { head: Sequence, sent_at: Moment },
-    /// Whether the path has contenders of another order. A member must keep out while it does: each order would have
-    /// its own leader.
+    /// With `keep_out`, the path has contenders of a client that orders the queue by another rule. A member must stay
+    /// out of the queue until they are gone, since each order would have its own leader.
     Foreign { keep_out: bool },
     /// The predecessor's znode, which was just read, contains this offer; or the head's znode does, and this member is
-    /// its target.
+    /// its target. The target accepts the offer, and a standby that is not the target makes way for it.
     OfferRead(Offer),
-    /// The target's znode was read: the offer that the target has accepted, if any.
+    /// The answer to [`Action::ReadTarget`]: the offer that the target of a transfer has accepted, if any.
     TargetRead { target: Sequence, accepted: Option<Offer> },
-    /// No member's znode has the target's sequence.
+    /// The answer to [`Action::ReadTarget`]: no member's znode has the target's sequence.
     TargetGone { target: Sequence },
-    /// The members of the queue with the priorities in their znodes.
+    /// The answer to [`Action::ReadPriorities`]: the members of the queue with the priorities in their znodes.
     PrioritiesRead(Vec<MemberPriority>),
-    /// A quorum committed a write to the member's own znode, sent at this moment.
+    /// A quorum committed a write to the member's own znode, sent at this moment. The commit renews the lease.
     Committed { sent_at: Moment },
     /// A quorum refused the claim sent at this moment, or, with [`ClaimOwner::Gone`], a renewal: the claim znode of an
     /// acknowledged claim no longer exists.
@@ -82,7 +84,7 @@ pub enum Event {
     Woke,
     /// A command from the application or its operator.
     Command(Command),
-    /// The member must leave the queue for good.
+    /// The process is shutting down: the member leaves the queue for good.
     Stop,
 }
 
@@ -99,7 +101,7 @@ pub enum Command {
     /// Withdraw this offer and keep leading.
     CancelTransfer(Offer),
     /// Offer leadership to the member of the highest priority, as with [`Command::Transfer`], if
-    /// [`Standing::due_preemption`] says that it is time.
+    /// [`Standing::due_preemption`] says that it is time. The daemon sends this command by itself.
     Preempt { until: Moment },
     /// Leave the queue until [`Command::Resume`].
     Pause,
@@ -118,7 +120,7 @@ impl Event {
     pub fn resumed_term(&self) -> Option<FencingToken> {
         let Self::TicketFound { ticket, data: Some(data) } = self else { return None };
         let announced = data.announcement.as_ref()?.ticket;
-        (announced == *ticket).then_some(announced.token)
+        if announced == *ticket { Some(announced.token) } else { None }
     }
 }
 
@@ -131,14 +133,16 @@ pub enum Action {
     CloseSession,
     /// Create the ephemeral sequential znode with this data, or find the one that this session already owns.
     Join(ZnodeData),
-    /// Find the znode of a session that was taken over. Never creates one.
+    /// Find the znode of a session that was taken over, and never create one. The answer is [`Event::TicketFound`] or
+    /// [`Event::NoTicketFound`].
     FindTicket,
     /// List the members of the queue.
     ReadQueue,
-    /// Read the predecessor's data and set a watch on it.
+    /// Read the predecessor's data and set a watch on it: [`Event::PredecessorRead`] follows now and after each change
+    /// of the data, and [`Event::PredecessorGone`] once the znode is gone.
     WatchPredecessor(Sequence),
-    /// Read the head's data, without a watch, as a heartbeat. With `confirm`, a quorum must confirm that the head exists:
-    /// the connected server may be wrong.
+    /// Read the head's data, without a watch, as a heartbeat. With `confirm`, a quorum must confirm that the head
+    /// exists: the connected server may be wrong.
     ReadHead { head: Sequence, confirm: bool, sent_at: Moment },
     /// Write a received announcement into the own znode. With `sent_at`, the write is also a heartbeat: its commit is
     /// an event.
@@ -152,9 +156,9 @@ pub enum Action {
     ReadPriorities,
     /// Write this data into the own znode. The member does not wait for the result.
     Update(ZnodeData),
-    /// A heartbeat: commit a write that changes nothing but fails if the own znode is gone. After an acknowledged claim,
-    /// it also fails if the claim znode is gone. With `predecessor`, that of the standby, it also finds out whether the
-    /// predecessor is gone.
+    /// A heartbeat: commit a write that changes nothing but fails if the own znode is gone. After an acknowledged
+    /// claim, it also fails if the claim znode is gone. With `predecessor`, that of the standby, it also finds out
+    /// whether the predecessor is gone.
     Renew { predecessor: Option<Sequence>, sent_at: Moment },
 }
 

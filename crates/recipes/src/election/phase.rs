@@ -46,9 +46,9 @@ pub(super) struct InQueue {
     /// The leader according to the announcements of the members ahead.
     pub(super) leader: KnownLeader,
     /// The leader that the predecessor's znode announces, and the predecessor's distance from that leader.
-    pub(super) relayed: Option<(Ticket, Distance)>,
-    /// The distance written into the own znode.
-    pub(super) distance_shown: Option<Distance>,
+    pub(super) relayed_distance: Option<(Ticket, Distance)>,
+    /// The own distance from the leader, as last written into the own znode.
+    pub(super) distance_in_znode: Option<Distance>,
     /// The head that contradicted the predecessor's announcement. While it exists, only its own announcement is
     /// believed.
     pub(super) contradicting_head: Option<Sequence>,
@@ -60,23 +60,25 @@ pub(super) struct InQueue {
     /// The last unlisted leader that turned out not to exist. Its announcement was outdated and is not looked into
     /// again.
     pub(super) last_nonexistent_leader: Option<Ticket>,
-    /// Whether the own znode says that this member is a standby that could lead at once.
-    pub(super) ready_shown: bool,
+    /// Whether the own znode says that this member is the standby and could lead as soon as the head is gone.
+    pub(super) ready_in_znode: bool,
     /// The transfer that this leader has under way.
     pub(super) transfer: Option<Box<OngoingTransfer>>,
     /// The leader's last offer to this member.
-    pub(super) offered: Option<Box<Offer>>,
-    /// Whether the own znode says that the offer is accepted.
-    pub(super) accepts: bool,
+    pub(super) received_offer: Option<Box<Offer>>,
+    /// Whether the own znode says that this member accepts that offer.
+    pub(super) accepts_in_znode: bool,
     /// The member of higher priority to which this leader may transfer leadership.
     pub(super) preferred: Option<Preferred>,
     /// The number of transfers by priority that failed in this term.
     pub(super) failed_preemptions: u32,
-    /// Whether the previous process may have led in this session: its claim znode disappears only with the session.
+    /// Whether the previous process may have led in this session. Its claim znode disappears only with the session, so
+    /// a member that loses its ticket must not join again in this session.
     pub(super) may_own_claim: bool,
 }
 
 impl Phase {
+    /// Returns the session and the state in the queue of a member that is in the queue.
     pub(super) fn in_queue(&self) -> Option<(&LeasedSession, &InQueue)> {
         match self {
             Self::InSession(session, Stage::InQueue(queue)) => Some((session, queue)),
@@ -108,16 +110,16 @@ impl InQueue {
         Self {
             contender: Contender::joined(ticket),
             leader: KnownLeader::Unknown,
-            relayed: None,
-            distance_shown: None,
+            relayed_distance: None,
+            distance_in_znode: None,
             contradicting_head: None,
             confirm_head: false,
             unlisted_leader: None,
             last_nonexistent_leader: None,
-            ready_shown: false,
+            ready_in_znode: false,
             transfer: None,
-            offered: None,
-            accepts: false,
+            received_offer: None,
+            accepts_in_znode: false,
             preferred: None,
             failed_preemptions: 0,
             may_own_claim: false,
@@ -137,15 +139,15 @@ impl InQueue {
         Announcement { leader: own.clone(), ticket: self.contender.ticket() }
     }
 
-    /// Returns the current data for the own znode.
+    /// Returns the current data for the own znode, which the caller writes now.
     pub(super) fn data(&mut self, own: &Arc<Profile>, priority: Priority) -> ZnodeData {
-        self.distance_shown = self.distance();
-        let distance = self.distance_shown;
+        self.distance_in_znode = self.distance();
+        let distance = self.distance_in_znode;
         let announcement = self.announcement(own);
         let offer = self.transfer.as_ref().map(|transfer| Box::new(transfer.offer));
-        let accepted = self.offered.clone().filter(|_| self.accepts);
+        let accepted = if self.accepts_in_znode { self.received_offer.clone() } else { None };
         let profile = own.clone();
-        let ready = self.ready_shown;
+        let ready = self.ready_in_znode;
         ZnodeData { profile, priority, announcement, distance, ready, offer, accepted }
     }
 }

@@ -96,13 +96,15 @@ impl Preemption {
         let token = leader.ticket.token;
         let mut began_at = None;
         if let Some(term) = &mut self.last_term {
+            if token == term.token {
+                // The same leader is known again, so its term had not ended.
+                term.ended_at = None;
+            }
             if token <= term.token {
-                if token == term.token {
-                    term.ended_at = None;
-                }
                 return;
             }
             began_at = Some(now);
+            // A term whose beginning was not observed may have been long, and says nothing.
             if let Some(began_at) = term.began_at {
                 if term.ended_at.unwrap_or(now) < began_at.after(wait) {
                     *self.short_terms.entry(term.leader.clone()).or_default() += 1;
@@ -129,12 +131,17 @@ impl Member {
         wait.map(|wait| wait.max(MIN_WAIT * self.lease_policy.margins.heartbeat))
     }
 
-    /// Determines which member is preferred as the leader, and whether the wait for it is over.
+    /// Determines which member is preferred as the leader, and whether the wait for it is over. From then on,
+    /// [`Standing::due_preemption`](super::Standing::due_preemption) returns that member, and the daemon sends
+    /// [`Command::Preempt`](super::Command::Preempt).
     pub(super) fn on_priorities_read(&mut self, members: &[MemberPriority], now: Moment) {
         let wait = self.preemption_wait();
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         let known = queue.preferred.take();
-        let Some(wait) = wait.filter(|_| queue.contender.acquired_by().is_some()) else { return };
+        let Some(wait) = wait else { return };
+        if queue.contender.acquired_by().is_none() {
+            return;
+        }
         let own = queue.contender.ticket().sequence;
         let higher =
             members.iter().filter(|other| other.member > own && other.priority > self.priority);
@@ -143,8 +150,10 @@ impl Member {
         if let Some(MemberPriority { member, id, .. }) = highest {
             let short_terms = self.preemption.short_terms.get(id).copied().unwrap_or(0);
             let doublings = (queue.failed_preemptions + short_terms).min(MAX_DOUBLINGS);
-            let since =
-                known.filter(|known| known.member == *member).map_or(now, |known| known.since);
+            let since = match known {
+                Some(known) if known.member == *member => known.since,
+                _ => now,
+            };
             let is_due = since.after(wait.saturating_mul(1 << doublings)) <= now;
             queue.preferred = Some(Preferred { member: *member, since, is_due });
         }
@@ -165,7 +174,7 @@ impl Member {
         }
         self.priority = priority;
         if let Some((_, queue)) = self.phase.in_queue_mut() {
-            // Whether another one is preferred depends on it.
+            // Only a member of higher priority than this one can be preferred: find it again.
             queue.preferred = None;
         }
         self.update_znode();
@@ -195,7 +204,7 @@ impl Member {
 }
 
 impl InQueue {
-    /// Counts a failed preemption, which makes the next wait longer.
+    /// Counts a transfer by priority that failed, which makes the next wait longer, and forgets the preferred member.
     pub(super) fn end_preemption(&mut self) {
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_preemption) {
             self.failed_preemptions = self.failed_preemptions.saturating_add(1);
@@ -205,7 +214,7 @@ impl InQueue {
 
     /// Returns the member to which it is time to transfer leadership, if any.
     pub(super) fn due_preemption(&self) -> Option<Sequence> {
-        let due = self.preferred.filter(|preferred| preferred.is_due && self.transfer.is_none());
-        due.map(|preferred| preferred.member)
+        let preferred = self.preferred?;
+        if preferred.is_due && self.transfer.is_none() { Some(preferred.member) } else { None }
     }
 }

@@ -7,7 +7,8 @@ use crate::{Moment, Sequence, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The state of a member, without the parts that change with each heartbeat.
+/// The published state of a member: a copy, without the parts that change with each heartbeat. The runner publishes it
+/// after each step, and readers evaluate it at their own moments with [`Standing::at`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     profile: Arc<Profile>,
@@ -47,8 +48,8 @@ impl Standing {
     /// itself](Self::changes_at), so a lease that was only extended makes no difference to them.
     pub fn differs_for_readers(&self, before: &Self, now: Moment) -> bool {
         let is_sooner = match (self.changes_at(now), before.changes_at(now)) {
-            (Some(end), Some(before)) => end < before,
-            (end, before) => end.is_some() != before.is_some(),
+            (Some(end), Some(end_before)) => end < end_before,
+            (end, end_before) => end.is_some() != end_before.is_some(),
         };
         is_sooner || self.without_lease() != before.without_lease()
     }
@@ -67,7 +68,7 @@ impl Standing {
         if !queue.contender.is_first() {
             return Role::Follower { leader: queue.leader.other_than(&self.profile) };
         }
-        match queue.contender.holds(session, now) {
+        match queue.contender.holds_for(session, now) {
             Some(left) => {
                 let announcement = queue.own_announcement(&self.profile);
                 Role::Leader { announcement, left }
@@ -98,7 +99,7 @@ impl Standing {
     /// Returns when the lease of a leader that [has lapsed](Self::has_lapsed) ended.
     pub fn lapsed_at(&self, now: Moment) -> Option<Moment> {
         let (session, _) = self.phase.in_queue()?;
-        session.lease_ends_at().filter(|_| self.has_lapsed(now))
+        if self.has_lapsed(now) { session.lease_ends_at() } else { None }
     }
 
     /// Returns the number of [`Self::index_at`], without counting the end of a lease for which the member has not been
@@ -147,13 +148,16 @@ impl Standing {
     /// member is the standby, right behind the head.
     pub fn standby_is_ready(&self, now: Moment) -> Option<bool> {
         let (session, queue) = self.phase.in_queue()?;
-        queue.contender.is_standby().then(|| session.has_enough_lease(now))
+        if !queue.contender.is_standby() {
+            return None;
+        }
+        Some(session.has_enough_lease(now))
     }
 
     /// Returns this leader's offer and the known state of its target.
     pub fn target(&self) -> Option<(Offer, TransferTarget)> {
         let (_, queue) = self.phase.in_queue()?;
-        queue.transfer.as_ref().map(|transfer| (transfer.offer, transfer.seen))
+        queue.transfer.as_ref().map(|transfer| (transfer.offer, transfer.target_state))
     }
 
     /// Returns the member of higher priority to which it is time to transfer leadership, with
@@ -174,7 +178,8 @@ impl Standing {
         let (_, queue) = self.phase.in_queue()?;
         // After a restart, this member's own znode announces the member itself.
         let own = queue.contender.ticket();
-        queue.leader.duplicate_id_of(&self.profile).filter(|announced| announced.ticket != own)
+        let duplicate = queue.leader.duplicate_id_of(&self.profile)?;
+        if duplicate.ticket == own { None } else { Some(duplicate) }
     }
 
     /// Returns true if the servers grant sessions too short for a useful lease.

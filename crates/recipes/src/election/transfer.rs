@@ -4,8 +4,8 @@
 //! have to rejoin behind the target, until it is right behind the leader. The leader writes an offer into its own
 //! znode. The standby, which watches that znode, makes way; the next member becomes the standby and reads the same
 //! offer, until the target is the standby. The target writes that it accepts, as long as its lease would let it lead at
-//! once when the leader is gone. When the leader reads that, it may leave: the target leads, and no other member has led
-//! in between.
+//! once when the leader is gone. When the leader reads that, it may leave: the target leads, and no other member has
+//! led in between.
 //!
 //! Until it leaves, the leader leads as before. So a failed transfer costs the members in between their places, but
 //! nothing else. The target's acceptance must be newer than the offer, since a target that was ready before may have
@@ -32,7 +32,7 @@ pub(super) struct OngoingTransfer {
     /// When the leader withdraws the offer.
     pub(super) until: Moment,
     /// The state of the target, as last read.
-    pub(super) seen: TransferTarget,
+    pub(super) target_state: TransferTarget,
     /// Whether the transfer is made because of the target's priority.
     pub(super) is_preemption: bool,
 }
@@ -68,7 +68,7 @@ impl Member {
         }
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let Ticket { sequence: own, token: leader } = queue.contender.ticket();
-        if queue.contender.holds(session, now).is_none() || target <= own {
+        if queue.contender.holds_for(session, now).is_none() || target <= own {
             return;
         }
         // A process that continues this term after a restart must not make the same offer again, so number offers by
@@ -77,7 +77,7 @@ impl Member {
         queue.transfer = Some(Box::new(OngoingTransfer {
             offer: Offer { leader, target, number },
             until,
-            seen: TransferTarget::Awaited,
+            target_state: TransferTarget::Awaited,
             is_preemption,
         }));
         self.update_znode();
@@ -87,14 +87,14 @@ impl Member {
     /// Leaves the queue to the target, if the target has accepted this offer. Otherwise this member keeps leading: the
     /// target may have left while the application ended its work.
     pub(super) fn hand_over(&mut self, offer: Offer) {
-        let transfer = self.phase.in_queue().and_then(|(_, queue)| queue.transfer.as_deref());
-        if transfer.is_some_and(|transfer| {
-            transfer.offer == offer && transfer.seen == TransferTarget::Ready
-        }) {
+        let Some((_, queue)) = self.phase.in_queue() else { return };
+        let Some(transfer) = &queue.transfer else { return };
+        if transfer.offer == offer && transfer.target_state == TransferTarget::Ready {
             self.rejoin();
         }
     }
 
+    /// Withdraws this offer, unless another one has replaced it since.
     pub(super) fn cancel_transfer(&mut self, offer: Offer) {
         let Some((_, queue)) = self.phase.in_queue() else { return };
         if queue.transfer.as_ref().is_some_and(|transfer| transfer.offer == offer) {
@@ -102,7 +102,7 @@ impl Member {
         }
     }
 
-    /// Withdraws the offer and keeps leading.
+    /// Withdraws the offer and keeps leading: its time is over, or it was cancelled.
     pub(super) fn end_transfer(&mut self) {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         queue.end_preemption();
@@ -113,15 +113,16 @@ impl Member {
     /// Notes whether the target has accepted the current offer.
     pub(super) fn on_target_read(&mut self, target: Sequence, accepted: Option<Offer>) {
         let Some(transfer) = self.transfer_to(target) else { return };
-        transfer.seen = match accepted == Some(transfer.offer) {
-            true => TransferTarget::Ready,
-            false => TransferTarget::Awaited,
+        transfer.target_state = if accepted == Some(transfer.offer) {
+            TransferTarget::Ready
+        } else {
+            TransferTarget::Awaited
         };
     }
 
     pub(super) fn on_target_gone(&mut self, target: Sequence) {
         let Some(transfer) = self.transfer_to(target) else { return };
-        transfer.seen = TransferTarget::Gone;
+        transfer.target_state = TransferTarget::Gone;
     }
 
     fn transfer_to(&mut self, target: Sequence) -> Option<&mut OngoingTransfer> {
@@ -129,19 +130,22 @@ impl Member {
         queue.transfer.as_deref_mut().filter(|transfer| transfer.offer.target == target)
     }
 
-    /// Handles the leader's offer. If another member is the target, the standby makes way, but only once for each
-    /// target, since the target's znode may be gone, or may never have existed.
+    /// Handles the leader's offer. The target notes it, and accepts it as soon as it is ready. If a member behind is
+    /// the target, the standby makes way: it rejoins behind that member, but only once for each target, since the
+    /// target's znode may be gone, or may never have existed.
     pub(super) fn on_offer_read(&mut self, offer: Offer) {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         let own = queue.contender.ticket().sequence;
         let is_standby = queue.contender.predecessors().is_some_and(|predecessors| {
-            predecessors.is_only_the_head() && predecessors.is_right_behind(offer.leader)
+            predecessors.predecessor_is_head() && predecessors.predecessor_has_token(offer.leader)
         });
         let leader = queue.leader.announcement().map(|known| known.ticket.token);
         if offer.target == own && (is_standby || leader == Some(offer.leader)) {
             // The acceptance of an earlier offer does not count for this one: it must be written again.
-            queue.accepts &= queue.offered.as_deref() == Some(&offer);
-            queue.offered = Some(Box::new(offer));
+            if queue.received_offer.as_deref() != Some(&offer) {
+                queue.accepts_in_znode = false;
+            }
+            queue.received_offer = Some(Box::new(offer));
         } else if is_standby
             && offer.target > own
             && self.made_way != Some((offer.leader, offer.target))

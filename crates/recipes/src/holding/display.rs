@@ -56,7 +56,7 @@ impl fmt::Display for HoldingSpec {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Asked(id, wanted) => write!(f, "{id}: asked for {wanted}"),
+            Self::Requested(id, spec) => write!(f, "{id}: asked for {spec}"),
             Self::Released(id) => write!(f, "{id}: told to release"),
             Self::Session(event) => event.fmt(f),
             Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),

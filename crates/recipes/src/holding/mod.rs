@@ -66,29 +66,33 @@ impl HoldingSpec {
     }
 }
 
-/// Events from outside.
+/// The inputs: requests of applications, answers and notifications from the servers, and the time. The runner delivers
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// An application requests a lock or barrier.
-    Asked(HoldingId, HoldingSpec),
+    /// An application requests a lock or barrier. A new holding joins its queue or barrier.
+    Requested(HoldingId, HoldingSpec),
     /// The application stops waiting, releases the lock, or leaves the barrier.
     Released(HoldingId),
     /// The session begins, ends, or moves to another connection.
     Session(SessionEvent),
     /// A quorum committed the heartbeat that was sent at this moment.
     Committed { sent_at: Moment },
-    /// Something happened to the place of this holding.
+    /// An event of the place of this holding among the znodes of its lock or barrier.
     Place(HoldingId, place::Event),
     /// The moment of [`Holdings::wake_at`] has come.
     Woke,
-    /// True if something besides the holdings needs the session from now on.
+    /// True if something besides the holdings, such as the shared configuration, needs the session from now on. While
+    /// it is needed, the session stays open.
     InUse(bool),
-    /// A queue is about to be read over the session. Reading requires no lease.
+    /// A lock or barrier is about to be read over the session, for an operator. The session stays open for a while, but
+    /// reading requires no lease, and so no heartbeats.
     Read,
     /// The member stops: all holdings end for good.
     Stop,
 }
 
+/// The outputs, which the runner carries out in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Open a session. The one before, if any, has ended.
@@ -113,7 +117,7 @@ pub enum End {
     /// The name is already in use for a lock with a different mode or number of slots, or for a barrier of a different
     /// size.
     Refused { found: HoldingSpec },
-    /// It was held, or the member was inside, but is no longer.
+    /// The lock was held, or the member was inside the barrier, until this loss.
     Lost(Loss),
     /// [`Holdings::MAX`] locks and barriers are already requested.
     TooMany,
@@ -131,9 +135,10 @@ pub enum Loss {
     Deleted,
 }
 
-/// The known state of one holding.
+/// The published state of one holding. Readers evaluate it at their own moments with [`HoldingSnapshot::at`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldingSnapshot {
+    /// The session, whose lease decides until when the holding holds.
     session: Option<LeasedSession>,
     holding: HeldRecipe,
 }
@@ -149,7 +154,7 @@ pub enum HoldingState {
     Held { token: FencingToken, until: Moment },
     /// This member has left the barrier, but others are still inside.
     Leaving,
-    /// The end was not reported yet.
+    /// The holding has ended, because its lease ran out, but the end was not reported yet.
     Ended(End),
 }
 
@@ -165,27 +170,29 @@ impl HoldingState {
     }
 }
 
+/// The state machine of one holding, by its recipe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum HeldRecipe {
     Lock(Lock),
     Barrier(Barrier),
 }
 
+/// The phase of the session that all holdings share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "there is one, and it is open nearly all the time")]
 enum HoldingsPhase {
+    /// Nothing needs a session.
     Closed,
+    /// A session was requested and is not granted yet.
     Opening,
     /// The servers grant sessions that are too short for a useful lease. Another session is requested at `retry_at`.
-    TooShort {
-        retry_at: Moment,
-    },
+    TooShort { retry_at: Moment },
     Open {
         session: LeasedSession,
         /// Since this moment, nothing but reads has needed the session; `None` while something else needs it.
         idle_since: Option<Moment>,
-        /// True if heartbeats are sent. A session that is only used for reading sends none, and has no lease.
-        renews: bool,
+        /// Whether the session sends heartbeats. A session that is only used for reading sends none, and has no lease.
+        sends_heartbeats: bool,
     },
 }
 
@@ -199,9 +206,9 @@ pub struct Holdings {
     idle_after: Duration,
     phase: HoldingsPhase,
     holdings: BTreeMap<HoldingId, HeldRecipe>,
-    /// True if something besides the holdings needs the session.
+    /// Whether something besides the holdings needs the session.
     in_use: bool,
-    /// When a queue was last read.
+    /// When a lock or barrier was last read for an operator.
     read_at: Option<Moment>,
 }
 
@@ -231,13 +238,13 @@ impl Holdings {
     /// Handles an event at this moment, and returns the actions in the order in which they must be performed.
     pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
         // First end what is held by a lease that has run out: the event comes too late to renew it.
-        let mut actions = self.lapse(now);
+        let mut actions = self.end_if_lapsed(now);
         actions.extend(self.handle(now, event));
         self.holdings.retain(|_, holding| !holding.recipe().is_over());
         let is_idle = self.is_idle();
-        if let HoldingsPhase::Open { idle_since, renews, .. } = &mut self.phase {
-            *idle_since = is_idle.then_some(idle_since.unwrap_or(now));
-            *renews |= !is_idle;
+        if let HoldingsPhase::Open { idle_since, sends_heartbeats, .. } = &mut self.phase {
+            *idle_since = if is_idle { Some(idle_since.unwrap_or(now)) } else { None };
+            *sends_heartbeats |= !is_idle;
         }
         actions
     }
@@ -247,12 +254,11 @@ impl Holdings {
         match &self.phase {
             HoldingsPhase::Closed | HoldingsPhase::Opening => None,
             HoldingsPhase::TooShort { retry_at } => Some(*retry_at),
-            HoldingsPhase::Open { session, idle_since, renews } => {
-                let is_held = self.holdings.values().any(|holding| holding.recipe().needs_lease());
-                let lease = session.lease_ends_at().filter(|_| is_held);
-                let heartbeat = self.heartbeat_due(session).filter(|_| *renews);
-                let idle = idle_since.map(|since| self.idle_until(since, *renews));
-                [heartbeat, lease, idle].into_iter().flatten().min()
+            HoldingsPhase::Open { session, idle_since, sends_heartbeats } => {
+                let heartbeat = if *sends_heartbeats { self.heartbeat_due(session) } else { None };
+                let lease_end = if self.needs_lease() { session.lease_ends_at() } else { None };
+                let idle_end = idle_since.map(|since| self.idle_until(since, *sends_heartbeats));
+                [heartbeat, lease_end, idle_end].into_iter().flatten().min()
             }
         }
     }
@@ -269,14 +275,24 @@ impl Holdings {
         self.holdings.keys().copied()
     }
 
+    /// Returns true if a holding holds, or only needs a lease to hold.
+    fn needs_lease(&self) -> bool {
+        self.holdings.values().any(|holding| holding.recipe().needs_lease())
+    }
+
+    /// Returns true if nothing but reads needs the session.
     fn is_idle(&self) -> bool {
         self.holdings.is_empty() && !self.in_use
     }
 
-    /// Returns when to stop heartbeats that nothing needs, or to close a session without heartbeats.
-    fn idle_until(&self, idle_since: Moment, renews: bool) -> Moment {
-        let last_read = self.read_at.filter(|_| !renews).unwrap_or(idle_since);
-        idle_since.max(last_read).after(self.idle_after)
+    /// Returns when to stop heartbeats that nothing needs, or to close a session without heartbeats. Reads delay only
+    /// the closing.
+    fn idle_until(&self, idle_since: Moment, sends_heartbeats: bool) -> Moment {
+        let last_use = match self.read_at {
+            Some(read_at) if !sends_heartbeats => idle_since.max(read_at),
+            _ => idle_since,
+        };
+        last_use.after(self.idle_after)
     }
 
     fn session(&self) -> Option<LeasedSession> {
@@ -288,7 +304,7 @@ impl Holdings {
 
     fn handle(&mut self, now: Moment, event: Event) -> Vec<Action> {
         match event {
-            Event::Asked(id, wanted) => self.on_asked(id, wanted, now),
+            Event::Requested(id, spec) => self.on_requested(id, spec, now),
             Event::Released(id) => match self.holdings.get_mut(&id) {
                 Some(holding) => actions(id, holding.recipe_mut().release()),
                 None => vec![],
@@ -301,7 +317,7 @@ impl Holdings {
                 match session.resumed(timeout, sent_at, now) {
                     Some(resumed) => {
                         *session = resumed;
-                        self.lapse(now)
+                        self.end_if_lapsed(now)
                     }
                     None => self.close_short_session(now),
                 }
@@ -318,20 +334,21 @@ impl Holdings {
         }
     }
 
-    fn on_asked(&mut self, id: HoldingId, wanted: HoldingSpec, now: Moment) -> Vec<Action> {
+    /// Adds a holding. If the session is open, the holding joins now, and otherwise as soon as it is.
+    fn on_requested(&mut self, id: HoldingId, spec: HoldingSpec, now: Moment) -> Vec<Action> {
         if self.holdings.len() >= Self::MAX {
             return vec![Action::Ended(id, End::TooMany)];
         }
-        let holding = match wanted {
+        let holding = match spec {
             HoldingSpec::Lock(mode) => HeldRecipe::Lock(Lock::new(mode)),
             HoldingSpec::Barrier(size) => HeldRecipe::Barrier(Barrier::new(size)),
         };
-        let opening = self.open_for_lease(now);
+        let session_actions = self.open_for_lease(now);
         let holding = self.holdings.entry(id).or_insert(holding);
         if let HoldingsPhase::Open { .. } = self.phase {
             actions(id, holding.recipe_mut().on_session_opened())
         } else {
-            opening
+            session_actions
         }
     }
 
@@ -345,6 +362,7 @@ impl Holdings {
         self.open_unless_begun()
     }
 
+    /// Requests a session, unless there is one or one is requested.
     fn open_unless_begun(&mut self) -> Vec<Action> {
         if let HoldingsPhase::Closed = self.phase { self.open() } else { vec![] }
     }
@@ -357,7 +375,7 @@ impl Holdings {
     /// Opens a session that can have a lease, unless there is one. A session that was only used for reading would first
     /// have to send regular heartbeats for a while. It owns no znodes, so it is replaced.
     fn open_for_lease(&mut self, now: Moment) -> Vec<Action> {
-        if let HoldingsPhase::Open { session, renews: false, .. } = &self.phase
+        if let HoldingsPhase::Open { session, sends_heartbeats: false, .. } = &self.phase
             && !session.is_unbroken(now)
         {
             self.phase = HoldingsPhase::Opening;
@@ -377,8 +395,9 @@ impl Holdings {
         match LeasedSession::opened(self.lease_policy, id, timeout, sent_at) {
             None => self.close_short_session(now),
             Some(session) => {
-                self.phase = HoldingsPhase::Open { session, idle_since: None, renews: false };
-                self.each(|recipe| recipe.on_session_opened())
+                self.phase =
+                    HoldingsPhase::Open { session, idle_since: None, sends_heartbeats: false };
+                self.for_each_recipe(|recipe| recipe.on_session_opened())
             }
         }
     }
@@ -387,7 +406,7 @@ impl Holdings {
         match self.phase {
             HoldingsPhase::Closed | HoldingsPhase::TooShort { .. } => vec![],
             HoldingsPhase::Opening | HoldingsPhase::Open { .. } => {
-                let mut actions = self.each(|recipe| recipe.on_session_lost());
+                let mut actions = self.for_each_recipe(|recipe| recipe.on_session_lost());
                 self.holdings.retain(|_, holding| !holding.recipe().is_over());
                 self.phase = HoldingsPhase::Closed;
                 if !self.is_idle() {
@@ -399,7 +418,7 @@ impl Holdings {
     }
 
     fn close_short_session(&mut self, now: Moment) -> Vec<Action> {
-        let mut actions = self.each(|recipe| recipe.on_session_lost());
+        let mut actions = self.for_each_recipe(|recipe| recipe.on_session_lost());
         let retry_at = now.after(10 * self.lease_policy.margins.heartbeat);
         self.phase = HoldingsPhase::TooShort { retry_at };
         actions.push(Action::CloseSession);
@@ -409,10 +428,11 @@ impl Holdings {
     fn on_committed(&mut self, sent_at: Moment, now: Moment) -> Vec<Action> {
         let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
         session.committed(sent_at, now);
-        let effects = self.holdings.iter_mut().flat_map(|(id, holding)| {
-            actions(*id, holding.recipe_mut().on_committed(session, sent_at, now))
-        });
-        effects.collect()
+        let mut all = vec![];
+        for (id, holding) in &mut self.holdings {
+            all.extend(actions(*id, holding.recipe_mut().on_committed(session, sent_at, now)));
+        }
+        all
     }
 
     fn on_place(&mut self, id: HoldingId, event: place::Event, now: Moment) -> Vec<Action> {
@@ -434,31 +454,32 @@ impl Holdings {
                 vec![]
             }
             HoldingsPhase::TooShort { .. } => self.open(),
-            HoldingsPhase::Open { idle_since: Some(since), renews, .. }
-                if self.idle_until(*since, *renews) <= now =>
+            HoldingsPhase::Open { idle_since: Some(since), sends_heartbeats, .. }
+                if self.idle_until(*since, *sends_heartbeats) <= now =>
             {
                 self.end_idle_session(now)
             }
-            HoldingsPhase::Open { renews: true, .. } => self.send_heartbeat(now),
-            HoldingsPhase::Open { renews: false, .. } => vec![],
+            HoldingsPhase::Open { sends_heartbeats: true, .. } => self.send_heartbeat(now),
+            HoldingsPhase::Open { sends_heartbeats: false, .. } => vec![],
         }
     }
 
     /// Closes the session, or only stops its heartbeats if a queue was read lately.
     fn end_idle_session(&mut self, now: Moment) -> Vec<Action> {
         let is_read = self.read_at.is_some_and(|at| at.after(self.idle_after) > now);
-        if let HoldingsPhase::Open { renews, .. } = &mut self.phase
+        if let HoldingsPhase::Open { sends_heartbeats, .. } = &mut self.phase
             && is_read
         {
-            *renews = false;
+            *sends_heartbeats = false;
             return vec![];
         }
         self.phase = HoldingsPhase::Closed;
         vec![Action::CloseSession]
     }
 
+    /// Reports the end of all holdings, and closes the session. Their znodes end with it, so none has to be deleted.
     fn on_stop(&mut self) -> Vec<Action> {
-        let released = self.each(|recipe| recipe.release()).into_iter();
+        let released = self.for_each_recipe(|recipe| recipe.release()).into_iter();
         let mut actions: Vec<_> = released
             .filter_map(|action| match action {
                 Action::Ended(id, _) => Some(Action::Ended(id, End::Stopped)),
@@ -472,17 +493,17 @@ impl Holdings {
     }
 
     /// Ends what is held by a lease that has run out.
-    fn lapse(&mut self, now: Moment) -> Vec<Action> {
+    fn end_if_lapsed(&mut self, now: Moment) -> Vec<Action> {
         match self.session() {
             Some(session) if session.lease_left(now).is_none() => {
-                self.each(|recipe| recipe.lapse(&session, now))
+                self.for_each_recipe(|recipe| recipe.end_if_lapsed(&session, now))
             }
             Some(_) | None => vec![],
         }
     }
 
     fn heartbeat_due(&self, session: &LeasedSession) -> Option<Moment> {
-        let duty = if self.holdings.values().any(|holding| holding.recipe().needs_lease()) {
+        let duty = if self.needs_lease() {
             Duty::Hold
         } else if self.holdings.is_empty() {
             Duty::Wait
@@ -490,38 +511,47 @@ impl Holdings {
             Duty::StandBy
         };
         // ZooKeeper increments the low half of session ids, so that half spreads heartbeats.
-        pace(session.id().0.cast_unsigned()).and_then(|pace| session.heartbeat_due(pace, duty))
+        let seed = jitter_seed(session.id().0.cast_unsigned())?;
+        session.heartbeat_due(seed, duty)
     }
 
     fn send_heartbeat(&mut self, now: Moment) -> Vec<Action> {
-        let Some(before) = self.session() else { return vec![] };
-        if self.heartbeat_due(&before).is_none_or(|due| due > now) {
+        // The state before this heartbeat: its turns to ask a quorum are counted from the heartbeat before.
+        let Some(session_before) = self.session() else { return vec![] };
+        let Some(due_at) = self.heartbeat_due(&session_before) else { return vec![] };
+        if due_at > now {
             return vec![];
         }
         if let HoldingsPhase::Open { session, .. } = &mut self.phase {
             session.heartbeat_sent(now);
         }
         let mut actions = vec![Action::Renew { sent_at: now }];
-        actions.extend(self.confirm(&before, now));
+        actions.extend(self.confirm(&session_before, now));
         actions
     }
 
     /// Asks a quorum, a few holdings at a time, whether the znodes that holdings wait for still exist: a server that
     /// lost a transaction may show a deleted znode indefinitely.
     fn confirm(&self, session: &LeasedSession, now: Moment) -> Vec<Action> {
-        let due = self.holdings.iter().filter(|(id, _)| {
-            pace(id.0).is_some_and(|pace| session.is_confirmation_due(pace, CONFIRM_EVERY, now))
-        });
-        due.filter_map(|(id, holding)| {
-            let ahead = holding.recipe().waits_for()?;
-            Some(Action::Place(*id, place::Action::Confirm(ahead)))
-        })
-        .collect()
+        let mut actions = vec![];
+        for (id, holding) in &self.holdings {
+            if let Some(ahead) = holding.recipe().waits_for()
+                && let Some(seed) = jitter_seed(id.0)
+                && session.is_confirmation_due(seed, CONFIRM_EVERY, now)
+            {
+                actions.push(Action::Place(*id, place::Action::Confirm(ahead)));
+            }
+        }
+        actions
     }
 
-    fn each(&mut self, of: impl Fn(&mut dyn Recipe) -> Vec<Effect>) -> Vec<Action> {
-        let all = self.holdings.iter_mut();
-        all.flat_map(|(id, holding)| actions(*id, of(holding.recipe_mut()))).collect()
+    /// Calls `handle` for each holding, and returns all actions that follow.
+    fn for_each_recipe(&mut self, handle: impl Fn(&mut dyn Recipe) -> Vec<Effect>) -> Vec<Action> {
+        let mut all = vec![];
+        for (id, holding) in &mut self.holdings {
+            all.extend(actions(*id, handle(holding.recipe_mut())));
+        }
+        all
     }
 }
 
@@ -552,8 +582,9 @@ impl HeldRecipe {
     }
 }
 
-/// Returns a sequence made of the low half of an id: it spreads the heartbeats of sessions, and the turns of holdings.
-fn pace(number: u64) -> Option<Sequence> {
+/// Returns the low half of an id in place of a ticket's sequence. The session derives different delays from different
+/// sequences, so that neither sessions nor holdings ask the servers all at once.
+fn jitter_seed(number: u64) -> Option<Sequence> {
     i32::try_from(number & 0x7FFF_FFFF).ok().and_then(Sequence::new)
 }
 

@@ -24,7 +24,7 @@ mod mode;
 
 pub use mode::{LockEntry, Mode, holders};
 
-use crate::contender::{AfterPredecessor, Contender, Located};
+use crate::contender::{AfterPredecessorGone, AfterQueueRead, Contender};
 use crate::holding::{End, HoldingSpec, HoldingState, Loss};
 use crate::place::{Action, Effect, Event, Recipe};
 use crate::session::LeasedSession;
@@ -38,20 +38,27 @@ pub(crate) struct Lock {
     stage: Stage,
 }
 
+/// The stage of a lock, from its request to the end that is reported to its application.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
+    /// The lock needs a session to join its queue.
     NoSession,
+    /// The own znode is being created.
     Joining,
+    /// The own znode exists: the lock is waited for or held.
     InQueue(InQueue),
     /// The end was reported, but the znode is not deleted yet. `None` while the znode is being created.
     Leaving(Option<Ticket>),
+    /// The end was reported, and the znode is gone.
     Over,
 }
 
+/// The state of a lock that is in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct InQueue {
     contender: Contender,
-    /// The znodes ahead that count, in order, as of the last reading, without those known to be gone since.
+    /// The znodes ahead that [count](Mode::counts), in order, as of the last reading, without those known to be gone
+    /// since.
     ahead: Vec<Sequence>,
     /// The watched znodes among `ahead`, with their tokens; `None` until a znode was read.
     watched: BTreeMap<Sequence, Option<FencingToken>>,
@@ -106,10 +113,11 @@ impl Recipe for Lock {
         }
     }
 
-    fn lapse(&mut self, session: &LeasedSession, now: Moment) -> Vec<Effect> {
+    fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment) -> Vec<Effect> {
         match &self.stage {
             Stage::InQueue(InQueue { contender, .. })
-                if contender.acquired_by().is_some() && contender.holds(session, now).is_none() =>
+                if contender.acquired_by().is_some()
+                    && contender.holds_for(session, now).is_none() =>
             {
                 let ticket = contender.ticket();
                 self.leave(ticket, End::Lost(Loss::LeaseRanOut))
@@ -179,22 +187,27 @@ impl Recipe for Lock {
     }
 
     fn status(&self, session: Option<&LeasedSession>, now: Moment) -> Option<HoldingState> {
-        let (contender, ahead) = match &self.stage {
+        let queue = match &self.stage {
             Stage::NoSession | Stage::Joining => {
                 return Some(HoldingState::Waiting { ahead: None });
             }
-            Stage::InQueue(InQueue { contender, ahead, .. }) => (contender, ahead),
+            Stage::InQueue(queue) => queue,
             Stage::Leaving(_) | Stage::Over => return None,
         };
-        Some(match session.and_then(|session| contender.holds(session, now)) {
-            Some(left) => {
-                HoldingState::Held { token: contender.ticket().token, until: now.after(left) }
-            }
-            None if contender.acquired_by().is_some() => {
-                HoldingState::Ended(End::Lost(Loss::LeaseRanOut))
-            }
-            None if contender.is_first() => HoldingState::Waiting { ahead: Some(0) },
-            None => HoldingState::Waiting { ahead: contender.predecessors().map(|_| ahead.len()) },
+        let contender = &queue.contender;
+        if let Some(left) = session.and_then(|session| contender.holds_for(session, now)) {
+            let token = contender.ticket().token;
+            return Some(HoldingState::Held { token, until: now.after(left) });
+        }
+        Some(if contender.acquired_by().is_some() {
+            HoldingState::Ended(End::Lost(Loss::LeaseRanOut))
+        } else if contender.is_first() {
+            HoldingState::Waiting { ahead: Some(0) }
+        } else if contender.predecessors().is_some() {
+            HoldingState::Waiting { ahead: Some(queue.ahead.len()) }
+        } else {
+            // The queue is being read.
+            HoldingState::Waiting { ahead: None }
         })
     }
 }
@@ -257,8 +270,9 @@ impl Lock {
             return self.join();
         }
         entries.retain(|entry| entry.sequence < own);
-        if let Some(odd) = entries.iter().find(|entry| mode.is_at_odds_with(entry.mode)) {
-            return self.leave(ticket, End::Refused { found: HoldingSpec::Lock(odd.mode) });
+        // Refuse this request rather than those that came before.
+        if let Some(other) = entries.iter().find(|entry| mode.is_incompatible_with(entry.mode)) {
+            return self.leave(ticket, End::Refused { found: HoldingSpec::Lock(other.mode) });
         }
         entries.retain(|entry| mode.counts(entry.mode));
         queue.ahead = entries.into_iter().map(|entry| entry.sequence).collect();
@@ -271,24 +285,24 @@ impl InQueue {
     fn locate(&mut self, mode: Mode, session: &mut LeasedSession, now: Moment) -> Vec<Effect> {
         let own = self.contender.ticket().sequence;
         // With N slots, the contender may hold while any N - 1 entries are ahead, so leave out the first N - 1.
-        let in_the_way = self.ahead.iter().skip(mode.room()).copied();
+        let in_the_way = self.ahead.iter().skip(mode.max_ahead()).copied();
         match self.contender.on_queue_read(in_the_way.chain([own]).collect()) {
-            Located::Ignored | Located::Missing => vec![],
+            AfterQueueRead::Ignored | AfterQueueRead::Missing => vec![],
             // The contender ignored a znode that sorts before the head it knew, but the znode exists: the server that
             // showed that head may have lost the transaction that created it. So forget the head, and count the znode.
-            Located::First if self.ahead.len() > mode.room() => {
+            AfterQueueRead::First if self.ahead.len() > mode.max_ahead() => {
                 self.contender.forget_queue();
                 self.locate(mode, session, now)
             }
-            Located::First => self.begin(session, now),
-            Located::Behind { .. } => self.watch_nearest(mode),
+            AfterQueueRead::First => self.begin(session, now),
+            AfterQueueRead::Behind { .. } => self.watch_nearest(mode),
         }
     }
 
     /// Watches the nearest znodes ahead, of which at least one must go before this entry holds, and one more.
     fn watch_nearest(&mut self, mode: Mode) -> Vec<Effect> {
-        let enough = self.ahead.len().saturating_sub(mode.room() + 2);
-        let nearest = &self.ahead[enough..];
+        let farther = self.ahead.len().saturating_sub(mode.max_ahead() + 2);
+        let nearest = &self.ahead[farther..];
         self.watched.retain(|sequence, _| nearest.contains(sequence));
         for (&sequence, &token) in &self.watched {
             if let Some(token) = token {
@@ -301,6 +315,7 @@ impl InQueue {
         unwatched.into_iter().map(|sequence| Effect::Do(Action::Watch(sequence))).collect()
     }
 
+    /// Notes the token of a znode that is watched now.
     fn on_watched(&mut self, znode: Ticket) {
         if let Some(token) = self.watched.get_mut(&znode.sequence) {
             *token = Some(znode.token);
@@ -308,6 +323,7 @@ impl InQueue {
         }
     }
 
+    /// Handles the disappearance of a watched znode: holds, claims, or reads the queue again.
     fn on_gone(
         &mut self,
         mode: Mode,
@@ -316,34 +332,37 @@ impl InQueue {
         gone: Sequence,
         token: Option<FencingToken>,
     ) -> Vec<Effect> {
-        let Some(known) = self.watched.remove(&gone) else { return vec![] };
+        let Some(known_token) = self.watched.remove(&gone) else { return vec![] };
         let Some(nearest) = self.contender.predecessors().map(|ahead| ahead.predecessor) else {
             return vec![];
         };
-        self.ahead.retain(|one| *one != gone);
-        if self.ahead.len() > mode.room() {
+        self.ahead.retain(|sequence| *sequence != gone);
+        if self.ahead.len() > mode.max_ahead() {
             self.contender.on_head_gone(gone);
             return vec![Effect::Do(Action::Read)];
         }
         // With several slots, any watched entry may free one. The contender only knows the nearest, so proceed as if
-        // that were gone.
-        let is_known = token.is_some() && token == known;
-        let token = match gone == nearest {
-            true => token,
-            false => self.watched.get(&nearest).copied().flatten(),
+        // that were gone. Without a token, the contender does not hold by the session's lease.
+        let is_known = token.is_some() && token == known_token;
+        let nearest_token = if !is_known {
+            None
+        } else if gone == nearest {
+            token
+        } else {
+            self.watched.get(&nearest).copied().flatten()
         };
-        let mut claimed = *session;
-        let token = token.filter(|_| is_known);
-        match self.contender.on_predecessor_gone(nearest, token, &mut claimed, now) {
-            AfterPredecessor::Ignored | AfterPredecessor::ReadQueue => {
+        // The contender notes a heartbeat in the session, as if a claim followed. A lock has no claim, so discard that.
+        let mut discarded = *session;
+        match self.contender.on_predecessor_gone(nearest, nearest_token, &mut discarded, now) {
+            AfterPredecessorGone::Ignored | AfterPredecessorGone::ReadQueue => {
                 vec![Effect::Do(Action::Read)]
             }
-            AfterPredecessor::Claim => {
+            AfterPredecessorGone::Claim => {
                 self.contender.claim(session, now);
                 vec![Effect::Renew { sent_at: now }]
             }
             // The session has enough of its lease left, so no heartbeat is needed.
-            AfterPredecessor::Hold => vec![],
+            AfterPredecessorGone::Hold => vec![],
         }
     }
 

@@ -33,11 +33,12 @@ impl Mode {
 
     /// Returns true if the two modes cannot belong to the same lock: if one has slots, the other must have the same
     /// number.
-    pub(crate) fn is_at_odds_with(self, other: Self) -> bool {
+    pub(crate) fn is_incompatible_with(self, other: Self) -> bool {
         self != other && matches!((self, other), (Self::Slots(_), _) | (_, Self::Slots(_)))
     }
 
-    /// Returns true if an entry of mode `ahead` counts against one of this mode behind it.
+    /// Returns true if an entry of mode `ahead` counts against one of this mode behind it: if that one has to wait for
+    /// it, or if it takes one of the slots.
     pub(crate) fn counts(self, ahead: Self) -> bool {
         match self {
             Self::Exclusive | Self::Slots(_) => true,
@@ -45,8 +46,8 @@ impl Mode {
         }
     }
 
-    /// Returns how many entries that count may be ahead of a holder.
-    pub(crate) fn room(self) -> usize {
+    /// Returns how many entries that [count](Self::counts) may be ahead of a holder.
+    pub(crate) fn max_ahead(self) -> usize {
         match self {
             Self::Exclusive | Self::Shared => 0,
             Self::Slots(slots) => slots.get() as usize - 1,
@@ -54,7 +55,7 @@ impl Mode {
     }
 }
 
-/// Returns for each entry of a queue whether it may hold, given the entries ahead.
+/// Returns for each entry of a queue whether it may hold, given the entries ahead: for operators who look at a lock.
 pub fn holders(queue: &[Mode]) -> impl Iterator<Item = bool> {
     let mut ahead = 0;
     let mut not_shared = 0;
@@ -62,7 +63,7 @@ pub fn holders(queue: &[Mode]) -> impl Iterator<Item = bool> {
         let in_the_way = if *mode == Mode::Shared { not_shared } else { ahead };
         ahead += 1;
         not_shared += usize::from(*mode != Mode::Shared);
-        in_the_way <= mode.room()
+        in_the_way <= mode.max_ahead()
     })
 }
 
@@ -78,10 +79,11 @@ impl LockEntry {
         } else {
             Mode::Exclusive
         };
-        let sequence = Sequence::of_name(name, &mode.prefix());
-        sequence
-            .or_else(|| Sequence::of_name(name, "lock-").filter(|_| mode == Mode::Exclusive))
-            .map(|sequence| Self { sequence, mode })
+        let mut sequence = Sequence::of_name(name, &mode.prefix());
+        if sequence.is_none() && mode == Mode::Exclusive {
+            sequence = Sequence::of_name(name, "lock-");
+        }
+        Some(Self { sequence: sequence?, mode })
     }
 
     /// Returns the name of its znode.
@@ -136,7 +138,7 @@ mod tests {
         for queue in [vec![r, w, r, r, w], vec![slots(3); 5]] {
             let counted = (0..queue.len()).map(|own| {
                 let ahead = queue[..own].iter().filter(|ahead| queue[own].counts(**ahead));
-                ahead.count() <= queue[own].room()
+                ahead.count() <= queue[own].max_ahead()
             });
             assert!(counted.eq(holders(&queue)), "{queue:?}");
         }
@@ -144,11 +146,11 @@ mod tests {
 
     #[test]
     fn slots_are_at_odds_with_all_but_the_same_number() {
-        assert!(!Mode::Exclusive.is_at_odds_with(Mode::Shared));
-        assert!(!slots(2).is_at_odds_with(slots(2)));
-        assert!(slots(2).is_at_odds_with(slots(3)));
-        assert!(slots(1).is_at_odds_with(Mode::Exclusive));
-        assert!(Mode::Shared.is_at_odds_with(slots(1)));
+        assert!(!Mode::Exclusive.is_incompatible_with(Mode::Shared));
+        assert!(!slots(2).is_incompatible_with(slots(2)));
+        assert!(slots(2).is_incompatible_with(slots(3)));
+        assert!(slots(1).is_incompatible_with(Mode::Exclusive));
+        assert!(Mode::Shared.is_incompatible_with(slots(1)));
     }
 
     fn slots(slots: u32) -> Mode {

@@ -305,7 +305,7 @@ impl World {
         match choice {
             Choice::Ask(i, wanted) => {
                 self.asked += 1;
-                self.step(i, Event::Asked(HoldingId(self.asked), wanted), rules);
+                self.step(i, Event::Requested(HoldingId(self.asked), wanted), rules);
             }
             Choice::Release(i, id) => self.step(i, Event::Released(id), rules),
             Choice::Serve(i) => {
