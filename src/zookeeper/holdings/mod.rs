@@ -360,7 +360,7 @@ impl HoldingsRunner {
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "locks",
-            before: if is_lost { PreviousEnd::Ended } else { PreviousEnd::Closed },
+            previous_end: if is_lost { PreviousEnd::Ended } else { PreviousEnd::Closed },
             file: None,
             former: None,
         };

@@ -7,7 +7,7 @@ use self::event_log::{EventLog, LoggedEvent};
 use super::cached::SharedReading;
 use super::client::{
     Credentials, PreviousEnd, SavedSession, SessionFile, SessionSettings, UnclosedSession,
-    close_limit, end_former,
+    close_limit, close_saved_session,
 };
 use super::election::ElectionSession;
 use super::queue::Reports;
@@ -198,10 +198,10 @@ impl Runner {
 
     /// Closes the session of the previous process, after noting that in the session file.
     async fn end(&self, former: &SavedSession) -> UnclosedSession {
-        self.resume.file.iter().for_each(|file| file.closing());
+        self.resume.file.iter().for_each(|file| file.note_closing());
         let settings = &self.settings.zookeeper;
         let limit = close_limit(settings);
-        end_former(former, self.clock, settings, &self.credentials, limit).await
+        close_saved_session(former, self.clock, settings, &self.credentials, limit).await
     }
 
     /// Closes the session of the previous process if it was not resumed, and removes the session file. Returns true if no
@@ -285,7 +285,7 @@ impl Runner {
         let session = self.session.take()?;
         // Note this before the request is sent: the next process must not resume a session that may end at any moment.
         if let Some(file) = &self.resume.file {
-            file.closing();
+            file.note_closing();
         }
         Some(session.close().await)
     }
@@ -301,7 +301,7 @@ impl Runner {
         if !actions.contains(&Action::OpenSession) {
             return;
         }
-        let before = match (actions.contains(&Action::CloseSession), self.ticket_was_lost) {
+        let previous_end = match (actions.contains(&Action::CloseSession), self.ticket_was_lost) {
             (false, _) => PreviousEnd::Ended,
             (true, false) => PreviousEnd::Closed,
             (true, true) => PreviousEnd::ClosedAfterForce,
@@ -312,7 +312,7 @@ impl Runner {
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "election",
-            before,
+            previous_end,
             file: self.resume.file.clone(),
             former: self.resume.former.take(),
         };
