@@ -197,7 +197,7 @@ impl HoldingsRunner {
                 }
                 Some(ask) = asks.recv(), if !leaves => self.take(ask),
                 () = self.reads.notified(), if !leaves => Event::Read,
-                () = self.config.turn(&mut config.requests), if !leaves => {
+                () = self.config.handle_next(&mut config.requests), if !leaves => {
                     Event::InUse(self.config.needs_session())
                 }
             };
