@@ -6,8 +6,8 @@ use crate::transfer::{self, TransferDone};
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// How long the target may take to accept. After that, this member keeps leading, and the election decides when a transfer is
-/// due again.
+/// How long the target may take to accept. After that, this member keeps leading, and the election decides when a transfer
+/// is due again.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Carries out each preemption that is due, until the rest of the daemon has ended.

@@ -1,5 +1,5 @@
-//! Moves leadership from this member to another one: offers leadership to the target, waits until the target has accepted, and
-//! hands over. All of that is done by commands to the runner.
+//! Moves leadership from this member to another one: offers leadership to the target, waits until the target has accepted,
+//! and hands over. All of that is done by commands to the runner.
 //!
 //! Until the hand-over this member keeps leading, so that a transfer that fails does not end its term.
 
@@ -128,8 +128,8 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Hands over if a target has accepted. Cancels the last offer if the attempt fails. `is_intended` tells whether the next
-    /// leader is the intended one.
+    /// Hands over if a target has accepted. Cancels the last offer if the attempt fails. `is_intended` tells whether the
+    /// next leader is the intended one.
     async fn finish(
         &self,
         accepted: Result<Offer, Refusal>,
@@ -149,8 +149,8 @@ impl<'a> Attempt<'a> {
         result
     }
 
-    /// Waits until the member with the id `to` has accepted an offer. With `None`, asks all members in the order of the queue,
-    /// again and again, until one accepts; a member that is not ready soon is skipped. The caller limits the time.
+    /// Waits until the member with the id `to` has accepted an offer. With `None`, asks all members in the order of the
+    /// queue, again and again, until one accepts; a member that is not ready soon is skipped. The caller limits the time.
     async fn find_accepting(&mut self, to: Option<&str>) -> Result<Offer, Refusal> {
         if let Some(to) = to {
             return self.offer_to_member(to).await;
@@ -184,8 +184,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Returns the members behind this one, in order: those with the id `to`, or all of them, except `gone`, a place that the
-    /// target has left. Fails if there is none in two readings, so the list is never empty.
+    /// Returns the members behind this one, in order: those with the id `to`, or all of them, except `gone`, a place that
+    /// the target has left. Fails if there is none in two readings, so the list is never empty.
     async fn find_targets(
         &mut self,
         to: Option<&str>,
@@ -265,7 +265,8 @@ impl<'a> Attempt<'a> {
         state
     }
 
-    /// Returns the state of this offer: `Ok` once the target has accepted, and [`Refusal::NotReady`] while it may still do so.
+    /// Returns the state of this offer: `Ok` once the target has accepted, and [`Refusal::NotReady`] while it may still do
+    /// so.
     fn offer_state(&self, standing: &Standing, offer: Offer) -> Result<Offer, Refusal> {
         match standing.target() {
             Some((current, _)) if current != offer => Err(Refusal::Replaced(current.target)),
@@ -316,8 +317,8 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Returns the first leader after the term with this token, and the time from the end of the term until this member learned of
-/// that leader.
+/// Returns the first leader after the term with this token, and the time from the end of the term until this member learned
+/// of that leader.
 fn successor(changes: &RecentChanges, term: FencingToken) -> Option<(Announcement, Duration)> {
     let mut ended_at = None;
     for RecordedChange { change, at, .. } in changes.iter() {

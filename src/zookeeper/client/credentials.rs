@@ -28,8 +28,8 @@ use tokio_rustls::rustls::{
 };
 use tracing::{info, warn};
 
-/// Limits the Kerberos logins of a command that connects once. The Kerberos library asks the next KDC after a second, for each
-/// ticket: if the first one of two is silent, a login takes three seconds.
+/// Limits the Kerberos logins of a command that connects once. The Kerberos library asks the next KDC after a second, for
+/// each ticket: if the first one of two is silent, a login takes three seconds.
 const COMMAND_LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Reads the credentials, and keeps the last valid ones, for when a file is half written.

@@ -174,8 +174,8 @@ async fn examine_tls(
     Some((FindingKind::Unreachable, format!("breaks the TLS handshake off: {error}")))
 }
 
-/// Sends the four-letter command `srvr`, which ZooKeeper answers with text even if it is not allowed. With the newline it is long
-/// enough for a TLS server to see that it is not TLS.
+/// Sends the four-letter command `srvr`, which ZooKeeper answers with text even if it is not allowed. With the newline it is
+/// long enough for a TLS server to see that it is not TLS.
 pub(super) async fn ask_srvr(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
 ) -> io::Result<Vec<u8>> {

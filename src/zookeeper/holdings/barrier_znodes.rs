@@ -74,8 +74,8 @@ async fn ready_of_another_client(
 }
 
 /// Creates `ready`, unless the round is over, `ready` exists, or a quorum says that one of the members is gone. If some
-/// znodes are not ephemeral, and so do not belong to a member, returns them and does not create `ready`. The caller reads the
-/// barrier again in any case, and so learns whether it is open.
+/// znodes are not ephemeral, and so do not belong to a member, returns them and does not create `ready`. The caller reads
+/// the barrier again in any case, and so learns whether it is open.
 pub(super) async fn make_ready(
     context: &Context,
     listing: &Listing,
@@ -203,8 +203,8 @@ async fn leave_if_outdated(connection: &Connection, path: &str, version: i32) ->
     Ok(())
 }
 
-/// Leaves the current server, whose state of this path contradicts a quorum. `shows` and `truth` are the words of both for the
-/// log.
+/// Leaves the current server, whose state of this path contradicts a quorum. `shows` and `truth` are the words of both for
+/// the log.
 async fn leave(connection: &Connection, path: &str, shows: &str, truth: &str) {
     if leave_wrong_server(connection, path, shows, truth) == LeaveServerOutcome::NotYet {
         // There may be no other server, and this one will show the same again, so wait.

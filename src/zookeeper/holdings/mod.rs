@@ -115,8 +115,8 @@ struct HoldingsRunner {
     reads: Arc<Notify>,
     /// Counts the changes of locks and barriers: a reading that began before the last change may be outdated.
     changes: ChangeCounter,
-    /// The moment until which a leaving member waits for clients that hold a lock or are inside a barrier. `None` unless this
-    /// member is leaving.
+    /// The moment until which a leaving member waits for clients that hold a lock or are inside a barrier. `None` unless
+    /// this member is leaving.
     leave_deadline: Option<Moment>,
     meter: Arc<HoldingsMeter>,
 }
@@ -367,7 +367,8 @@ impl HoldingsRunner {
         }
     }
 
-    /// Opens a session. `is_lost` is true if the previous session was just lost, and false if there was none, or it was closed.
+    /// Opens a session. `is_lost` is true if the previous session was just lost, and false if there was none, or it was
+    /// closed.
     fn open_session(&mut self, is_lost: bool) {
         let session = SessionSettings {
             zookeeper: self.settings.zookeeper.clone(),

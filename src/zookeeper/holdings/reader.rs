@@ -141,8 +141,9 @@ impl QueueReader {
                     warn!("lock {name}: the place with token {ticket} {done}");
                 }
                 self.changes.note_change();
-                // After this time the owner of a marked place holds the lock no longer. It gives its session up if it has not
-                // reconnected for one session timeout, and a lease that was renewed before then lasts less than one more.
+                // After this time the owner of a marked place holds the lock no longer. It gives its session up if it has
+                // not reconnected for one session timeout, and a lease that was renewed before then lasts less than one
+                // more.
                 let wait = 2 * self.settings.zookeeper.session_timeout;
                 let _receiver_gone = answer.send(found.map(|found| found.then_some(wait)));
             }

@@ -415,7 +415,8 @@ impl HoldingsSession {
         }
     }
 
-    /// Reports to all holdings at this barrier that it may have changed. They request a reading, which watches `ready` again.
+    /// Reports to all holdings at this barrier that it may have changed. They request a reading, which watches `ready`
+    /// again.
     fn on_ready_changed(&self, path: &Arc<str>) {
         for (id, _) in self.places.iter().filter(|(_, place)| place.path == *path) {
             self.shared.send(Message::Place(*id, place::Event::BarrierChanged));
@@ -535,8 +536,8 @@ impl HoldingsSession {
         Some(Event::Place(id, event))
     }
 
-    /// Starts the task that watches the own znode, if there is one, and those ahead that are requested from then on. Replaces
-    /// the previous task.
+    /// Starts the task that watches the own znode, if there is one, and those ahead that are requested from then on.
+    /// Replaces the previous task.
     fn watch_ahead(&mut self, id: HoldingId, own: Option<Ticket>) {
         let Some(place) = self.places.get_mut(&id) else { return };
         let (watch_requests, requests) = mpsc::unbounded_channel();

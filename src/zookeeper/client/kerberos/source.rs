@@ -215,8 +215,8 @@ impl TicketSource {
         }
     }
 
-    /// Fetches tickets for all servers. With a keytab, they go into a new cache if `with_new_cache` is true, and are otherwise
-    /// added to the current one. Returns how long the tickets last.
+    /// Fetches tickets for all servers. With a keytab, they go into a new cache if `with_new_cache` is true, and are
+    /// otherwise added to the current one. Returns how long the tickets last.
     fn renew(&self, with_new_cache: bool) -> Result<Duration, TicketError> {
         let current = self.cache().clone();
         let (filled, credentials) = match (self.settings.keytab.as_deref(), current) {
@@ -318,8 +318,8 @@ impl TicketSource {
         GssapiCredentials::acquire(self.settings.principal.as_deref(), &[("ccache", &cache.name)])
     }
 
-    /// Asks the KDC with the keytab, unless it has refused this keytab, and puts the tickets into a new cache. Also returns how
-    /// long the tickets last.
+    /// Asks the KDC with the keytab, unless it has refused this keytab, and puts the tickets into a new cache. Also returns
+    /// how long the tickets last.
     fn fill_cache(
         &self,
         gate: &mut KeytabGate,
