@@ -204,7 +204,7 @@ impl Connection {
         }
     }
 
-    /// Returns the version of the server, if the server reports it.
+    /// Returns the version of the server, if the server reports it. The server is asked only once, unless it does not answer.
     pub(crate) async fn version(&self) -> Option<&ServerVersion> {
         let asking = version(&self.server, &self.presented, self.answer_timeout);
         self.version.get_or_try_init(|| asking).await.ok()?.as_ref()

@@ -84,6 +84,7 @@ pub async fn run_holdings(
         runner.reads.clone(),
         runner.changes.clone(),
     );
+    // The reader ends when no client is left that could ask. The runner goes on until it is stopped.
     let reading = async {
         reader.run(looks).await;
         pending().await
@@ -180,6 +181,7 @@ impl HoldingsRunner {
     ) -> bool {
         loop {
             let is_leaving = self.leave_deadline.is_some();
+            // What waits for others to leave a barrier has no znode left.
             if is_leaving && self.requested.keys().all(|id| self.has_left(*id)) {
                 break;
             }
@@ -207,8 +209,8 @@ impl HoldingsRunner {
         }
         let now = self.clock.now();
         if self.requested.keys().any(|id| self.is_held(*id, now)) {
-            // The wait was in vain. Each client knows until when it holds, and the session expires after that.
-            // Do not drop the session: the client library would end it, although clients still hold locks in it.
+            // Not all clients have released in time. Each knows until when it holds, so the session is left to expire: if it
+            // were dropped, the client library would end it, although clients still hold locks in it.
             mem::forget(self.session.take());
             return false;
         }

@@ -129,7 +129,7 @@ enum Message {
     ReadyChanged(Arc<str>),
     /// A quorum has committed the heartbeat that was sent at this moment.
     Renewed(Moment),
-    /// The session cannot go on: the servers deny access to our own znode, or a task has panicked.
+    /// The session cannot go on: the servers deny access to our own znode, or a task has panicked. It is reported as lost.
     Unusable,
 }
 
@@ -471,6 +471,7 @@ impl HoldingsSession {
         let context = place.context.clone();
         self.requests.spawn(async move {
             let path = context.path(ticket.sequence);
+            // Atomic, because the closure may be called again while it is borrowed.
             let is_retry = AtomicBool::new(false);
             let deleted = context.retry_until_answered(async |connection| {
                 // Check this before a retry: the first request may have deleted the znode, and another client may use

@@ -193,23 +193,24 @@ impl TicketSource {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let wait =
-                match self.renew(has_all_tickets || is_requested) {
-                    Ok(left) => {
-                        has_all_tickets = true;
-                        self.note_end(left);
-                        let late = self.settings.keytab.is_none() && is_late(&mut found, left);
-                        self.report(late.then(|| {
-                            format!("no program has renewed those in {}", default_cache())
-                        }));
-                        self.renewal_interval(left)
+            let wait = match self.renew(has_all_tickets || is_requested) {
+                Ok(left) => {
+                    has_all_tickets = true;
+                    self.note_end(left);
+                    let mut problem = None;
+                    if self.settings.keytab.is_none() && is_late(&mut found, left) {
+                        let cache = default_cache();
+                        problem = Some(format!("no program has renewed those in {cache}"));
                     }
-                    Err(error) => {
-                        self.note_loss(&error);
-                        self.report(Some(self.why(&error)));
-                        RETRY_INTERVAL
-                    }
-                };
+                    self.report(problem);
+                    self.renewal_interval(left)
+                }
+                Err(error) => {
+                    self.note_loss(&error);
+                    self.report(Some(self.why(&error)));
+                    RETRY_INTERVAL
+                }
+            };
             self.report_end();
             due_at = clock.now().after(wait);
         }
