@@ -128,8 +128,8 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Hands over if a target has accepted. Cancels the last offer if the attempt fails. `is_intended` tells whether the
-    /// next leader is the intended one.
+    /// Hands over if a target has accepted. Cancels the last offer if the attempt fails. `is_intended`
+    /// returns true for the leader that was to take over.
     async fn finish(
         &self,
         accepted: Result<Offer, Refusal>,

@@ -52,7 +52,7 @@ pub(crate) struct LeftServers {
     left_at: Arc<Mutex<BTreeMap<Arc<str>, Moment>>>,
 }
 
-/// The outcome of [`Connection::leave_server`]. It tells the caller whether another server may give a better answer.
+/// The outcome of [`Connection::leave_server`]. By it the caller decides whether to ask another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaveServerOutcome {
     /// The connection is given up, for the first time at this server. The caller asks again over the next connection.
@@ -204,7 +204,8 @@ impl Connection {
         }
     }
 
-    /// Returns the version of the server, if the server reports it. The server is asked only once, unless it does not answer.
+    /// Returns the version of the server, if the server reports it. The server is asked only once, unless it does not
+    /// answer.
     pub(crate) async fn version(&self) -> Option<&ServerVersion> {
         let asking = version(&self.server, &self.presented, self.answer_timeout);
         self.version.get_or_try_init(|| asking).await.ok()?.as_ref()

@@ -3,7 +3,7 @@
 
 use tokio_rustls::rustls::{CertRevocationListError, CertificateError};
 
-/// Completes a sentence with "a certificate that".
+/// Describes the problem of a certificate, in words that follow "a certificate that".
 pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
     use CertificateError as C;
     match wrong {
@@ -45,7 +45,7 @@ pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
     }
 }
 
-/// Completes a sentence with "a revocation list that".
+/// Describes the problem of a revocation list, in words that follow "a revocation list that".
 pub(crate) fn of_list(wrong: &CertRevocationListError) -> String {
     use CertRevocationListError as L;
     match wrong {

@@ -110,6 +110,7 @@ struct HoldingsRunner {
     /// Tasks that wait until a client releases its lock, leaves its barrier, or stops waiting.
     releases: JoinSet<HoldingId>,
     last_id: HoldingId,
+    /// Rings when [`Holdings::wake_at`] has come.
     alarm: Alarm,
     config: SharedConfig,
     /// Notified when a queue is about to be read for a client, which needs a session.
@@ -181,7 +182,7 @@ impl HoldingsRunner {
     ) -> bool {
         loop {
             let is_leaving = self.leave_deadline.is_some();
-            // What waits for others to leave a barrier has no znode left.
+            // A holding that only waits until others have left its barrier has no znode any more.
             if is_leaving && self.requested.keys().all(|id| self.has_left(*id)) {
                 break;
             }
@@ -229,7 +230,7 @@ impl HoldingsRunner {
                 requested.ended = requested.ended.or(Some(End::Stopped));
             }
             self.publish(id, now);
-            // What is held is released by its client, which has just been notified.
+            // A lock that is held is released by its client, which has just been notified.
             if !is_held {
                 self.step(Event::Released(id)).await;
             }

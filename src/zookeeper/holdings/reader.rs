@@ -1,7 +1,8 @@
 //! Reads the queues of locks, and barriers, for clients: each at most once a second, however many clients ask, and one at a
 //! time.
 //!
-//! It uses the session of the locks. Renewals share its connection, so znodes are read in small groups (`read_short`).
+//! The reader uses the session of the locks. Renewals share its connection, so znodes are read in small groups
+//! (`read_short`).
 
 use super::barrier_znodes::READY;
 use super::{HoldingsSettings, data};
@@ -49,11 +50,13 @@ pub(super) struct QueueReader {
     reads: Arc<Notify>,
     /// The changes of locks and barriers that this member has made. A cached reading from before the last one is outdated.
     changes: ChangeCounter,
+    /// The last readings of each kind, which answer all requests for a second.
     names: BTreeMap<HoldingKind, Cached<LookResult<[String]>>>,
     queues: BTreeMap<HoldingName, Cached<LookResult<LockQueue>>>,
     barriers: BTreeMap<HoldingName, Cached<LookResult<BarrierState>>>,
 }
 
+/// What was read, or the reason why it could not be read, for operators.
 type LookResult<T> = Result<Arc<T>, String>;
 
 impl QueueReader {

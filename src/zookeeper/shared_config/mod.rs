@@ -4,8 +4,8 @@
 //! - `writing`: one write.
 //!
 //! A name is watched once, however many clients watch it, and for some time after the last of them. The session is needed
-//! for as long, and for as long as a value exists that ends with the session. [`SharedConfig::needs_session`] tells the
-//! runner of the locks.
+//! for as long, and for as long as a value exists that ends with the session. [`SharedConfig::needs_session`] reports
+//! that to the runner of the locks.
 
 mod reading;
 mod watching;
@@ -61,7 +61,7 @@ pub(super) struct SharedConfig {
     names: BTreeMap<ConfigName, WatchedName>,
     /// Tasks that keep the known state of names up to date.
     watches: JoinSet<()>,
-    /// Tasks that write, or read all names.
+    /// Tasks that write, check the version of a value, or read all names.
     requests: JoinSet<()>,
 }
 
@@ -75,6 +75,7 @@ struct ConfigContext {
     /// Limits the values that are read at the same time: the memory that a value takes is known only afterwards.
     reads: Arc<Semaphore>,
     meter: Arc<ConfigMeter>,
+    /// The last reading of all names, which answers all requests for a second.
     listed: SharedReading<ValueNames>,
 }
 
@@ -303,6 +304,7 @@ impl CurrentSession {
     /// Waits until the session changes.
     async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
+            // The runner has ended, and this task is about to end.
             pending().await
         }
     }

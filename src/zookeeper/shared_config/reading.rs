@@ -53,6 +53,7 @@ pub(super) async fn current_as_of(
             let index = stat.mzxid.cast_unsigned();
             Ok((index == reading.index).then_some(index))
         }
+        // The name is still absent, at least up to the last change in its parent.
         (None, None) => last_change_above(connection, path).await.map(Some),
         (Some(_), None) | (None, Some(_)) => Ok(None),
     }

@@ -61,6 +61,7 @@ impl Writing<'_> {
             let set = self.connection.client.set_data(self.path, data, version);
             match self.connection.request(set).await {
                 Ok(stat) => return Ok(Ok(changed(&stat))),
+                // The value does not exist yet, which this condition allows.
                 Err(Error::NoNode) if condition == Condition::None => {
                     match self.create(data, CreateMode::Persistent).await? {
                         // Another client has created the value meanwhile.
