@@ -5,12 +5,13 @@
 //! everything that the library still does for it, and the session is resumed over another connection.
 
 use super::credentials::{self, Credentials, PresentedCredentials};
+use super::kerberos::BegunLogin;
 use super::server_version::ServerVersion;
 use crate::clock::Clock;
 use crate::config::Zookeeper;
 use ::zookeeper::{
-    Client, Error, MultiWriteError, MultiWriteResult, MultiWriter, SessionInfo, SessionState,
-    StateWatcher,
+    Client, Connector, Error, MultiWriteError, MultiWriteResult, MultiWriter, SessionInfo,
+    SessionState, StateWatcher,
 };
 use futures_util::future::join_all;
 use recipes::Moment;
@@ -343,20 +344,7 @@ async fn open(
                 continue;
             }
         };
-        let connector = Client::connector()
-            .with_session_timeout(settings.session_timeout)
-            // As long as the library allows: the shorter it is, the more often the library checks for silence. Requests
-            // have their own, shorter limit.
-            .with_connection_timeout(settings.session_timeout * 3 / 5)
-            .with_fail_eagerly();
-        let connector = match session.clone() {
-            Some(session) => connector.with_session(session),
-            None => connector,
-        };
-        let mut connector = presented.apply(connector)?;
-        if let Some(login) = &login {
-            connector = login.apply(connector);
-        }
+        let connector = build_connector(settings, session.as_ref(), &presented, login.as_ref())?;
         let connecting = async {
             match speaks_tls {
                 true => connector.secure_connect(&server).await,
@@ -433,6 +421,29 @@ async fn open(
         Some(why) => Err(Failure::Refused(why)),
         None => Err(failure),
     }
+}
+
+/// Returns a connector with these settings and credentials, which resumes the session if there is one.
+fn build_connector(
+    settings: &Zookeeper,
+    session: Option<&SessionInfo>,
+    presented: &PresentedCredentials,
+    login: Option<&BegunLogin>,
+) -> Result<Connector, Error> {
+    let mut connector = Client::connector()
+        .with_session_timeout(settings.session_timeout)
+        // As long as the library allows: the shorter it is, the more often the library checks for silence. Requests have
+        // their own, shorter limit.
+        .with_connection_timeout(settings.session_timeout * 3 / 5)
+        .with_fail_eagerly();
+    if let Some(session) = session {
+        connector = connector.with_session(session.clone());
+    }
+    connector = presented.apply(connector)?;
+    if let Some(login) = login {
+        connector = login.apply(connector);
+    }
+    Ok(connector)
 }
 
 impl Server {
