@@ -6,8 +6,9 @@ use crate::transfer::{self, TransferDone};
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Limits the time until the target is ready.
-const WITHIN: Duration = Duration::from_secs(30);
+/// How long the target may take to accept. After that, this member keeps leading, and the election decides when a transfer
+/// is due again.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Carries out each preemption that is due, until the rest of the daemon has ended.
 pub async fn run(mut status: StatusHandle, clock: Clock) {
@@ -15,12 +16,11 @@ pub async fn run(mut status: StatusHandle, clock: Clock) {
         let due = {
             let snapshot = status.snapshot.borrow_and_update();
             // Without Kerberos tickets the transfer would be refused. It stays due until there are new tickets.
-            let may_move = !snapshot.tickets_have_ended;
-            snapshot.standing.due_preemption().filter(|_| may_move)
+            if snapshot.tickets_have_ended { None } else { snapshot.standing.due_preemption() }
         };
         if let Some(member) = due {
             info!("{member} has the highest priority: transferring leadership to it");
-            match transfer::preempt(&status, clock, member, WITHIN).await {
+            match transfer::preempt(&status, clock, member, ACCEPT_TIMEOUT).await {
                 Ok(TransferDone { leader, .. }) => {
                     info!("{} leads, which has a higher priority", leader.leader.id);
                 }

@@ -1,10 +1,11 @@
-//! Moves leadership to another member: names the target, waits until it has accepted, and hands over.
+//! Moves leadership from this member to another one: offers leadership to the target, waits until the target has accepted,
+//! and hands over. All of that is done by commands to the runner.
 //!
-//! Until then this member keeps leading, so that a transfer that fails does not end its term.
+//! Until the hand-over this member keeps leading, so that a transfer that fails does not end its term.
 
 use crate::clock::Clock;
 use crate::counters::outcome;
-use crate::status::{CommandError, RecentChanges, StatusHandle};
+use crate::status::{CommandError, RecentChanges, RecordedChange, StatusHandle};
 use recipes::election::{Announcement, ChangeKind, Command, Offer, Role, Standing, TransferTarget};
 use recipes::{FencingToken, Moment, Sequence, Ticket};
 use std::fmt;
@@ -31,21 +32,21 @@ pub struct TransferDone {
 pub enum Refusal {
     /// This member does not lead.
     NotLeader,
-    /// The target is this member.
-    Itself,
+    /// The target is this member, which leads already.
+    AlreadyLeader,
     /// The member with this id is not in the queue. With `None`: no other member is in the queue.
     NotInQueue(Option<String>),
-    /// The target has left the queue since.
+    /// The target has left the queue since the offer.
     Gone,
     /// The target has not accepted in time.
     NotReady,
     /// Another transfer has named a different target, with this number.
     Replaced(Sequence),
     /// This member stopped leading meanwhile.
-    LeadsNoMore,
+    NoLongerLeader,
     /// The queue cannot be read, for this reason.
     Unread(String),
-    /// A command of the transfer is not known to have been carried out.
+    /// The runner has not carried out a command of the transfer in time, so the outcome is unknown.
     Undone(CommandError),
     /// This member has handed over, but has not learned in time who leads.
     Unheard,
@@ -65,15 +66,17 @@ pub async fn transfer(
     to: Option<&str>,
     within: Duration,
 ) -> Result<TransferDone, Refusal> {
-    let mut attempt = Attempt::begun(status, clock, within)?;
-    let accepted = timeout(within, attempt.accepted(to)).await;
-    let accepted = accepted.unwrap_or_else(|_| Err(attempt.error_on_timeout.clone()));
-    let own = &attempt.own.leader.id;
-    let finished = attempt.finished(accepted, |leader| match to {
+    let mut attempt = Attempt::begin(status, clock, within)?;
+    let accepted = match timeout(within, attempt.find_accepting(to)).await {
+        Ok(accepted) => accepted,
+        Err(_) => Err(attempt.error_on_timeout.clone()),
+    };
+    let own_id = &attempt.own_term.leader.id;
+    let finishing = attempt.finish(accepted, |leader| match to {
         Some(to) => leader.leader.id.as_str() == to,
-        None => leader.leader.id != *own,
+        None => leader.leader.id != *own_id,
     });
-    let result = finished.await;
+    let result = finishing.await;
     status.meter.transfers.with_label_values(&[outcome(result.is_ok())]).inc();
     result
 }
@@ -88,10 +91,10 @@ pub async fn preempt(
     preferred: Sequence,
     within: Duration,
 ) -> Result<TransferDone, Refusal> {
-    let mut attempt = Attempt::begun(status, clock, within)?;
-    let until = attempt.until();
-    let accepted = attempt.accepted_by(preferred, Command::Preempt { until }, within).await;
-    let result = attempt.finished(accepted, |leader| leader.ticket.sequence == preferred).await;
+    let mut attempt = Attempt::begin(status, clock, within)?;
+    let until = attempt.offer_expiry();
+    let accepted = attempt.make_offer(preferred, Command::Preempt { until }, within).await;
+    let result = attempt.finish(accepted, |leader| leader.ticket.sequence == preferred).await;
     status.meter.preemptions.with_label_values(&[outcome(result.is_ok())]).inc();
     result
 }
@@ -100,41 +103,45 @@ pub async fn preempt(
 struct Attempt<'a> {
     status: &'a StatusHandle,
     clock: Clock,
-    /// This member's own term, which is to end.
-    own: Announcement,
+    /// The announcement of this member's term, which is to end.
+    own_term: Announcement,
     /// The time limit for finding a target that accepts.
     within: Duration,
-    /// The last offer that was made.
-    named: Option<Offer>,
+    /// The last offer that was made, which has to be cancelled if the attempt fails.
+    last_offer: Option<Offer>,
     /// The refusal to return if the time limit passes now.
     error_on_timeout: Refusal,
 }
 
 impl<'a> Attempt<'a> {
-    fn begun(status: &'a StatusHandle, clock: Clock, within: Duration) -> Result<Self, Refusal> {
+    /// Begins an attempt. Fails unless this member leads.
+    fn begin(status: &'a StatusHandle, clock: Clock, within: Duration) -> Result<Self, Refusal> {
         let role = status.snapshot.borrow().standing.at(clock.now());
         let Role::Leader { announcement, .. } = role else { return Err(Refusal::NotLeader) };
         Ok(Self {
             status,
             clock,
-            own: announcement,
+            own_term: announcement,
             within,
-            named: None,
+            last_offer: None,
             error_on_timeout: Refusal::NotReady,
         })
     }
 
-    /// Hands over to the target that has accepted. Cancels the offer if the attempt fails.
-    async fn finished(
+    /// Hands over if a target has accepted. Cancels the last offer if the attempt fails. `is_intended`
+    /// returns true for the leader that was to take over.
+    async fn finish(
         &self,
         accepted: Result<Offer, Refusal>,
-        is_wanted: impl Fn(&Announcement) -> bool,
+        is_intended: impl Fn(&Announcement) -> bool,
     ) -> Result<TransferDone, Refusal> {
         let result = match accepted {
-            Ok(offer) => self.hand_over(offer, is_wanted).await,
+            Ok(offer) => self.hand_over(offer, is_intended).await,
             Err(refusal) => Err(refusal),
         };
-        if let (Err(_), Some(offer)) = (&result, self.named) {
+        if result.is_err()
+            && let Some(offer) = self.last_offer
+        {
             // The outcome does not matter: a member that no longer leads, or has another target, has dropped the offer
             // already, and otherwise the offer expires.
             let _done = self.status.command(Command::CancelTransfer(offer), self.clock.now()).await;
@@ -142,16 +149,17 @@ impl<'a> Attempt<'a> {
         result
     }
 
-    /// Waits until a target has accepted. If no target was named, members that are not ready are skipped.
-    async fn accepted(&mut self, to: Option<&str>) -> Result<Offer, Refusal> {
+    /// Waits until the member with the id `to` has accepted an offer. With `None`, asks all members in the order of the
+    /// queue, again and again, until one accepts; a member that is not ready soon is skipped. The caller limits the time.
+    async fn find_accepting(&mut self, to: Option<&str>) -> Result<Offer, Refusal> {
         if let Some(to) = to {
-            return self.accepted_by_one(to).await;
+            return self.offer_to_member(to).await;
         }
         loop {
             for target in self.find_targets(None, None).await? {
-                match self.accepts(target, HEARTBEATS * self.status.heartbeat).await {
+                match self.offer_to(target, HEARTBEATS * self.status.heartbeat).await {
                     Err(Refusal::Gone | Refusal::NotReady) => {}
-                    ended => return ended,
+                    accepted_or_failed => return accepted_or_failed,
                 }
             }
             sleep(QUEUE_READ_INTERVAL).await;
@@ -160,24 +168,24 @@ impl<'a> Attempt<'a> {
 
     /// Waits until the member with this id has accepted. If it leaves its place, to make room for the target of another
     /// transfer, it gets another offer at its next place.
-    async fn accepted_by_one(&mut self, to: &str) -> Result<Offer, Refusal> {
-        if to == self.own.leader.id.as_str() {
-            return Err(Refusal::Itself);
+    async fn offer_to_member(&mut self, to: &str) -> Result<Offer, Refusal> {
+        if to == self.own_term.leader.id.as_str() {
+            return Err(Refusal::AlreadyLeader);
         }
         let mut gone = None;
         loop {
             // Take the last of several znodes with this id: the first may belong to an earlier life of the member.
             let target =
                 self.find_targets(Some(to), gone).await?.pop().expect("there is at least one");
-            match self.accepts(target, self.within).await {
+            match self.offer_to(target, self.within).await {
                 Err(Refusal::Gone) => gone = Some(target),
-                ended => return ended,
+                accepted_or_failed => return accepted_or_failed,
             }
         }
     }
 
-    /// Returns the members behind this one, in order: those with the id `to`, or all of them, except `gone`. Never returns
-    /// an empty list.
+    /// Returns the members behind this one, in order: those with the id `to`, or all of them, except `gone`, a place that
+    /// the target has left. Fails if there is none in two readings, so the list is never empty.
     async fn find_targets(
         &mut self,
         to: Option<&str>,
@@ -188,77 +196,86 @@ impl<'a> Attempt<'a> {
             Some(_) => Refusal::Gone,
         };
         self.error_on_timeout = absent.clone();
-        let mut targets = self.targets(to, gone).await?;
+        let mut targets = self.read_targets(to, gone).await?;
         if targets.is_empty() {
             // The target may have joined since the queue was read.
             sleep(QUEUE_READ_INTERVAL).await;
-            targets = self.targets(to, gone).await?;
+            targets = self.read_targets(to, gone).await?;
         }
         self.error_on_timeout = Refusal::NotReady;
         if targets.is_empty() { Err(absent) } else { Ok(targets) }
     }
 
     /// Reads the queue, and returns the matching members behind this one. The list may be empty.
-    async fn targets(
+    async fn read_targets(
         &self,
         to: Option<&str>,
         gone: Option<Sequence>,
     ) -> Result<Vec<Sequence>, Refusal> {
         let queue = self.status.members().await.map_err(Refusal::Unread)?;
-        let behind =
-            queue.members.iter().filter(|entry| entry.ticket.sequence > self.own.ticket.sequence);
-        let wanted = behind.filter(|entry| {
-            let id = entry.profile.as_ref().map(|profile| profile.id.as_str());
-            id.is_some_and(|id| to.is_none_or(|to| to == id))
-        });
-        let sequences = wanted.map(|entry| entry.ticket.sequence);
-        Ok(sequences.filter(|target| Some(*target) != gone).collect())
+        let mut targets = vec![];
+        for entry in queue.members.iter() {
+            let sequence = entry.ticket.sequence;
+            // Without a profile, the znode belongs to another ZooKeeper client.
+            let Some(profile) = &entry.profile else { continue };
+            let is_match = match to {
+                Some(to) => profile.id.as_str() == to,
+                None => true,
+            };
+            if is_match && sequence > self.own_term.ticket.sequence && Some(sequence) != gone {
+                targets.push(sequence);
+            }
+        }
+        Ok(targets)
     }
 
     /// Offers leadership to this target, and waits until the target has accepted.
-    async fn accepts(&mut self, target: Sequence, at_most: Duration) -> Result<Offer, Refusal> {
-        let until = self.until();
-        self.accepted_by(target, Command::Transfer { target, until }, at_most).await
+    async fn offer_to(&mut self, target: Sequence, at_most: Duration) -> Result<Offer, Refusal> {
+        let until = self.offer_expiry();
+        self.make_offer(target, Command::Transfer { target, until }, at_most).await
     }
 
     /// Returns when an offer that is made now expires: late enough for `exec` to end its command first.
-    fn until(&self) -> Moment {
+    fn offer_expiry(&self) -> Moment {
         self.clock.now().after(self.within + self.status.patience)
     }
 
-    /// Makes an offer with the command `offering`, and waits until the target has accepted it.
-    async fn accepted_by(
+    /// Makes an offer with this command, and waits until the target has accepted it.
+    async fn make_offer(
         &mut self,
         target: Sequence,
-        offering: Command,
+        command: Command,
         at_most: Duration,
     ) -> Result<Offer, Refusal> {
-        self.command(offering).await?;
-        let named = self.status.snapshot.borrow().standing.target();
-        let Some((offer, _)) = named.filter(|(offer, _)| offer.target == target) else {
-            return Err(
-                named.map_or(Refusal::LeadsNoMore, |(named, _)| Refusal::Replaced(named.target))
-            );
+        self.command(command).await?;
+        let current = self.status.snapshot.borrow().standing.target();
+        let offer = match current {
+            Some((offer, _)) if offer.target == target => offer,
+            Some((other, _)) => return Err(Refusal::Replaced(other.target)),
+            None => return Err(Refusal::NoLongerLeader),
         };
-        self.named = Some(offer);
-        let mut seen = Err(Refusal::NotReady);
+        self.last_offer = Some(offer);
+        let mut state = Err(Refusal::NotReady);
         let settled = self.status.until(at_most, |snapshot| {
-            seen = self.judged(&snapshot.standing, offer);
-            seen != Err(Refusal::NotReady)
+            state = self.offer_state(&snapshot.standing, offer);
+            state != Err(Refusal::NotReady)
         });
+        // After the time limit, the last state counts.
         let _or_late = settled.await;
-        seen
+        state
     }
 
-    /// Evaluates the state of this offer.
-    fn judged(&self, standing: &Standing, offer: Offer) -> Result<Offer, Refusal> {
+    /// Returns the state of this offer: `Ok` once the target has accepted, and [`Refusal::NotReady`] while it may still do
+    /// so.
+    fn offer_state(&self, standing: &Standing, offer: Offer) -> Result<Offer, Refusal> {
         match standing.target() {
-            Some((named, _)) if named != offer => Err(Refusal::Replaced(named.target)),
+            Some((current, _)) if current != offer => Err(Refusal::Replaced(current.target)),
             Some((_, TransferTarget::Awaited)) => Err(Refusal::NotReady),
             Some((_, TransferTarget::Gone)) => Err(Refusal::Gone),
             Some((_, TransferTarget::Ready)) => Ok(offer),
-            None if self.leads(standing) => Err(Refusal::NotReady),
-            None => Err(Refusal::LeadsNoMore),
+            // The offer has expired.
+            None if self.still_leads(standing) => Err(Refusal::NotReady),
+            None => Err(Refusal::NoLongerLeader),
         }
     }
 
@@ -266,54 +283,59 @@ impl<'a> Attempt<'a> {
     async fn hand_over(
         &self,
         offer: Offer,
-        is_wanted: impl Fn(&Announcement) -> bool,
+        is_intended: impl Fn(&Announcement) -> bool,
     ) -> Result<TransferDone, Refusal> {
         self.command(Command::HandOver(offer)).await?;
         let standing = self.status.snapshot.borrow().standing.clone();
-        if self.leads(&standing) {
-            return Err(self.judged(&standing, offer).err().unwrap_or(Refusal::NotReady));
+        if self.still_leads(&standing) {
+            // The target is no longer ready, so this member has kept leading.
+            return Err(self.offer_state(&standing, offer).err().unwrap_or(Refusal::NotReady));
         }
-        let Ticket { token, .. } = self.own.ticket;
+        let Ticket { token, .. } = self.own_term.ticket;
         let patience = self.within.max(RESPONSE_TIMEOUT);
-        let heard = self
+        let announced = self
             .status
             .until(patience, |snapshot| successor(&snapshot.recent_changes, token).is_some());
-        let _or_late = heard.await;
+        let _or_late = announced.await;
         let found = successor(&self.status.snapshot.borrow().recent_changes, token);
         let (leader, leaderless) = found.ok_or(Refusal::Unheard)?;
-        match is_wanted(&leader) {
+        match is_intended(&leader) {
             true => Ok(TransferDone { leader, leaderless }),
             false => Err(Refusal::AnotherLeads(leader)),
         }
     }
 
+    /// Sends a command to the runner, and waits until it was carried out.
     async fn command(&self, command: Command) -> Result<(), Refusal> {
         let done = self.status.command(command, self.clock.now()).await;
         done.map(drop).map_err(Refusal::Undone)
     }
 
     /// Returns true while the term that is to end still lasts.
-    fn leads(&self, standing: &Standing) -> bool {
-        standing.acquired_by().is_some() && standing.ticket() == Some(self.own.ticket)
+    fn still_leads(&self, standing: &Standing) -> bool {
+        standing.acquired_by().is_some() && standing.ticket() == Some(self.own_term.ticket)
     }
 }
 
-/// Returns the first leader after this term, and the time from the end of the term until this member learned of that leader.
+/// Returns the first leader after the term with this token, and the time from the end of the term until this member learned
+/// of that leader.
 fn successor(changes: &RecentChanges, term: FencingToken) -> Option<(Announcement, Duration)> {
-    // Skip all changes before the end of this term. Tokens from before a loss of ZooKeeper's data may be larger.
-    let mut since = changes
-        .iter()
-        .skip_while(|entry| {
-            entry.change.kind != ChangeKind::LostLeadership || entry.change.token != Some(term)
-        })
-        .peekable();
-    let ended = *since.peek()?;
-    since.find_map(|entry| {
-        let leader =
-            entry.change.view().leader().cloned().filter(|entry| entry.ticket.token > term)?;
-        // The wall clock may have been set back.
-        Some((leader, entry.at.duration_since(ended.at).unwrap_or_default()))
-    })
+    let mut ended_at = None;
+    for RecordedChange { change, at, .. } in changes.iter() {
+        if change.kind == ChangeKind::LostLeadership && change.token == Some(term) {
+            ended_at = ended_at.or(Some(*at));
+        }
+        // Skip all changes before the end of this term. Tokens from before a loss of ZooKeeper's data may be larger.
+        let Some(ended_at) = ended_at else { continue };
+        if let Some(leader) = change.view().leader()
+            && leader.ticket.token > term
+        {
+            // The wall clock may have been set back.
+            let leaderless = at.duration_since(ended_at).unwrap_or_default();
+            return Some((leader.clone(), leaderless));
+        }
+    }
+    None
 }
 
 impl Refusal {
@@ -321,12 +343,12 @@ impl Refusal {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::NotLeader => "not-leader",
-            Self::Itself => "already-leader",
+            Self::AlreadyLeader => "already-leader",
             Self::NotInQueue(_) => "no-such-member",
             Self::Gone => "target-gone",
             Self::NotReady => "target-not-ready",
             Self::Replaced(_) => "another-target",
-            Self::LeadsNoMore => "no-longer-leader",
+            Self::NoLongerLeader => "no-longer-leader",
             Self::Unread(_) => "queue-unavailable",
             Self::Undone(_) => "command-pending",
             Self::Unheard => "no-leader",
@@ -342,7 +364,7 @@ impl fmt::Display for Refusal {
             "it is stopped, paused, or its application is not healthy (see its own /status)";
         match self {
             Self::NotLeader => f.write_str("this member does not lead"),
-            Self::Itself => f.write_str("it leads already"),
+            Self::AlreadyLeader => f.write_str("it leads already"),
             Self::NotInQueue(Some(id)) => write!(f, "{id:?} is not in the queue: {OUT}"),
             Self::NotInQueue(None) => f.write_str("no other member is in the queue"),
             Self::Gone => write!(f, "the target has left the queue: {OUT}; this member leads on"),
@@ -355,7 +377,7 @@ impl fmt::Display for Refusal {
                 "a later transfer made the member with the number {target} the target: only the last one counts. See /members \
                  for who it is, and transfer again if another is to lead after all"
             ),
-            Self::LeadsNoMore => {
+            Self::NoLongerLeader => {
                 f.write_str("this member ceased to lead before the target was ready (see /history)")
             }
             Self::Unread(why) => write!(f, "the queue cannot be read: {why}"),
@@ -376,9 +398,7 @@ impl fmt::Display for Refusal {
 mod tests {
     use super::*;
     use crate::counters::Meter;
-    use crate::status::{
-        self, MemberEntry, MemberRequest, QueueReading, RecordedChange, ReplyTo, StatusPublisher,
-    };
+    use crate::status::{self, MemberEntry, MemberRequest, QueueReading, ReplyTo, StatusPublisher};
     use recipes::election::{Cause, Change, Event, Member, Policy, Profile, changes};
     use recipes::{Margins, MemberId, SessionEvent, SessionId};
     use std::collections::BTreeMap;
@@ -456,7 +476,7 @@ mod tests {
             (Behind::Nothing, Some("b"), Refusal::NotReady),
             (Behind::Nothing, None, Refusal::NotReady),
             (Behind::Leave, Some("b"), Refusal::Gone),
-            (Behind::Accept, Some("a"), Refusal::Itself),
+            (Behind::Accept, Some("a"), Refusal::AlreadyLeader),
             (Behind::Accept, Some("z"), Refusal::NotInQueue(Some("z".into()))),
         ] {
             let (done, runner) = transferred(behind, to, MINUTE).await;
@@ -522,7 +542,7 @@ mod tests {
             both = both => both,
             () = runner.run() => unreachable!("it runs for ever"),
         };
-        assert_eq!(asked, Err(Refusal::LeadsNoMore));
+        assert_eq!(asked, Err(Refusal::NoLongerLeader));
         let again = transfer(&status, clock, Some("b"), MINUTE).await;
         assert_eq!(again, Err(Refusal::NotLeader));
         assert_eq!(transfers(&status.meter), [0, 1], "the second was none");

@@ -39,14 +39,15 @@ pub struct Znode {
     pub sequence: Option<Sequence>,
     /// `None` if the data was not written by a member.
     pub data: Option<MemberData>,
-    /// `None` unless the znode is a foreign contender.
+    /// `None` unless the znode takes part in the election of another client.
     pub foreign: Option<Foreign>,
 }
 
-/// A foreign contender, which takes part in another client's election.
+/// A foreign contender, which takes part in another client's election in the same path.
 #[derive(Clone, Debug)]
 pub struct Foreign {
     pub family: ForeignClient,
+    /// The number in the znode's name, which gives the contender its place in that client's queue.
     pub number: i32,
     /// The id that the contender wrote into its znode.
     pub id: Option<String>,
@@ -57,13 +58,14 @@ pub struct Foreign {
 pub struct Election {
     /// All znodes except the claim: first the members', in the order of their numbers.
     pub znodes: Vec<Znode>,
-    /// The claim. Its data describes the leader as of the time of the claim.
+    /// The claim, if there is one. Its data describes the leader as of the time of the claim.
     pub claim: Option<Znode>,
 }
 
 /// Reads an election any number of times, over one connection for as long as that lasts.
 pub struct Inspector {
     settings: Settings,
+    /// The current connection; `None` before the first reading, and after one that failed.
     opened: Option<OpenedConnection>,
 }
 
@@ -121,22 +123,25 @@ async fn connect_or_explain(
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
 ) -> Result<OpenedConnection, String> {
-    let none_left = LeftServers::none(Clock::system());
+    let left_servers = LeftServers::none(Clock::system());
     let mut unexplained = String::new();
     for _ in 0..ATTEMPTS {
-        unexplained = match connect(settings, credentials, None, &none_left).await {
+        unexplained = match connect(settings, credentials, None, &left_servers).await {
             Ok(opened) => return Ok(opened),
             Err(Failure::Unreachable(why)) => why,
             Err(failure) => return Err(failure.reason()),
         };
         let limit = settings.session_timeout / 4;
-        if let Some(cause) = diagnose(settings, credentials.last(), limit).await {
+        if let Some(cause) = diagnose(settings, credentials.last_presented(), limit).await {
             return Err(cause);
         }
     }
     Err(match settings.security.login {
         Some(Login::Sasl(_) | Login::Kerberos(_)) => {
-            format!("{unexplained}, though the servers run: perhaps {}", credentials.refused(None))
+            format!(
+                "{unexplained}, though the servers run: perhaps {}",
+                credentials.explain_refusal(None)
+            )
         }
         Some(Login::Digest(_)) | None => unexplained,
     })
@@ -193,8 +198,10 @@ impl fmt::Display for TriedServer {
     }
 }
 
+/// Reads the election over this connection. Returns `None` if its path does not exist.
 async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Election>, Error> {
     let Settings { root, znodes: naming, .. } = settings;
+    // Without this, a server that lags behind the others shows an old state.
     sync(connection, root).await?;
     let names = match connection.request(connection.client.list_children(root)).await {
         Err(Error::NoNode) => return Ok(None),
@@ -202,23 +209,25 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
     };
     let mut znodes = read_all(connection, root, naming, names).await?;
     znodes.sort_by(|a, b| {
-        fn place(znode: &Znode) -> (bool, Option<Sequence>) {
-            (znode.sequence.is_none(), znode.sequence)
-        }
-        place(a).cmp(&place(b)).then_with(|| a.name.cmp(&b.name))
+        let members_first = a.sequence.is_none().cmp(&b.sequence.is_none());
+        members_first.then(a.sequence.cmp(&b.sequence)).then_with(|| a.name.cmp(&b.name))
     });
     let claim_path = claim_path(root, naming);
     let claim = match naming.family() {
+        // The claim is in the same path.
         None => {
-            let at = znodes.iter().position(|znode| format!("{root}/{}", znode.name) == claim_path);
-            at.map(|at| znodes.remove(at))
+            let index =
+                znodes.iter().position(|znode| format!("{root}/{}", znode.name) == claim_path);
+            index.map(|index| znodes.remove(index))
         }
+        // The election is shared with another client, whose contenders write no announcement: the head counts as the leader.
         Some(_) => {
-            let first =
+            let head =
                 znodes.iter().find(|znode| znode.sequence.is_some() && znode.session.is_some());
-            let head = first.and_then(|znode| znode.data.as_ref()?.znode.announcement.clone());
+            let announcement =
+                head.and_then(|znode| znode.data.as_ref()?.znode.announcement.clone());
             for data in znodes.iter_mut().filter_map(|znode| znode.data.as_mut()) {
-                data.znode.announcement.clone_from(&head);
+                data.znode.announcement.clone_from(&announcement);
             }
             match connection.request(connection.client.get_data(&claim_path)).await {
                 // The members' ACL may keep others from reading the claim.
@@ -242,12 +251,13 @@ async fn read_all(
     names: Vec<String>,
 ) -> Result<Vec<Znode>, Error> {
     let paths: Vec<_> = names.iter().map(|name| format!("{root}/{name}")).collect();
-    let asked = stats_and_short_data(connection, &paths).await?;
+    let read = stats_and_short_data(connection, &paths).await?;
     let mut znodes = vec![];
-    for (name, (stat, asked)) in names.into_iter().zip(asked) {
+    for (name, (stat, data)) in names.into_iter().zip(read) {
         let sequence = naming.sequence(&name);
-        let read = match asked {
-            Some(asked) => connection.request(asked).await.map(|(data, _)| data),
+        let read = match data {
+            Some(request) => connection.request(request).await.map(|(data, _)| data),
+            // The znode does not exist, or its data is too long for a member's.
             None => Ok(vec![]),
         };
         let data = match read {
@@ -258,18 +268,19 @@ async fn read_all(
         };
         let Some(stat) = stat else { continue };
         let member = match (naming.family(), sequence) {
+            // In an election that is shared with another client, members write what its contenders write.
             (Some(_), Some(sequence)) => {
                 naming.note(&name);
                 Some(contender(&data, Ticket { sequence, token: token(&stat) }, naming))
             }
             _ => decode(&data, naming),
         };
-        let foreign = foreign_name(&name, naming).filter(|_| owner(&stat).is_some());
-        let foreign = foreign.map(|(family, number)| Foreign {
-            family,
-            number,
-            id: ForeignClient::id(&data),
-        });
+        let foreign = match foreign_name(&name, naming) {
+            Some((family, number)) if owner(&stat).is_some() => {
+                Some(Foreign { family, number, id: ForeignClient::id(&data) })
+            }
+            _ => None,
+        };
         znodes.push(Znode { foreign, ..znode(name, &stat, sequence, member) });
     }
     Ok(znodes)

@@ -5,12 +5,13 @@
 //! everything that the library still does for it, and the session is resumed over another connection.
 
 use super::credentials::{self, Credentials, PresentedCredentials};
+use super::kerberos::BegunLogin;
 use super::server_version::ServerVersion;
 use crate::clock::Clock;
 use crate::config::Zookeeper;
 use ::zookeeper::{
-    Client, Error, MultiWriteError, MultiWriteResult, MultiWriter, SessionInfo, SessionState,
-    StateWatcher,
+    Client, Connector, Error, MultiWriteError, MultiWriteResult, MultiWriter, SessionInfo,
+    SessionState, StateWatcher,
 };
 use futures_util::future::join_all;
 use recipes::Moment;
@@ -32,29 +33,36 @@ use tokio::time::timeout;
 pub(crate) struct Connection {
     pub(crate) client: Client,
     /// Notified when a user gives the connection up.
-    broken: Arc<Notify>,
+    given_up: Arc<Notify>,
+    /// A request that is not answered within this time ends the connection: a quarter of the session timeout.
     answer_timeout: Duration,
+    /// The address of the server, `host:port`.
     server: Arc<str>,
+    /// The credentials with which the connection was opened. A question about the version needs the same TLS settings.
     presented: Arc<PresentedCredentials>,
+    /// Empty until the server was asked for its version. Then `None` if the server does not report it.
     version: Arc<OnceCell<Option<ServerVersion>>>,
-    left: LeftServers,
+    left_servers: LeftServers,
 }
 
-/// The servers that were found to be wrong in a session, and when each was last left. Other servers are tried first.
+/// The servers that were left in a session because a quorum contradicted what they showed, and when each was last left.
+/// Other servers are tried first.
 #[derive(Clone)]
 pub(crate) struct LeftServers {
     clock: Clock,
     left_at: Arc<Mutex<BTreeMap<Arc<str>, Moment>>>,
 }
 
-/// The outcome of [`Connection::leave_server`].
+/// The outcome of [`Connection::leave_server`]. By it the caller decides whether to ask another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaveServerOutcome {
-    /// The connection is given up, for the first time at this server.
+    /// The connection is given up, for the first time at this server. The caller asks again over the next connection.
     First,
-    /// The connection is given up, although there was no other server the last time.
+    /// The connection is given up, but this server was left before, and the next connection was to it again: there may be
+    /// no other server.
     Again,
-    /// The connection is kept: the server was left less than a session timeout ago, and there was no other server.
+    /// The connection is kept: this server was left less than a session timeout ago, and no other server was found. The
+    /// caller has to wait, or do without a better answer.
     NotYet,
 }
 
@@ -72,12 +80,12 @@ pub(crate) struct OpenedConnection {
     pub(crate) connection: Connection,
     /// The timeout that the server granted, but at most the requested one: a lease must not get longer because of a server.
     pub(crate) timeout: Duration,
-    /// Receives how the connection ended.
+    /// Receives the end of the connection.
     pub(crate) ended: oneshot::Receiver<EndedConnection>,
 }
 
-/// A connection that has ended. Dropping this ends the library's tasks for it. The lender of the connection must report its
-/// end first, because the library panics if a watch is polled after its tasks have ended.
+/// A connection that has ended. Dropping this ends the library's tasks for it. The session must take the connection away
+/// from its users first, because the library panics if a watch is polled after its tasks have ended.
 pub(crate) struct EndedConnection {
     pub(crate) how: ConnectionEnd,
     _tasks: LibraryTasks,
@@ -86,21 +94,22 @@ pub(crate) struct EndedConnection {
 /// The reason why connecting failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The servers say that the session has ended.
+    /// The servers say that the session has ended, so it cannot be resumed.
     Expired,
-    /// No server gave a useful answer.
+    /// No server gave a useful answer. The text is the library's error, and a diagnosis may find the cause.
     Unreachable(String),
     /// No server name could be resolved.
     Unresolved(String),
-    /// The reason is known without asking a server.
+    /// The cause is known, so that no diagnosis is needed: the credentials cannot be read, a login is refused, or a server
+    /// is too old.
     Refused(String),
 }
 
 /// A server to connect to.
 struct Server {
-    /// The name or the address, and the port.
-    at: String,
-    /// The name without the port.
+    /// The name or the IP address, and the port.
+    address: String,
+    /// The configured name without the port: Kerberos requests a ticket for it.
     host: String,
 }
 
@@ -137,7 +146,7 @@ impl Connection {
         async move { checked.await?.all_or_none() }
     }
 
-    /// Commits all of these operations through a quorum, or none.
+    /// Commits all of the operations that `build` adds, or none, through a quorum. `operations` is their number.
     ///
     /// The request is sent by the call, not by the first poll, so later requests come after it.
     pub(crate) fn transact(
@@ -163,17 +172,18 @@ impl Connection {
 
     /// Gives this connection up. The next one may be to the same server.
     pub(crate) fn give_up(&self) {
-        self.broken.notify_one();
+        self.given_up.notify_one();
     }
 
     /// Gives this connection up because its server was found to be wrong, so that other servers are tried first from then
     /// on. Does so at most once in a session timeout, because there may be no other server.
     pub(crate) fn leave_server(&self) -> LeaveServerOutcome {
-        let leaving = self.left.leave(&self.server, 4 * self.answer_timeout);
-        if leaving != LeaveServerOutcome::NotYet {
+        let session_timeout = 4 * self.answer_timeout;
+        let outcome = self.left_servers.leave(&self.server, session_timeout);
+        if outcome != LeaveServerOutcome::NotYet {
             self.give_up();
         }
-        leaving
+        outcome
     }
 
     /// Returns the address of the server.
@@ -187,12 +197,16 @@ impl Connection {
     }
 
     /// Returns true if the server may be asked for containers. Servers other than ZooKeeper close the connection at such a
-    /// request.
+    /// request. A server that does not report its version is taken for ZooKeeper.
     pub(crate) async fn has_containers(&self) -> bool {
-        self.version().await.is_none_or(ServerVersion::is_zookeeper)
+        match self.version().await {
+            Some(version) => version.is_zookeeper(),
+            None => true,
+        }
     }
 
-    /// Returns the version of the server, if the server reports it.
+    /// Returns the version of the server, if the server reports it. The server is asked only once, unless it does not
+    /// answer.
     pub(crate) async fn version(&self) -> Option<&ServerVersion> {
         let asking = version(&self.server, &self.presented, self.answer_timeout);
         self.version.get_or_try_init(|| asking).await.ok()?.as_ref()
@@ -200,7 +214,7 @@ impl Connection {
 }
 
 impl TransactionResult {
-    /// Returns the error if an operation failed, whichever it was.
+    /// Returns the error if an operation failed, whichever it was: then none was carried out.
     pub(crate) fn all_or_none(self) -> Result<(), Error> {
         match self {
             Self::Done(_) => Ok(()),
@@ -214,24 +228,27 @@ impl LeftServers {
         Self { clock, left_at: Arc::default() }
     }
 
+    /// Notes that this server is left, unless that happened less than `pause` ago.
     fn leave(&self, server: &Arc<str>, pause: Duration) -> LeaveServerOutcome {
         let now = self.clock.now();
         let mut left_at = self.left_at.lock().expect("no panic while it is held");
-        let leaving = match left_at.get(server) {
+        let outcome = match left_at.get(server) {
             None => LeaveServerOutcome::First,
-            Some(at) if now.since(*at) < pause => return LeaveServerOutcome::NotYet,
+            Some(last) if now.since(*last) < pause => return LeaveServerOutcome::NotYet,
             Some(_) => LeaveServerOutcome::Again,
         };
         left_at.insert(server.clone(), now);
-        leaving
+        outcome
     }
 
+    /// Moves the servers that were left behind all others, the one that was left last to the end.
     fn put_last(&self, servers: &mut [Server]) {
         let left_at = self.left_at.lock().expect("no panic while it is held");
-        servers.sort_by_key(|server| left_at.get(server.at.as_str()).copied());
+        servers.sort_by_key(|server| left_at.get(server.address.as_str()).copied());
     }
 }
 
+/// Asks the server for its version, over a connection of its own.
 async fn version(
     server: &str,
     presented: &PresentedCredentials,
@@ -245,42 +262,45 @@ pub(crate) async fn connect(
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
     session: Option<SessionInfo>,
-    left: &LeftServers,
+    left_servers: &LeftServers,
 ) -> Result<OpenedConnection, Failure> {
-    let (opened, open) = oneshot::channel();
+    let (result, opened) = oneshot::channel();
     let settings = settings.clone();
     let credentials = credentials.clone();
-    let left = left.clone();
+    let left_servers = left_servers.clone();
     // The task continues when the caller stops waiting: a session that was opened must be closed.
-    tokio::spawn(async move { serve(&settings, &credentials, session, &left, opened).await });
+    tokio::spawn(async move {
+        open_and_await_end(&settings, &credentials, session, &left_servers, result).await;
+    });
     let died = Failure::Unreachable("the connection's task died, see the log".into());
-    open.await.unwrap_or(Err(died))
+    opened.await.unwrap_or(Err(died))
 }
 
-async fn serve(
+/// Opens a connection, sends it to the caller of [`connect`], and reports its end.
+async fn open_and_await_end(
     settings: &Zookeeper,
     credentials: &Credentials,
     session: Option<SessionInfo>,
-    left: &LeftServers,
-    opened: oneshot::Sender<Result<OpenedConnection, Failure>>,
+    left_servers: &LeftServers,
+    result: oneshot::Sender<Result<OpenedConnection, Failure>>,
 ) {
     // The library's tasks end with this function, or with the `EndedConnection` that it sends.
     let tasks = LibraryTasks::default();
-    let opening = tasks.run(open(settings, credentials, session, left)).await;
-    let (connection, mut states, granted) = match opening {
-        Ok(open) => open,
+    let opened = tasks.run(open(settings, credentials, session, left_servers)).await;
+    let (connection, mut states, granted) = match opened {
+        Ok(opened) => opened,
         Err(failure) => {
-            let _receiver_gone = opened.send(Err(failure));
+            let _receiver_gone = result.send(Err(failure));
             return;
         }
     };
-    let broken = connection.broken.clone();
+    let given_up = connection.given_up.clone();
     let (end, ended) = oneshot::channel();
-    let opening = OpenedConnection { connection, timeout: granted, ended };
+    let opened = OpenedConnection { connection, timeout: granted, ended };
     // If the caller stopped waiting, the client is dropped here and the session closes below.
-    let _receiver_gone = opened.send(Ok(opening)).is_err();
+    let _receiver_gone = result.send(Ok(opened)).is_err();
     let how = tokio::select! {
-        ending = async {
+        how = async {
             loop {
                 match states.changed().await {
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {}
@@ -288,20 +308,22 @@ async fn serve(
                     _ => return ConnectionEnd::Session,
                 }
             }
-        } => ending,
-        () = broken.notified() => ConnectionEnd::Connection,
+        } => how,
+        () = given_up.notified() => ConnectionEnd::Connection,
     };
     let _receiver_gone = end.send(EndedConnection { how, _tasks: tasks });
 }
 
+/// Tries the servers in random order, each once, until one opens or resumes the session. Also returns the states of the
+/// connection, and the timeout of the session.
 async fn open(
     settings: &Zookeeper,
     credentials: &Credentials,
     session: Option<SessionInfo>,
-    left: &LeftServers,
+    left_servers: &LeftServers,
 ) -> Result<(Connection, StateWatcher, Duration), Failure> {
     let answer_timeout = settings.session_timeout / 4;
-    let presented = credentials.renewed(answer_timeout).await.map_err(Failure::Refused)?;
+    let presented = credentials.load(answer_timeout).await.map_err(Failure::Refused)?;
     // With TLS these must be names: the library compares the servers' certificates with them.
     let speaks_tls = presented.tls.is_some();
     let mut servers = match speaks_tls {
@@ -309,12 +331,12 @@ async fn open(
         false => resolve(&settings.hosts, answer_timeout).await?,
     };
     fastrand::shuffle(&mut servers);
-    left.put_last(&mut servers);
-    let resumed = session.is_some();
+    left_servers.put_last(&mut servers);
+    let is_resumption = session.is_some();
     let mut failure = Failure::Unreachable("no server".into());
     // Another server may grant a login that this one refuses: each server has its own principal.
     let mut refused_login = None;
-    for Server { at: server, host } in servers {
+    for Server { address: server, host } in servers {
         let login = match credentials.begin_login(&host, answer_timeout).await {
             Ok(login) => login,
             Err(why) => {
@@ -322,20 +344,7 @@ async fn open(
                 continue;
             }
         };
-        let connector = Client::connector()
-            .with_session_timeout(settings.session_timeout)
-            // As long as the library allows: the shorter it is, the more often the library checks for silence. Requests
-            // have their own, shorter limit.
-            .with_connection_timeout(settings.session_timeout * 3 / 5)
-            .with_fail_eagerly();
-        let connector = match session.clone() {
-            Some(session) => connector.with_session(session),
-            None => connector,
-        };
-        let mut connector = presented.apply(connector)?;
-        if let Some(login) = &login {
-            connector = login.apply(connector);
-        }
+        let connector = build_connector(settings, session.as_ref(), &presented, login.as_ref())?;
         let connecting = async {
             match speaks_tls {
                 true => connector.secure_connect(&server).await,
@@ -344,20 +353,20 @@ async fn open(
         };
         // A limit for each server, far below the library's limit for all servers, after which the library may never yield.
         let connecting = timeout(answer_timeout, connecting);
-        let known = OnceCell::new();
-        let connected = if resumed {
+        let known_version = OnceCell::new();
+        let connected = if is_resumption {
             connecting.await
         } else {
             let asking = version(&server, &presented, answer_timeout / 4);
             let (connected, asked) = tokio::join!(connecting, asking);
             // A server that was too slow to answer is asked again when its version matters.
             if let Ok(version) = asked {
-                if let Some(too_old) = version.as_ref().and_then(|version| version.too_old(&server))
-                {
-                    failure = Failure::Refused(too_old);
+                let problem = version.as_ref().and_then(|version| version.too_old(&server));
+                if let Some(problem) = problem {
+                    failure = Failure::Refused(problem);
                     continue;
                 }
-                known.set(version).expect("it is new");
+                known_version.set(version).expect("it is new");
             }
             connected
         };
@@ -365,15 +374,18 @@ async fn open(
             Ok(client) => client,
             Err(Error::AuthFailed) => {
                 if let Some(login) = &login {
-                    refused_login = Some(credentials.refused_login(login));
+                    refused_login = Some(credentials.explain_refused_kerberos(login));
                     continue;
                 }
-                let version = known.into_inner().flatten();
-                return Err(Failure::Refused(credentials.refused(version.as_ref())));
+                // Without Kerberos, all servers check the same login.
+                let version = known_version.into_inner().flatten();
+                return Err(Failure::Refused(credentials.explain_refusal(version.as_ref())));
             }
             Err(Error::SessionExpired) => return Err(Failure::Expired),
             Err(error) => {
-                refused_login = login.and_then(|login| login.failure(&server)).or(refused_login);
+                if let Some(why) = login.and_then(|login| login.failure(&server)) {
+                    refused_login = Some(why);
+                }
                 failure = error.into();
                 continue;
             }
@@ -387,14 +399,15 @@ async fn open(
         let states = client.state_watcher();
         let connection = Connection {
             client,
-            broken: Arc::new(Notify::new()),
+            given_up: Arc::new(Notify::new()),
             answer_timeout,
             server: server.into(),
             presented: presented.clone(),
-            version: Arc::new(known),
-            left: left.clone(),
+            version: Arc::new(known_version),
+            left_servers: left_servers.clone(),
         };
-        if resumed
+        // The server must show at least what the session has already seen: see `Connection::check`.
+        if is_resumption
             && let Err(error) = connection.check("/").await
             && !is_server_answer(&error)
         {
@@ -404,12 +417,38 @@ async fn open(
         }
         return Ok((connection, states, granted));
     }
-    Err(refused_login.map_or(failure, Failure::Refused))
+    match refused_login {
+        Some(why) => Err(Failure::Refused(why)),
+        None => Err(failure),
+    }
+}
+
+/// Returns a connector with these settings and credentials, which resumes the session if there is one.
+fn build_connector(
+    settings: &Zookeeper,
+    session: Option<&SessionInfo>,
+    presented: &PresentedCredentials,
+    login: Option<&BegunLogin>,
+) -> Result<Connector, Error> {
+    let mut connector = Client::connector()
+        .with_session_timeout(settings.session_timeout)
+        // As long as the library allows: the shorter it is, the more often the library checks for silence. Requests have
+        // their own, shorter limit.
+        .with_connection_timeout(settings.session_timeout * 3 / 5)
+        .with_fail_eagerly();
+    if let Some(session) = session {
+        connector = connector.with_session(session.clone());
+    }
+    connector = presented.apply(connector)?;
+    if let Some(login) = login {
+        connector = login.apply(connector);
+    }
+    Ok(connector)
 }
 
 impl Server {
     fn by_name(server: &str) -> Self {
-        Self { at: server.to_owned(), host: credentials::host(server).to_owned() }
+        Self { address: server.to_owned(), host: credentials::host(server).to_owned() }
     }
 }
 
@@ -421,15 +460,15 @@ async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<Server>, Failure> {
     for (server, found) in hosts.split(',').zip(join_all(lookups).await) {
         match found {
             Ok(found) => servers.extend(found.iter().map(|address| Server {
-                at: address.to_string(),
+                address: address.to_string(),
                 host: credentials::host(server).to_owned(),
             })),
             Err(problem) => problems.push(format!("{server} {problem}")),
         }
     }
     // If several names have the same address, only the first is kept.
-    servers.sort_by(|one, other| one.at.cmp(&other.at));
-    servers.dedup_by(|one, other| one.at == other.at);
+    servers.sort_by(|one, other| one.address.cmp(&other.address));
+    servers.dedup_by(|one, other| one.address == other.address);
     if servers.is_empty() {
         return Err(Failure::Unresolved(problems.join("; ")));
     }

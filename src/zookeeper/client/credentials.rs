@@ -28,29 +28,33 @@ use tokio_rustls::rustls::{
 };
 use tracing::{info, warn};
 
-/// Limits the Kerberos logins of a command that connects once. The Kerberos library asks the next KDC after a second, for each
-/// ticket: if the first one of two is silent, a login takes three seconds.
+/// Limits the Kerberos logins of a command that connects once. The Kerberos library asks the next KDC after a second, for
+/// each ticket: if the first one of two is silent, a login takes three seconds.
 const COMMAND_LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Reads the credentials, and keeps the last valid ones, for when a file is half written.
 pub struct Credentials {
     settings: Zookeeper,
-    read: Mutex<LoadedFiles>,
+    loaded: Mutex<LoadedFiles>,
+    /// `None` if Kerberos is not configured.
     tickets: Option<Tickets>,
     /// The reason why the last Kerberos login could not begin.
     login_failure: Mutex<Option<String>>,
-    /// Kerberos logins of a command may take until this moment; those of a member have only the limit of the attempt.
-    patient_until: Option<Moment>,
+    /// Kerberos logins of a command may take until this moment. `None` for a member: its logins have only the limit of each
+    /// attempt to connect.
+    login_deadline: Option<Moment>,
 }
 
 #[derive(Default)]
 struct LoadedFiles {
+    /// The last valid credentials; `None` before the first ones.
     presented: Option<Arc<PresentedCredentials>>,
-    /// The reason why the current files are not used.
+    /// The reason why the current files are not valid, so that older credentials are used.
     problem: Option<String>,
 }
 
-/// The credentials that are presented over one connection.
+/// The credentials that are presented over one connection: a certificate, a login, both or neither. A Kerberos login is not
+/// part of it: see [`Credentials::begin_login`].
 pub(crate) struct PresentedCredentials {
     pub(crate) tls: Option<Trust>,
     login: Option<(Scheme, SecretString)>,
@@ -77,7 +81,7 @@ pub fn check(settings: &Settings) -> Result<Vec<String>, ConfigError> {
         settings.hosts.split(',').try_for_each(|host| server_name(host).map(drop))?;
     }
     let tls = settings.security.tls.as_ref();
-    warnings.extend(tls.and_then(own_is_outdated));
+    warnings.extend(tls.and_then(own_certificate_problem));
     Ok(warnings)
 }
 
@@ -107,17 +111,17 @@ impl Credentials {
     /// Creates the credentials of a command that connects once, and ends when that fails. A member that has not waited long
     /// enough for a slow KDC finds its answer at the next attempt.
     pub(crate) fn of_command(settings: &Zookeeper) -> Arc<Self> {
-        let patient_until = Clock::system().now().after(COMMAND_LOGIN_LIMIT);
-        Arc::new(Self::new(settings, Some(patient_until)))
+        let login_deadline = Clock::system().now().after(COMMAND_LOGIN_LIMIT);
+        Arc::new(Self::new(settings, Some(login_deadline)))
     }
 
-    fn new(settings: &Zookeeper, patient_until: Option<Moment>) -> Self {
+    fn new(settings: &Zookeeper, login_deadline: Option<Moment>) -> Self {
         Self {
             settings: settings.clone(),
-            read: Mutex::default(),
+            loaded: Mutex::default(),
             tickets: Tickets::of(settings),
             login_failure: Mutex::default(),
-            patient_until,
+            login_deadline,
         }
     }
 
@@ -128,22 +132,22 @@ impl Credentials {
         limit: Duration,
     ) -> Result<Option<BegunLogin>, String> {
         let Some(tickets) = &self.tickets else { return Ok(None) };
-        let limit = match self.patient_until {
+        let limit = match self.login_deadline {
             // A command does not try again, so a slow KDC gets longer. In whole seconds, as the limit is part of errors.
-            Some(until) => {
-                let left = until.since(Clock::system().now()).as_secs_f64();
+            Some(deadline) => {
+                let left = deadline.since(Clock::system().now()).as_secs_f64();
                 limit.max(Duration::from_secs(left.ceil() as u64))
             }
             None => limit,
         };
         let begun = tickets.begin(host, limit).await;
-        *self.login_failure.lock().expect("no panic while it is held") =
-            begun.as_ref().err().cloned();
+        let failure = begun.as_ref().err().cloned();
+        *self.login_failure.lock().expect("no panic while it is held") = failure;
         begun.map(Some)
     }
 
     /// Explains why servers may refuse this Kerberos login, and requests new tickets.
-    pub(super) fn refused_login(&self, login: &BegunLogin) -> String {
+    pub(super) fn explain_refused_kerberos(&self, login: &BegunLogin) -> String {
         let tickets = self.tickets.as_ref().expect("the login was begun with them");
         tickets.refused(login)
     }
@@ -164,27 +168,24 @@ impl Credentials {
     }
 
     /// Reads the files. If they are not valid, or cannot be read in time, returns the credentials that were read before.
-    pub(crate) async fn renewed(
-        &self,
-        at_most: Duration,
-    ) -> Result<Arc<PresentedCredentials>, String> {
-        let now = self.read_now(at_most).await;
-        let mut read = self.read();
-        match (now, read.presented.clone()) {
+    pub(crate) async fn load(&self, limit: Duration) -> Result<Arc<PresentedCredentials>, String> {
+        let read = self.read_files(limit).await;
+        let mut loaded = self.loaded();
+        match (read, loaded.presented.clone()) {
             (Ok(presented), _) => {
-                if read.problem.take().is_some() {
+                if loaded.problem.take().is_some() {
                     info!("what is shown to ZooKeeper is what is in the files again");
                 }
                 let presented = Arc::new(presented);
-                read.presented = Some(presented.clone());
+                loaded.presented = Some(presented.clone());
                 Ok(presented)
             }
-            (Err(problem), Some(before)) => {
-                if read.problem.as_ref() != Some(&problem) {
+            (Err(problem), Some(last)) => {
+                if loaded.problem.as_ref() != Some(&problem) {
                     warn!("{problem}; ZooKeeper is shown what was there before");
-                    read.problem = Some(problem);
+                    loaded.problem = Some(problem);
                 }
-                Ok(before)
+                Ok(last)
             }
             (Err(problem), None) => Err(problem),
         }
@@ -192,28 +193,29 @@ impl Credentials {
 
     /// Reads the files on another thread and with a time limit: the file system may hang, and this thread keeps the session
     /// alive.
-    async fn read_now(&self, at_most: Duration) -> Result<PresentedCredentials, String> {
+    async fn read_files(&self, limit: Duration) -> Result<PresentedCredentials, String> {
         let settings = self.settings.clone();
         let read = move || PresentedCredentials::read(&settings).map_err(|error| error.to_string());
         let Security { login, tls, .. } = &self.settings.security;
         if login.is_none() && tls.is_none() {
+            // There are no files.
             return read();
         }
-        match timeout(at_most, spawn_blocking(read)).await {
+        match timeout(limit, spawn_blocking(read)).await {
             Ok(read) => read.expect("it does not panic"),
             Err(_) => Err(format!(
-                "the files of zookeeper.credentials_file and zookeeper.tls were not read within {at_most:?}"
+                "the files of zookeeper.credentials_file and zookeeper.tls were not read within {limit:?}"
             )),
         }
     }
 
     /// Returns what was presented for the last connection; `None` if nothing was read yet.
-    pub(crate) fn last(&self) -> Option<Arc<PresentedCredentials>> {
-        self.read().presented.clone()
+    pub(crate) fn last_presented(&self) -> Option<Arc<PresentedCredentials>> {
+        self.loaded().presented.clone()
     }
 
     /// Explains why servers may refuse the login, and what to do about it. `version` is theirs, if it is known.
-    pub(crate) fn refused(&self, version: Option<&ServerVersion>) -> String {
+    pub(crate) fn explain_refusal(&self, version: Option<&ServerVersion>) -> String {
         let Some(login) = &self.settings.security.login else {
             return "the servers demand a login and none is configured: set zookeeper.auth, and \
                     zookeeper.credentials_file or zookeeper.kerberos.keytab"
@@ -237,23 +239,27 @@ impl Credentials {
                 );
             }
         };
-        let presented = self.last();
+        let presented = self.last_presented();
         let user = presented.as_ref().and_then(|presented| presented.user()).unwrap_or_default();
-        let place = place(credentials);
+        let place = describe_source(credentials);
         let mut why = format!(
             "the servers refuse the login of {user:?} (zookeeper.auth = \"{scheme}\"): is the \
              password in {place} right, and do the servers know this user? If their JAAS file has \
              Krb5LoginModule, they take zookeeper.auth = \"kerberos\" alone."
         );
-        if version.is_none_or(ServerVersion::may_refuse_digest_md5) {
+        let may_refuse_digest_md5 = match version {
+            Some(version) => version.may_refuse_digest_md5(),
+            None => true,
+        };
+        if may_refuse_digest_md5 {
             why += " Servers of 3.9.6 and newer refuse every such login in FIPS mode, which is their default: use \
                     zookeeper.auth = \"digest\" over TLS, a client certificate or Kerberos, or set zookeeper.fips-mode=false on all servers";
         }
         why
     }
 
-    fn read(&self) -> MutexGuard<'_, LoadedFiles> {
-        self.read.lock().expect("no panic while it is held")
+    fn loaded(&self) -> MutexGuard<'_, LoadedFiles> {
+        self.loaded.lock().expect("no panic while it is held")
     }
 }
 
@@ -288,10 +294,12 @@ impl PresentedCredentials {
                 let (user, password) = secret.expose_secret().split_once(':').unwrap_or_default();
                 connector.with_sasl(SaslOptions::digest_md5(user.to_owned(), password.to_owned()))
             }
+            // A Kerberos login is applied by itself: see `BegunLogin::apply`.
             Some((Scheme::Kerberos, _)) | None => connector,
         })
     }
 
+    /// Returns the user of the login, for a message.
     fn user(&self) -> Option<String> {
         let (_, secret) = self.login.as_ref()?;
         secret.expose_secret().split_once(':').map(|(user, _)| user.to_owned())
@@ -299,6 +307,7 @@ impl PresentedCredentials {
 }
 
 impl Trust {
+    /// Reads the files, and checks that they can be used together.
     fn read(tls: &Tls) -> Result<Self, ConfigError> {
         let (roots, crls, ca) = authorities(&tls.ca)?;
         let verifier = WebPkiServerVerifier::builder(roots.into()).with_crls(crls).build();
@@ -319,13 +328,13 @@ impl Trust {
         let (chain, cert) = certificates(TLS_CERT.key(), &own.cert)?;
         let (private, key) = private_key(&own.key)?;
         let config = builder.with_client_auth_cert(chain, private);
-        let config = config.map_err(|error| unusable(own, error))?;
+        let config = config.map_err(|error| unusable_pair(own, error))?;
         Ok(Self { config: config.into(), ca, own: Some((cert, key)) })
     }
 }
 
 /// Explains why our certificate cannot be used with its private key.
-fn unusable(own: &OwnCertificate, error: Error) -> ConfigError {
+fn unusable_pair(own: &OwnCertificate, error: Error) -> ConfigError {
     let cert = own.cert.display();
     let key = own.key.display();
     match error {
@@ -344,8 +353,10 @@ fn unusable(own: &OwnCertificate, error: Error) -> ConfigError {
     }
 }
 
+/// The trusted CAs, their revocation lists, and the text of the file that has both.
 type Authorities = (RootCertStore, Vec<CertificateRevocationListDer<'static>>, Zeroizing<String>);
 
+/// Reads `zookeeper.tls.ca`.
 fn authorities(file: &Path) -> Result<Authorities, ConfigError> {
     let (certificates, text) = certificates(TLS_CA.key(), file)?;
     let mut roots = RootCertStore::empty();
@@ -362,16 +373,19 @@ fn authorities(file: &Path) -> Result<Authorities, ConfigError> {
     }
     let crls =
         CertificateRevocationListDer::pem_slice_iter(text.as_bytes()).collect::<Result<_, _>>();
-    let crls = crls.map_err(|error| no_pem(TLS_CA.key(), file, &error))?;
+    let crls = crls.map_err(|error| invalid_pem(TLS_CA.key(), file, &error))?;
     Ok((roots, crls, text))
 }
 
+/// The certificates in a file, and the text of the file.
 type Certificates = (Vec<CertificateDer<'static>>, Zeroizing<String>);
 
+/// Reads the certificates in a file, of which there must be at least one. `key` is the configuration key that names the
+/// file.
 fn certificates(key: &str, file: &Path) -> Result<Certificates, ConfigError> {
     let text = text(key, file)?;
     let found = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
-    let found = found.map_err(|error| no_pem(key, file, &error))?;
+    let found = found.map_err(|error| invalid_pem(key, file, &error))?;
     if found.is_empty() {
         let flaw = ValueError::new("holds no certificate in PEM (BEGIN CERTIFICATE)");
         return Err(flaw.in_file(key, file));
@@ -379,6 +393,7 @@ fn certificates(key: &str, file: &Path) -> Result<Certificates, ConfigError> {
     Ok((found, text))
 }
 
+/// Reads the private key of our certificate. Also returns the text of the file.
 fn private_key(file: &Path) -> Result<(PrivateKeyDer<'static>, SecretString), ConfigError> {
     let text = text(TLS_KEY.key(), file)?;
     let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| match error {
@@ -390,12 +405,12 @@ fn private_key(file: &Path) -> Result<(PrivateKeyDer<'static>, SecretString), Co
             };
             ValueError::new(format!("holds no private key in PEM ({what})")).in_file(TLS_KEY.key(), file)
         }
-        error => no_pem(TLS_KEY.key(), file, &error),
+        error => invalid_pem(TLS_KEY.key(), file, &error),
     })?;
     Ok((key, text.as_str().into()))
 }
 
-fn no_pem(key: &str, file: &Path, error: &PemError) -> ConfigError {
+fn invalid_pem(key: &str, file: &Path, error: &PemError) -> ConfigError {
     // The error may quote the file's content, which may be part of a key.
     let problem = match error {
         PemError::MissingSectionEnd { .. } => "ends in the middle of a section",
@@ -404,7 +419,7 @@ fn no_pem(key: &str, file: &Path, error: &PemError) -> ConfigError {
     ValueError::new(problem).in_file(key, file)
 }
 
-/// Reads `user:password`.
+/// Reads the user and the password of a login, `user:password`.
 fn credentials(source: &security::CredentialsSource) -> Result<SecretString, ConfigError> {
     let key = CREDENTIALS_FILE.key();
     let secret = match source {
@@ -412,8 +427,9 @@ fn credentials(source: &security::CredentialsSource) -> Result<SecretString, Con
         security::CredentialsSource::In(file) => text(key, file)?.trim_end().into(),
     };
     let written = secret.expose_secret();
-    let parts = written.split_once(':');
-    if parts.as_ref().is_some_and(|(user, password)| !user.is_empty() && !password.is_empty())
+    if let Some((user, password)) = written.split_once(':')
+        && !user.is_empty()
+        && !password.is_empty()
         && !written.contains(char::is_control)
     {
         return Ok(secret);
@@ -425,8 +441,9 @@ fn credentials(source: &security::CredentialsSource) -> Result<SecretString, Con
     })
 }
 
-fn place(credentials: &security::CredentialsSource) -> String {
-    match credentials {
+/// Names the file, or the environment variable, that has the password, for a message.
+fn describe_source(source: &security::CredentialsSource) -> String {
+    match source {
         security::CredentialsSource::In(file) => {
             format!("{}, {},", CREDENTIALS_FILE.key(), named(file))
         }
@@ -449,13 +466,14 @@ fn read_text(file: &Path) -> Result<Zeroizing<String>, String> {
 
 /// Explains why our certificate is not valid now. This is only a warning: servers may accept it, and it may be renewed
 /// soon.
-pub(crate) fn own_is_outdated(tls: &Tls) -> Option<String> {
+pub(super) fn own_certificate_problem(tls: &Tls) -> Option<String> {
     let OwnCertificate { cert, .. } = tls.own.as_ref()?;
     let (chain, _) = certificates(TLS_CERT.key(), cert).ok()?;
     let (first, others) = chain.split_first()?;
     let (roots, ..) = authorities(&tls.ca).ok()?;
     let verifier = WebPkiClientVerifier::builder(roots.into()).build().ok()?;
     let name = cert.display();
+    // The library's check of a client's certificate, as a server would perform it.
     match verifier.verify_client_cert(first, others, UnixTime::now()) {
         Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
             let date = date(not_after);

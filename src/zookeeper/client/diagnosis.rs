@@ -2,7 +2,7 @@
 //! the cause.
 
 use super::connection::lookup;
-use super::credentials::{PresentedCredentials, Trust, date, own_is_outdated, server_name};
+use super::credentials::{PresentedCredentials, Trust, date, own_certificate_problem, server_name};
 use super::tls_errors;
 use crate::config::Zookeeper;
 use crate::config::security::Tls;
@@ -18,16 +18,16 @@ use tokio_rustls::rustls::{
     AlertDescription, CertificateError, ClientConfig, Error, RootCertStore,
 };
 
-/// The problem of one server.
+/// The problem of one server, in words that follow its name.
 type Finding = (FindingKind, String);
 
 /// The kind of a finding. Findings about several servers are reported in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FindingKind {
-    /// Only an operator can fix it.
-    Wrong,
+    /// The settings of this member do not fit the server. Only an operator can fix that.
+    Misconfigured,
     /// The server runs, but has no quorum.
-    Idle,
+    NoQuorum,
     /// The server may come back.
     Unreachable,
 }
@@ -41,7 +41,7 @@ pub(crate) async fn diagnose(
     limit: Duration,
 ) -> Option<String> {
     let mut examinations = JoinSet::new();
-    for (place, server) in settings.hosts.split(',').enumerate() {
+    for (position, server) in settings.hosts.split(',').enumerate() {
         let server = server.to_owned();
         let presented = presented.clone();
         let tls = settings.security.tls.clone();
@@ -51,15 +51,20 @@ pub(crate) async fn diagnose(
                 Ok(found) => found,
                 Err(_) => Some((FindingKind::Unreachable, "does not answer".into())),
             };
-            found.map(|(kind, what)| (kind, place, format!("{server} {what}")))
+            found.map(|(kind, what)| (kind, position, format!("{server} {what}")))
         });
     }
     let mut findings: Vec<_> = examinations.join_all().await.into_iter().flatten().collect();
+    // By kind, and then in the order of the configuration.
     findings.sort_unstable();
-    let findings: Vec<_> = findings.into_iter().map(|(_, _, what)| what).collect();
-    (!findings.is_empty()).then(|| findings.join("; "))
+    if findings.is_empty() {
+        return None;
+    }
+    let texts: Vec<_> = findings.into_iter().map(|(_, _, text)| text).collect();
+    Some(texts.join("; "))
 }
 
+/// Examines one server. Returns `None` if nothing is wrong with it that can be seen from outside.
 async fn examine(
     server: &str,
     tls: Option<&Tls>,
@@ -85,21 +90,21 @@ async fn examine(
 
 /// Examines a server that is configured without TLS.
 async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
-    let answer = ask(&mut tcp).await.unwrap_or_default();
+    let answer = ask_srvr(&mut tcp).await.unwrap_or_default();
     if answer.starts_with(b"HTTP/") {
-        let mend = "write the servers' clientPort into zookeeper.servers";
-        return Some((FindingKind::Wrong, format!("speaks HTTP on this port: {mend}")));
+        let remedy = "write the servers' clientPort into zookeeper.servers";
+        return Some((FindingKind::Misconfigured, format!("speaks HTTP on this port: {remedy}")));
     }
     if is_text(&answer) {
         return without_quorum(&answer);
     }
     drop(tcp);
-    let again = TcpStream::connect(server).await.ok()?;
-    if speaks_tls(server, again).await {
-        let mend = "set zookeeper.tls.ca, or write the servers' port without TLS into \
+    let second = TcpStream::connect(server).await.ok()?;
+    if speaks_tls(server, second).await {
+        let remedy = "set zookeeper.tls.ca, or write the servers' port without TLS into \
                     zookeeper.servers";
-        let what = format!("speaks TLS on this port, and we do not: {mend}");
-        return Some((FindingKind::Wrong, what));
+        let what = format!("speaks TLS on this port, and we do not: {remedy}");
+        return Some((FindingKind::Misconfigured, what));
     }
     let what = match answer.is_empty() {
         true => {
@@ -111,12 +116,13 @@ async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
     Some((FindingKind::Unreachable, what.into()))
 }
 
+/// Returns a finding if the server has answered that it serves no client.
 fn without_quorum(answer: &[u8]) -> Option<Finding> {
     if !String::from_utf8_lossy(answer).contains("not currently serving") {
         return None;
     }
     let what = "runs and serves no client: do too few of the servers run, or see each other?";
-    Some((FindingKind::Idle, what.into()))
+    Some((FindingKind::NoQuorum, what.into()))
 }
 
 /// Returns true if the server answers a TLS handshake. No certificate is trusted here.
@@ -148,28 +154,31 @@ async fn examine_tls(
     let name = server_name(server).ok()?;
     let connected = TlsConnector::from(trust.config.clone()).connect(name, tcp).await;
     let error = match connected {
-        Ok(mut stream) => match ask(&mut stream).await {
+        Ok(mut stream) => match ask_srvr(&mut stream).await {
             Ok(answer) => return without_quorum(&answer),
             Err(error) => error,
         },
         Err(error) => error,
     };
-    if let Some(why) = tls_error(&error).and_then(|error| explain(error, tls)) {
-        return Some((FindingKind::Wrong, why));
+    if let Some(why) = tls_error(&error).and_then(|error| explain_tls_error(error, tls)) {
+        return Some((FindingKind::Misconfigured, why));
     }
+    // Perhaps this is the port without TLS, and the server takes the handshake for a request that makes no sense.
     if let Ok(Ok(mut tcp)) = timeout(limit / 2, TcpStream::connect(server)).await
-        && ask(&mut tcp).await.is_ok_and(|answer| is_text(&answer))
+        && ask_srvr(&mut tcp).await.is_ok_and(|answer| is_text(&answer))
     {
-        let mend = "write the servers' secureClientPort into zookeeper.servers, or leave \
+        let remedy = "write the servers' secureClientPort into zookeeper.servers, or leave \
                     zookeeper.tls out";
-        return Some((FindingKind::Wrong, format!("speaks no TLS on this port: {mend}")));
+        return Some((FindingKind::Misconfigured, format!("speaks no TLS on this port: {remedy}")));
     }
     Some((FindingKind::Unreachable, format!("breaks the TLS handshake off: {error}")))
 }
 
-/// Sends a four-letter command, which ZooKeeper answers with text even if it is not allowed. With the newline it is long
-/// enough for a TLS server to see that it is not TLS.
-pub(super) async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Vec<u8>> {
+/// Sends the four-letter command `srvr`, which ZooKeeper answers with text even if it is not allowed. With the newline it is
+/// long enough for a TLS server to see that it is not TLS.
+pub(super) async fn ask_srvr(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+) -> io::Result<Vec<u8>> {
     stream.write_all(b"srvr\n").await?;
     stream.flush().await?;
     let mut answer = vec![0; 64];
@@ -182,6 +191,7 @@ pub(super) async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> i
     Ok(answer)
 }
 
+/// Returns true if the answer is text, as that of ZooKeeper: an alert of TLS, for example, begins with a control character.
 fn is_text(answer: &[u8]) -> bool {
     answer.first().is_some_and(u8::is_ascii_alphabetic)
 }
@@ -192,15 +202,15 @@ fn tls_error(error: &io::Error) -> Option<&Error> {
 }
 
 /// Explains a TLS error to operators. Returns `None` if the cause may be a different one.
-fn explain(error: &Error, tls: &Tls) -> Option<String> {
+fn explain_tls_error(error: &Error, tls: &Tls) -> Option<String> {
     match error {
-        Error::InvalidCertificate(wrong) => Some(refused(wrong, tls)),
+        Error::InvalidCertificate(wrong) => Some(explain_server_certificate(wrong, tls)),
         Error::InvalidCertRevocationList(wrong) => Some(format!(
             "shows a certificate of a CA whose revocation list in zookeeper.tls.ca, {}, is one that {}",
             tls.ca.display(),
             tls_errors::of_list(wrong)
         )),
-        Error::AlertReceived(alert) => Some(alerted(*alert, tls)),
+        Error::AlertReceived(alert) => Some(explain_alert(*alert, tls)),
         Error::PeerIncompatible(_) => {
             Some(format!("has no version or cipher of TLS in common with us: {error}"))
         }
@@ -210,7 +220,7 @@ fn explain(error: &Error, tls: &Tls) -> Option<String> {
 }
 
 /// Explains why the server's certificate is not accepted.
-fn refused(wrong: &CertificateError, tls: &Tls) -> String {
+fn explain_server_certificate(wrong: &CertificateError, tls: &Tls) -> String {
     let ca = tls.ca.display();
     match wrong {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
@@ -250,7 +260,7 @@ fn bare(name: &str) -> &str {
 }
 
 /// Explains what the server's alert means for our certificate.
-fn alerted(alert: AlertDescription, tls: &Tls) -> String {
+fn explain_alert(alert: AlertDescription, tls: &Tls) -> String {
     use AlertDescription as A;
     let about_ours = matches!(
         alert,
@@ -269,7 +279,7 @@ fn alerted(alert: AlertDescription, tls: &Tls) -> String {
         None if about_ours => "demands a certificate of ours: set zookeeper.tls.cert and \
                                zookeeper.tls.key"
             .into(),
-        Some(own) if about_ours => match own_is_outdated(tls) {
+        Some(own) if about_ours => match own_certificate_problem(tls) {
             Some(why) => format!("does not accept our certificate: {why}"),
             None => format!(
                 "does not accept our certificate, zookeeper.tls.cert, {}: is it signed by a CA that \

@@ -23,16 +23,16 @@ pub(super) struct FailureReporter<'a> {
     /// The text in front of the reason.
     what: String,
     clock: Clock,
-    logged: Logged,
-    /// How the last cause was found.
-    found: Option<Source>,
+    logged: ReasonLog,
+    /// How the last cause was found; `None` if none was.
+    cause_source: Option<CauseSource>,
     /// The running diagnosis, at most one. If it finds no cause, it ends with the error of the library, in words that may
     /// differ from one attempt to the next.
     diagnosis: JoinSet<Result<String, String>>,
 }
 
 /// The reasons that were logged, and when.
-struct Logged {
+struct ReasonLog {
     begun_at: Moment,
     reasons: BTreeSet<String>,
     last_at: Moment,
@@ -40,8 +40,8 @@ struct Logged {
 
 /// How a cause was found.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
-    /// By our own diagnosis. The next diagnosis that finds nothing disproves it.
+pub(super) enum CauseSource {
+    /// By our own diagnosis. The next diagnosis that finds nothing disproves it, and the library's error is reported.
     Diagnosis,
     /// By an answer of the servers, or without asking them. Less certain causes are not reported after it.
     Servers,
@@ -56,9 +56,17 @@ impl<'a> FailureReporter<'a> {
         name: String,
         what: String,
     ) -> Self {
-        let logged = Logged::begun(clock.now());
-        let diagnosis = JoinSet::new();
-        Self { settings, credentials, link, name, what, clock, logged, found: None, diagnosis }
+        Self {
+            settings,
+            credentials,
+            link,
+            name,
+            what,
+            clock,
+            logged: ReasonLog::begun(clock.now()),
+            cause_source: None,
+            diagnosis: JoinSet::new(),
+        }
     }
 
     /// Runs the attempt, and meanwhile reports what a diagnosis finds. No attempt waits for a diagnosis.
@@ -70,8 +78,9 @@ impl<'a> FailureReporter<'a> {
                 done = &mut attempt => return done,
                 Some(found) = self.diagnosis.join_next() => {
                     match found {
-                        Ok(Ok(cause)) => self.report_cause(&cause, Source::Diagnosis),
-                        Ok(Err(why)) if self.found != Some(Source::Servers) => {
+                        Ok(Ok(cause)) => self.report_cause(&cause, CauseSource::Diagnosis),
+                        // Nothing was found. The library's words must not replace what the servers have answered.
+                        Ok(Err(why)) if self.cause_source != Some(CauseSource::Servers) => {
                             self.report(&why);
                         }
                         _ => {}
@@ -81,28 +90,28 @@ impl<'a> FailureReporter<'a> {
         }
     }
 
-    /// Starts a diagnosis, unless one is running.
+    /// Starts a diagnosis, unless one is running. `why` is the error of the library, which is reported if the diagnosis
+    /// finds no cause.
     pub(super) fn investigate(&mut self, why: String) {
-        if self.found.is_none() {
+        if self.cause_source.is_none() {
             self.publish(&why);
         }
         if self.diagnosis.is_empty() {
             let settings = self.settings.clone();
-            let presented = self.credentials.last();
+            let presented = self.credentials.last_presented();
             let limit = settings.session_timeout / 4;
             // On another thread, where it slows nothing down: it computes, and reads files.
             self.diagnosis.spawn_blocking(move || {
-                let runtime = runtime::build();
-                let found =
-                    runtime.map(|runtime| runtime.block_on(diagnose(&settings, presented, limit)));
-                found.ok().flatten().ok_or(why)
+                let Ok(runtime) = runtime::build() else { return Err(why) };
+                runtime.block_on(diagnose(&settings, presented, limit)).ok_or(why)
             });
         }
     }
 
-    pub(super) fn report_cause(&mut self, cause: &str, source: Source) {
+    /// Reports why the last attempt failed. [`CauseSource`] says which later reports may replace it.
+    pub(super) fn report_cause(&mut self, cause: &str, source: CauseSource) {
         self.report(cause);
-        self.found = Some(source);
+        self.cause_source = Some(source);
     }
 
     /// Logs each reason when it is first found, and again when the log has been silent for long.
@@ -113,6 +122,7 @@ impl<'a> FailureReporter<'a> {
         }
     }
 
+    /// Publishes the reason for `/status`, and returns the sentence that was published.
     fn publish(&self, why: &str) -> String {
         let problem = format!("{}: {why}", self.what);
         self.link.send_modify(|link| {
@@ -123,7 +133,7 @@ impl<'a> FailureReporter<'a> {
     }
 }
 
-impl Logged {
+impl ReasonLog {
     /// How long the log may be silent about attempts that fail.
     const SILENCE: Duration = Duration::from_secs(600);
 
@@ -157,8 +167,9 @@ mod tests {
     #[test]
     fn a_reason_is_logged_once_and_again_now_and_then() {
         let at = |seconds| Moment(Duration::from_secs(seconds));
-        let mut logged = Logged::begun(at(0));
-        let is_logged = |logged: &mut Logged, why, seconds| logged.due(why, at(seconds)).is_some();
+        let mut logged = ReasonLog::begun(at(0));
+        let is_logged =
+            |logged: &mut ReasonLog, why, seconds| logged.due(why, at(seconds)).is_some();
         assert!(is_logged(&mut logged, "refused", 0));
         assert!(!is_logged(&mut logged, "refused", 599));
         assert_eq!(logged.due("refused", at(600)).unwrap(), "still trying, for 10 minutes by now");
@@ -200,7 +211,7 @@ mod tests {
 
         investigate(&mut reporter, "no available hosts").await;
         assert_eq!(problem(), "no session: no available hosts");
-        reporter.report_cause("a wrong password", Source::Servers);
+        reporter.report_cause("a wrong password", CauseSource::Servers);
         for vague in ["no available hosts", "the connection is lost"] {
             investigate(&mut reporter, vague).await;
             assert_eq!(problem(), "no session: a wrong password");

@@ -1,8 +1,8 @@
-//! A session that is kept alive over several connections. It does not know the recipe: it reports the state of the session
-//! in its own events, and lends out the current connection.
+//! A session that is kept alive over several connections. This module does not know the recipes: it reports the state of the
+//! session in its own events, and gives its users access to the current connection.
 //!
 //! A session is a [`SessionTask`]; any number of users share it, each with a clone of its [`SessionHandle`]. [`connect`]
-//! alone is for inspection from outside.
+//! alone, which opens a session without a task that keeps it alive, is for inspection from outside.
 
 mod connection;
 mod credentials;
@@ -26,7 +26,7 @@ pub use credentials::{Credentials, check};
 pub(crate) use diagnosis::diagnose;
 pub(crate) use session::{
     PreviousEnd, SessionHandle, SessionSettings, SessionTask, UnclosedSession, close_limit,
-    end_former, rejoin_delay,
+    close_saved_session, rejoin_delay,
 };
 pub use session_file::{OpenedSessionFile, SavedSession, SessionFile};
 

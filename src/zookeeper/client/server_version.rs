@@ -1,17 +1,17 @@
 //! The version of a server, as it reports it to any client (`srvr`).
 
 use super::credentials::{Trust, server_name};
-use super::diagnosis::ask;
+use super::diagnosis::ask_srvr;
 use std::fmt;
 use std::io;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// The version with `create2` and containers.
+/// The first version with `create2` and containers, which this program needs.
 const REQUIRED: [u32; 3] = [3, 5, 0];
-/// The version with `whoAmI`. Older servers close the connection at it.
+/// The first version with `whoAmI`. Older servers close the connection at it.
 const WHO_AM_I: [u32; 3] = [3, 7, 0];
-/// The version that refuses DIGEST-MD5 in FIPS mode (ZOOKEEPER-5043), which is the default since 3.9.0.
+/// The first version that refuses DIGEST-MD5 in FIPS mode (ZOOKEEPER-5043), which is the default since 3.9.0.
 const FIPS: [u32; 3] = [3, 9, 6];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +30,9 @@ impl ServerVersion {
             Some(trust) => {
                 let name = server_name(server).map_err(io::Error::other)?;
                 let connector = TlsConnector::from(trust.config.clone());
-                ask(&mut connector.connect(name, tcp).await?).await?
+                ask_srvr(&mut connector.connect(name, tcp).await?).await?
             }
-            None => ask(&mut tcp).await?,
+            None => ask_srvr(&mut tcp).await?,
         };
         if answer.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -56,8 +56,10 @@ impl ServerVersion {
 
     /// Describes the problem if the server is too old.
     pub(crate) fn too_old(&self, server: &str) -> Option<String> {
-        let is_old = self.number.is_some_and(|number| number < REQUIRED);
-        is_old.then(|| format!("ZooKeeper 3.5 or newer is required: {server} runs {}", self.text))
+        if self.number? >= REQUIRED {
+            return None;
+        }
+        Some(format!("ZooKeeper 3.5 or newer is required: {server} runs {}", self.text))
     }
 
     pub(crate) fn is_zookeeper(&self) -> bool {

@@ -5,7 +5,7 @@ use super::connection::{
     Connection, ConnectionEnd, Failure, LeftServers, OpenedConnection, connect, is_server_answer,
 };
 use super::credentials::Credentials;
-use super::failure_reporter::{FailureReporter, Source};
+use super::failure_reporter::{CauseSource, FailureReporter};
 use super::session_file::{SavedSession, SessionFile};
 use crate::clock::Clock;
 use crate::config::Zookeeper;
@@ -30,7 +30,7 @@ pub(crate) fn rejoin_delay() -> Duration {
     Duration::from_millis(500).mul_f64(1.0 + fastrand::f64())
 }
 
-/// A session that may still own a znode, and is closed before another is used.
+/// The previous session, if it may still be alive and own a znode: the next session closes it first.
 pub(crate) type UnclosedSession = Option<SessionInfo>;
 
 /// The parameters for opening a session.
@@ -42,11 +42,10 @@ pub(crate) struct SessionSettings {
     pub(crate) link: watch::Sender<ConnectionState>,
     /// The purpose of the session, for the log: a sidecar has several sessions.
     pub(crate) purpose: &'static str,
-    /// How the previous session ended.
-    pub(crate) before: PreviousEnd,
+    pub(crate) previous_end: PreviousEnd,
     /// The file in which the session is saved for the next process.
     pub(crate) file: Option<Arc<SessionFile>>,
-    /// The session of the previous process, to be resumed.
+    /// The session of the previous process, to be resumed instead of opening a new one.
     pub(crate) former: Option<SavedSession>,
 }
 
@@ -64,18 +63,29 @@ pub(crate) enum PreviousEnd {
 /// A session that its own task keeps alive.
 pub(crate) struct SessionTask {
     handle: SessionHandle,
+    /// Tells the task to close the session.
     close: oneshot::Sender<()>,
-    keeping: JoinHandle<UnclosedSession>,
+    /// Runs [`SessionKeeper::keep`].
+    task: JoinHandle<UnclosedSession>,
 }
 
 /// A previous session, while it is being closed.
-struct Closing {
+struct ClosingSession {
     session: SessionInfo,
     /// The task that closes the session; it returns true if the session has ended.
-    is_closed: JoinHandle<bool>,
+    task: JoinHandle<bool>,
 }
 
-/// Lends out the current connection of a session. Any number of users share a session, each with a clone of this handle.
+/// A session that was just opened, or resumed after a restart of the process.
+struct StartedSession {
+    session: SessionInfo,
+    opened: OpenedConnection,
+    /// The previous session, if it could not be closed in time.
+    closing: Option<ClosingSession>,
+}
+
+/// Gives access to the current connection of a session. Any number of users share a session, each with a clone of this
+/// handle. `None` while the session has no connection.
 #[derive(Clone)]
 pub(crate) struct SessionHandle(watch::Receiver<Option<Connection>>);
 
@@ -84,22 +94,22 @@ struct SessionKeeper {
     settings: SessionSettings,
     events: EventSender<SessionEvent>,
     connection: watch::Sender<Option<Connection>>,
-    left: LeftServers,
+    left_servers: LeftServers,
 }
 
 impl SessionTask {
     /// Opens a session, after the previous one is closed.
     pub(crate) fn open(
         settings: SessionSettings,
-        before: UnclosedSession,
+        previous: UnclosedSession,
         events: EventSender<SessionEvent>,
     ) -> Self {
         let (connection, connections) = watch::channel(None);
         let (close, closing) = oneshot::channel();
-        let left = LeftServers::none(settings.clock);
-        let keeper = SessionKeeper { settings, events, connection, left };
-        let keeping = tokio::spawn(keeper.keep(before, closing));
-        Self { handle: SessionHandle(connections), close, keeping }
+        let left_servers = LeftServers::none(settings.clock);
+        let keeper = SessionKeeper { settings, events, connection, left_servers };
+        let task = tokio::spawn(keeper.keep(previous, closing));
+        Self { handle: SessionHandle(connections), close, task }
     }
 
     pub(crate) fn handle(&self) -> SessionHandle {
@@ -112,10 +122,10 @@ impl SessionTask {
     /// Returns once the connection has been given up. The returned future completes when the session has ended; it returns
     /// the session if that may still be alive.
     pub(crate) async fn close(self) -> impl Future<Output = UnclosedSession> {
-        let Self { handle: SessionHandle(mut connections), close, keeping } = self;
+        let Self { handle: SessionHandle(mut connections), close, task } = self;
         let _already_gone = close.send(());
         let _already_gone = connections.wait_for(Option::is_none).await.is_ok();
-        async { keeping.await.expect("the task neither panics nor is cancelled") }
+        async { task.await.expect("the task neither panics nor is cancelled") }
     }
 }
 
@@ -160,24 +170,25 @@ impl SessionKeeper {
     /// be alive.
     async fn keep(
         self,
-        before: UnclosedSession,
+        previous: UnclosedSession,
         mut close: oneshot::Receiver<()>,
     ) -> UnclosedSession {
-        let mut unclosed = before.clone();
-        let opening = async {
-            tokio::time::sleep(self.settings.before.delay()).await;
+        let mut unclosed = previous.clone();
+        let starting = async {
+            tokio::time::sleep(self.settings.previous_end.delay()).await;
             match &self.settings.former {
                 Some(former) => self.take_over(former, &mut unclosed).await,
-                None => Ok(self.open(before).await),
+                None => Ok(self.open(previous).await),
             }
         };
-        let opening = tokio::select! {
-            opened = opening => Some(opened),
+        let started = tokio::select! {
+            started = starting => Some(started),
             _ = &mut close => None,
         };
-        let (mut session, mut opened, closing) = match opening {
-            Some(Ok(opened)) => opened,
+        let StartedSession { mut session, mut opened, closing } = match started {
+            Some(Ok(started)) => started,
             Some(Err(unclosed)) => return unclosed,
+            // The session is no longer wanted, but the previous one still has to be closed.
             None => return unclosed,
         };
         loop {
@@ -189,51 +200,50 @@ impl SessionKeeper {
                     // When the last client is dropped, the library closes the session and reports its end.
                     let ended = timeout(close_limit(&self.settings.zookeeper), opened.ended).await;
                     let closed = matches!(ended, Ok(Ok(ended)) if ended.how == ConnectionEnd::Session);
-                    return if closed { self.unclosed(closing).await } else { Some(session) };
+                    return if closed { self.await_closing(closing).await } else { Some(session) };
                 }
             };
             self.connection.send_replace(None);
             let how = end.map_or(ConnectionEnd::Connection, |ended| ended.how);
             if how == ConnectionEnd::Session {
-                self.lost(&session, "the session has ended");
+                self.report_lost(&session, "the session has ended");
                 // The library may be wrong about the end, so the session is closed before the next one is used.
                 return Some(session);
             }
             (self.events)(SessionEvent::Disconnected);
             warn!("{}: {DISCONNECTED}; reconnecting", self.name(Some(&session)));
             self.set_problem(DISCONNECTED);
-            let sent_at;
             let resumed = tokio::select! {
                 resumed = self.resume(&session, DISCONNECTED) => resumed,
                 _ = &mut close => return Some(session),
             };
-            match resumed {
-                Ok((resumed, asked_at)) => {
-                    opened = resumed;
-                    sent_at = asked_at;
-                }
+            let (reopened, sent_at) = match resumed {
+                Ok(resumed) => resumed,
                 Err(unclosed) => return unclosed,
-            }
+            };
+            opened = reopened;
             session = opened.connection.client.session().clone();
             self.report_connected(&opened);
             (self.events)(SessionEvent::Resumed { timeout: opened.timeout, sent_at });
         }
     }
 
-    /// Returns the previous session, if it may still be alive.
-    async fn unclosed(&self, closing: Option<Closing>) -> UnclosedSession {
-        let Closing { session, is_closed } = closing?;
-        let closed = timeout(close_limit(&self.settings.zookeeper), is_closed).await;
-        (!matches!(closed, Ok(Ok(true)))).then_some(session)
+    /// Waits until the previous session is closed, within a limit. Returns that session if it may still be alive.
+    async fn await_closing(&self, closing: Option<ClosingSession>) -> UnclosedSession {
+        let ClosingSession { session, task } = closing?;
+        match timeout(close_limit(&self.settings.zookeeper), task).await {
+            Ok(Ok(true)) => None,
+            _ => Some(session),
+        }
     }
 
     /// Resumes the session of the previous process. Sets `unclosed` at once: if this is cancelled, that session must be
-    /// closed.
+    /// closed. Fails as [`Self::resume`] does.
     async fn take_over(
         &self,
         former: &SavedSession,
         unclosed: &mut UnclosedSession,
-    ) -> Result<(SessionInfo, OpenedConnection, Option<Closing>), UnclosedSession> {
+    ) -> Result<StartedSession, UnclosedSession> {
         let session = former.session();
         *unclosed = Some(session.clone());
         let what = "the session of the process before is not resumed yet";
@@ -246,7 +256,7 @@ impl SessionKeeper {
         if let Some(file) = &self.settings.file {
             let timeout = opened.timeout.min(record.timeout);
             let now = self.settings.clock.now();
-            file.taken_over(timeout, restart.restarts, now);
+            file.note_taken_over(timeout, restart.restarts, now);
         }
         info!(
             session = %record.session,
@@ -258,20 +268,18 @@ impl SessionKeeper {
         self.report_connected(&opened);
         let timeout = opened.timeout;
         (self.events)(SessionEvent::TakenOver { record, timeout, sent_at });
-        Ok((session, opened, None))
+        Ok(StartedSession { session, opened, closing: None })
     }
 
-    async fn open(
-        &self,
-        mut before: UnclosedSession,
-    ) -> (SessionInfo, OpenedConnection, Option<Closing>) {
+    /// Opens a new session, trying until that succeeds or the caller drops this future.
+    async fn open(&self, mut previous: UnclosedSession) -> StartedSession {
         let SessionSettings { zookeeper, clock, file, .. } = &self.settings;
         let mut backoff = Backoff::new();
         let what = format!("no session with ZooKeeper at {}", zookeeper.hosts);
         let mut reporter = self.reporter(None, what);
         loop {
             let sent_at = clock.now();
-            match reporter.with_reports(self.open_once(&mut before)).await {
+            match reporter.with_reports(self.open_once(&mut previous)).await {
                 Ok((opened, closing)) => {
                     let session = opened.connection.client.session().clone();
                     if let Some(file) = file {
@@ -281,24 +289,28 @@ impl SessionKeeper {
                     let id = SessionId(session.id().0);
                     let timeout = opened.timeout;
                     (self.events)(SessionEvent::Opened { session: id, timeout, sent_at });
-                    return (session, opened, closing);
+                    return StartedSession { session, opened, closing };
                 }
                 Err(Failure::Expired) => {}
                 Err(Failure::Unreachable(why)) => reporter.investigate(why),
-                Err(Failure::Unresolved(why)) => reporter.report_cause(&why, Source::Diagnosis),
-                Err(Failure::Refused(why)) => reporter.report_cause(&why, Source::Servers),
+                Err(Failure::Unresolved(why)) => {
+                    reporter.report_cause(&why, CauseSource::Diagnosis);
+                }
+                Err(Failure::Refused(why)) => reporter.report_cause(&why, CauseSource::Servers),
             }
             reporter.with_reports(backoff.wait()).await;
         }
     }
 
+    /// Opens a new session, and begins to close the previous one over a connection of its own. Waits for the end of that
+    /// only for a limited time; if it takes longer, also returns the session that is being closed.
     async fn open_once(
         &self,
-        before: &mut UnclosedSession,
-    ) -> Result<(OpenedConnection, Option<Closing>), Failure> {
+        previous: &mut UnclosedSession,
+    ) -> Result<(OpenedConnection, Option<ClosingSession>), Failure> {
         let SessionSettings { zookeeper, credentials, clock, .. } = &self.settings;
-        let opened = connect(zookeeper, credentials, None, &self.left).await?;
-        if before.is_some() {
+        let opened = connect(zookeeper, credentials, None, &self.left_servers).await?;
+        if previous.is_some() {
             // Each handshake keeps the old session alive. So it is resumed, in order to close it, only if the servers
             // answer requests as well; otherwise it is left to expire.
             match opened.connection.check("/").await {
@@ -306,19 +318,23 @@ impl SessionKeeper {
                 _ => {}
             }
         }
-        let Some(session) = before.take() else { return Ok((opened, None)) };
+        let Some(session) = previous.take() else { return Ok((opened, None)) };
         let closing =
             close_session(*clock, zookeeper.clone(), credentials.clone(), session.clone());
-        let mut is_closed = tokio::spawn(closing);
+        let mut task = tokio::spawn(closing);
         // The old znode should be gone before a new one is created. If that takes long, the old session is closed while the
         // new one is already used.
-        match timeout(close_limit(zookeeper), &mut is_closed).await {
+        match timeout(close_limit(zookeeper), &mut task).await {
             Ok(_) => Ok((opened, None)),
-            Err(_) => Ok((opened, Some(Closing { session, is_closed }))),
+            Err(_) => Ok((opened, Some(ClosingSession { session, task }))),
         }
     }
 
-    /// Tries to resume the session for as long as the servers keep it without requests.
+    /// Tries to resume the session for as long as the servers keep it without requests. `what` begins the sentence in
+    /// which a failure is reported.
+    ///
+    /// Returns the connection, and when the attempt that succeeded was begun: a proof that the session lives is counted from
+    /// then. On failure, another session has to be opened; the error has this session if it may still be alive.
     async fn resume(
         &self,
         session: &SessionInfo,
@@ -330,23 +346,25 @@ impl SessionKeeper {
         let mut reporter = self.reporter(Some(session), what.to_owned());
         loop {
             let sent_at = clock.now();
-            let before = Some(session.clone());
-            let resuming = connect(zookeeper, credentials, before, &self.left);
+            let resuming =
+                connect(zookeeper, credentials, Some(session.clone()), &self.left_servers);
             match reporter.with_reports(resuming).await {
                 Ok(opened) => return Ok((opened, sent_at)),
                 Err(Failure::Expired) => {
-                    self.lost(session, "the session has expired");
+                    self.report_lost(session, "the session has expired");
                     return Err(None);
                 }
                 Err(Failure::Unreachable(why)) => {
                     debug!("not resumed: {why}");
                     reporter.investigate(why);
                 }
-                Err(Failure::Unresolved(why)) => reporter.report_cause(&why, Source::Diagnosis),
-                Err(Failure::Refused(why)) => reporter.report_cause(&why, Source::Servers),
+                Err(Failure::Unresolved(why)) => {
+                    reporter.report_cause(&why, CauseSource::Diagnosis);
+                }
+                Err(Failure::Refused(why)) => reporter.report_cause(&why, CauseSource::Servers),
             }
             if clock.now().since(lost_at) > zookeeper.session_timeout {
-                self.lost(session, "no server was reached for as long as the session lasts");
+                self.report_lost(session, "no server was reached for as long as the session lasts");
                 return Err(Some(session.clone()));
             }
             reporter.with_reports(backoff.wait()).await;
@@ -367,7 +385,8 @@ impl SessionKeeper {
         }
     }
 
-    fn lost(&self, session: &SessionInfo, why: &str) {
+    /// Reports that the session has ended, or must be given up, and that another one is opened.
+    fn report_lost(&self, session: &SessionInfo, why: &str) {
         warn!("{}: {why}; opening another", self.name(Some(session)));
         self.set_problem(why);
         (self.events)(SessionEvent::Lost);
@@ -389,6 +408,7 @@ impl SessionKeeper {
             self.settings.purpose
         );
         self.settings.link.send_modify(|link| {
+            // Neither of these changes with the connection.
             let restart = link.restart;
             let foreign = std::mem::take(&mut link.foreign);
             *link = ConnectionState {
@@ -404,13 +424,13 @@ impl SessionKeeper {
     }
 }
 
-/// Returns how long to wait for the end of a session, while its owner waits too.
+/// Limits the wait for the end of a session, because the next session, or the end of the process, waits for it too.
 pub(crate) fn close_limit(settings: &Zookeeper) -> Duration {
     (settings.session_timeout / 4).min(Duration::from_secs(1))
 }
 
-/// Ends the session of the previous process, within the limit. Returns the session if it may still be alive.
-pub(crate) async fn end_former(
+/// Closes the session of the previous process, within the limit. Returns the session if it may still be alive.
+pub(crate) async fn close_saved_session(
     former: &SavedSession,
     clock: Clock,
     settings: &Zookeeper,
@@ -420,26 +440,29 @@ pub(crate) async fn end_former(
     let session = former.session();
     let closing = close_session(clock, settings.clone(), credentials.clone(), session.clone());
     let has_ended = timeout(limit, closing).await.unwrap_or(false);
-    (!has_ended).then_some(session)
+    if has_ended { None } else { Some(session) }
 }
 
 const DISCONNECTED: &str = "lost connection to ZooKeeper";
 
-/// Closes a session that is given up, through any server that answers, and logs the outcome. Returns true if it has ended.
+/// Closes a session that is given up, through any server that answers, and logs the outcome. Returns true if the session
+/// has ended, and false if no server closed it in time, so that its znodes exist until it expires.
 async fn close_session(
     clock: Clock,
     settings: Zookeeper,
     credentials: Arc<Credentials>,
-    old: SessionInfo,
+    session: SessionInfo,
 ) -> bool {
-    let id = SessionId(old.id().0);
+    let id = SessionId(session.id().0);
     info!(session = %id, "closing the session before");
     let mut backoff = Backoff::new();
-    let since = clock.now();
+    let begun_at = clock.now();
+    let left_servers = LeftServers::none(clock);
     // Each handshake keeps the session alive for another timeout, so stop soon.
-    while clock.now().since(since) < settings.session_timeout / 2 {
-        match connect(&settings, &credentials, Some(old.clone()), &LeftServers::none(clock)).await {
+    while clock.now().since(begun_at) < settings.session_timeout / 2 {
+        match connect(&settings, &credentials, Some(session.clone()), &left_servers).await {
             Ok(OpenedConnection { connection, ended, .. }) => {
+                // When the last client is dropped, the library closes the session and reports its end.
                 drop(connection);
                 let ended = timeout(settings.session_timeout / 4, ended).await;
                 if matches!(ended, Ok(Ok(ended)) if ended.how == ConnectionEnd::Session) {
@@ -601,7 +624,7 @@ mod tests {
             clock,
             link,
             purpose: "election",
-            before: PreviousEnd::Ended,
+            previous_end: PreviousEnd::Ended,
             file: None,
             former: None,
         };

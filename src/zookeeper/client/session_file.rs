@@ -42,6 +42,7 @@ pub struct SessionFile {
 
 #[derive(Default)]
 struct FileState {
+    /// The session that was last written, or found in the file; `None` if there is none.
     session: Option<SavedSessionJson>,
     /// The reason why the last attempt to write failed, which was logged.
     problem: Option<String>,
@@ -51,7 +52,7 @@ struct FileState {
 pub struct OpenedSessionFile {
     pub file: SessionFile,
     pub former: Option<SavedSession>,
-    /// The reason why the content is not this member's, with the name of the file.
+    /// The reason why the content cannot be used, with the name of the file. The next save overwrites it.
     pub flaw: Option<String>,
 }
 
@@ -117,14 +118,15 @@ impl SessionFile {
             .map_err(|what| format!("zookeeper.session_file {} {what}", path.display()))
     }
 
+    /// Does the work of [`Self::open`]. Its errors follow the name of the file.
     fn open_unnamed(
         path: &Path,
         settings: &Settings,
         member: &str,
         clock: Clock,
     ) -> Result<OpenedSessionFile, String> {
-        let file = locked(path)?;
-        let inode = file.metadata().map_err(cannot("read"))?.ino();
+        let file = open_locked(path)?;
+        let inode = file.metadata().map_err(cannot_be("read"))?.ino();
         let owner = SessionOwner {
             servers: settings.zookeeper.hosts.clone(),
             path: format!("{}/{}", settings.root, settings.znodes.kind()),
@@ -133,7 +135,7 @@ impl SessionFile {
             clock: clock_identity()?,
         };
         let mut bytes = [0; SIZE];
-        let length = read_all(&file, &mut bytes).map_err(cannot("read"))?;
+        let length = read_all(&file, &mut bytes).map_err(cannot_be("read"))?;
         if !may_be_session_file(&bytes[..length]) {
             return Err(
                 "is neither empty nor a session file, and would be overwritten: name another"
@@ -141,7 +143,7 @@ impl SessionFile {
             );
         }
         let file = Self { file, path: path.to_owned(), inode, owner, state: Mutex::default() };
-        file.encoded(None).ok_or("cannot hold so long names: shorten zookeeper.servers")?;
+        file.encode(None).ok_or("cannot hold so long names: shorten zookeeper.servers")?;
         let (former, flaw) = match file.load(&bytes[..length], clock.now()) {
             Ok(former) => (former, None),
             Err(flaw) => (None, Some(format!("zookeeper.session_file {} {flaw}", path.display()))),
@@ -174,28 +176,28 @@ impl SessionFile {
         );
     }
 
-    /// Notes that this process has resumed the session that it found.
-    pub(crate) fn taken_over(&self, timeout: Duration, restarts: u64, now: Moment) {
+    /// Notes that this process has resumed the session that it found. Until the next heartbeat it is not known how long the
+    /// servers keep that session.
+    pub(crate) fn note_taken_over(&self, timeout: Duration, restarts: u64, now: Moment) {
         let mut state = self.state();
-        let timeout_ms = millis(timeout);
-        let noted_at_ns = nanos(now);
-        let taken = state.session.clone();
-        let taken = taken.map(|saved| SavedSessionJson {
-            timeout_ms,
+        let session = state.session.clone().map(|saved| SavedSessionJson {
+            timeout_ms: millis(timeout),
             known_until_ns: None,
-            noted_at_ns,
+            noted_at_ns: nanos(now),
             restarts,
             ..saved
         });
-        self.write(&mut state, taken);
+        self.write(&mut state, session);
     }
 
-    /// Saves the current record of the session.
+    /// Saves the current record of the session. Does nothing if the file has another session: only [`Self::save`] replaces
+    /// a session.
     pub(crate) fn note(&self, record: SessionRecord, now: Moment) {
         let mut state = self.state();
-        let Some(saved) = state.session.clone().filter(|saved| saved.id == record.session.0) else {
+        let Some(saved) = state.session.clone() else { return };
+        if saved.id != record.session.0 {
             return;
-        };
+        }
         let noted = SavedSessionJson {
             timeout_ms: millis(record.timeout),
             known_until_ns: record.known_until.map(nanos),
@@ -208,13 +210,10 @@ impl SessionFile {
 
     /// Notes that the session is about to be closed. From then on it may end at any moment, so the next process may only
     /// close it.
-    pub(crate) fn closing(&self) {
+    pub(crate) fn note_closing(&self) {
         let mut state = self.state();
-        let closing =
-            state.session.clone().map(|saved| SavedSessionJson { is_closing: true, ..saved });
-        if closing.is_some() {
-            self.write(&mut state, closing);
-        }
+        let Some(saved) = state.session.clone() else { return };
+        self.write(&mut state, Some(SavedSessionJson { is_closing: true, ..saved }));
     }
 
     /// Removes the file, because there is no session to resume.
@@ -228,9 +227,10 @@ impl SessionFile {
         }
     }
 
+    /// Writes the session into the file. If that fails, this member goes on, but the next process cannot resume the session.
     fn write(&self, state: &mut FileState, session: Option<SavedSessionJson>) {
         let bytes = self
-            .encoded(session.clone())
+            .encode(session.clone())
             .expect("a session is shorter than the longest that was tried");
         state.session = session;
         let path = self.path.display();
@@ -273,14 +273,14 @@ impl SessionFile {
     }
 
     /// Encodes the content of the file. Returns `None` if it does not fit.
-    fn encoded(&self, session: Option<SavedSessionJson>) -> Option<Vec<u8>> {
+    fn encode(&self, session: Option<SavedSessionJson>) -> Option<Vec<u8>> {
         let owner = self.owner.clone();
         let inode = self.inode;
         let written = SessionFileJson { version: VERSION, owner, inode, session };
         let mut bytes = serde_json::to_vec(&written).expect("texts and numbers are JSON");
         bytes.push(b'\n');
-        let sum = sum(&bytes);
-        bytes.extend(sum.as_bytes());
+        let checksum = checksum(&bytes);
+        bytes.extend(checksum.as_bytes());
         // Leave room for a session if there is none yet.
         let room = if written.session.is_none() { 1024 } else { 0 };
         if bytes.len() + room >= SIZE {
@@ -291,7 +291,11 @@ impl SessionFile {
         Some(bytes)
     }
 
-    /// Takes the saved session from the file's content and returns it, or the reason why it is not this member's.
+    /// Decodes the file's content, notes the session that it holds as the current one, and returns it. Returns `None` if
+    /// there is no session.
+    ///
+    /// # Errors
+    /// The reason why the content cannot be used: it is damaged, or is not this member's on this boot of this machine.
     fn load(&self, bytes: &[u8], now: Moment) -> Result<Option<SavedSession>, String> {
         if bytes.is_empty() {
             return Ok(None);
@@ -299,7 +303,7 @@ impl SessionFile {
         let damaged = || "is damaged, or no session file".to_owned();
         let end = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(damaged)? + 1;
         let (text, rest) = bytes.split_at(end);
-        if rest.trim_ascii() != sum(text).as_bytes() {
+        if rest.trim_ascii() != checksum(text).as_bytes() {
             return Err(damaged());
         }
         let written: serde_json::Value = serde_json::from_slice(text).map_err(|_| damaged())?;
@@ -365,7 +369,7 @@ fn may_be_session_file(bytes: &[u8]) -> bool {
 }
 
 /// Opens the file and locks it, provided that the path still leads to it.
-fn locked(path: &Path) -> Result<File, String> {
+fn open_locked(path: &Path) -> Result<File, String> {
     // Repeat once for each process that removed the file as it ended.
     for _ in 0..8 {
         let flags =
@@ -382,7 +386,7 @@ fn locked(path: &Path) -> Result<File, String> {
                 ));
             }
         };
-        let metadata = file.metadata().map_err(cannot("read"))?;
+        let metadata = file.metadata().map_err(cannot_be("read"))?;
         if !metadata.is_file() {
             return Err("is not a regular file: name another".into());
         }
@@ -425,6 +429,7 @@ fn clock_identity() -> Result<String, String> {
     Ok(format!("{boot_id} {}", time_namespace.unwrap_or_default()))
 }
 
+/// Reads the file from its beginning, as far as it fits. Returns the number of bytes.
 fn read_all(file: &File, into: &mut [u8]) -> io::Result<usize> {
     let mut length = 0;
     loop {
@@ -435,11 +440,12 @@ fn read_all(file: &File, into: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-fn cannot<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
+/// Returns a function that describes an error, to be passed to `map_err`. `what` is a participle, such as "read".
+fn cannot_be<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("cannot be {what}: {error}")
 }
 
-fn sum(text: &[u8]) -> String {
+fn checksum(text: &[u8]) -> String {
     BASE64_STANDARD.encode(Sha256::digest(text))
 }
 
@@ -481,7 +487,7 @@ mod tests {
         assert!(!former.is_closing && former.restarts == 0);
         {
             let OpenedSessionFile { file, .. } = opened(&path);
-            file.taken_over(8 * SECOND, 1, now);
+            file.note_taken_over(8 * SECOND, 1, now);
         }
         let taken = opened(&path).former.expect("it is still there");
         assert_eq!((taken.restarts, taken.record.timeout), (1, 8 * SECOND));
@@ -493,7 +499,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("session");
         save(&opened(&path).file, 7);
-        opened(&path).file.closing();
+        opened(&path).file.note_closing();
         assert!(opened(&path).former.expect("it may live").is_closing);
     }
 
@@ -602,7 +608,7 @@ mod tests {
         let file = opened(&path).file;
         save(&file, 7);
         file.file.set_len(0).unwrap();
-        file.closing();
+        file.note_closing();
         assert_eq!(
             fs::metadata(&path).unwrap().len(),
             SIZE as u64,

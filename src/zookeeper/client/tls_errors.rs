@@ -2,7 +2,7 @@
 
 use tokio_rustls::rustls::{CertRevocationListError, CertificateError};
 
-/// Completes a sentence with "a certificate that".
+/// Describes the problem of a certificate, in words that follow "a certificate that".
 pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
     match wrong {
         CertificateError::UnknownRevocationStatus => {
@@ -20,7 +20,7 @@ pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
     }
 }
 
-/// Completes a sentence with "a revocation list that".
+/// Describes the problem of a revocation list, in words that follow "a revocation list that".
 pub(crate) fn of_list(wrong: &CertRevocationListError) -> String {
     format!("is not acceptable ({wrong:?}): have its CA issue a complete list of version 2")
 }

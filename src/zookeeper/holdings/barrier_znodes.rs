@@ -1,7 +1,7 @@
 //! The znodes of barriers: reads all znodes of a barrier, creates `ready`, and ends a round.
 
 use super::data;
-use super::session::{Listing, NamedEntry, find};
+use super::session::{Listing, NamedEntry, find_entry};
 use crate::zookeeper::client::{Connection, LeaveServerOutcome, TransactionResult};
 use crate::zookeeper::queue::{
     Context, RETRY_DELAY, leave_wrong_server, of_queue, owner, stats, token,
@@ -34,68 +34,71 @@ pub(super) async fn read(
     );
     let ((_, watcher), (names, stat)) = (watched?, listed?);
     let is_open = names.iter().any(|name| name == READY);
-    let shown = Listing { round: Round(stat.mzxid), version: stat.version, ..Listing::default() };
-    let shown = shown.with(names.into_iter().filter_map(|name| {
+    let listing = Listing { round: Round(stat.mzxid), version: stat.version, ..Listing::default() };
+    let listing = listing.with_entries(names.into_iter().filter_map(|name| {
         Some(NamedEntry { sequence: barrier::BarrierEntry::of_name(&name)?.sequence, name })
     }));
     if !is_open {
-        return Ok((shown, Some(watcher)));
+        return Ok((listing, Some(watcher)));
     }
     let ready = match read {
         // `ready` is older than the listing, so it is the one that was listed.
-        Ok((data, of_ready)) if of_ready.czxid <= stat.pzxid => match data::ready(&data) {
-            Some(ready) => Some(ready),
-            None => ready_of_another_client(context, connection, &shown, &of_ready).await?,
+        Ok((data, ready_stat)) if ready_stat.czxid <= stat.pzxid => match data::ready(&data) {
+            Some(ready) => ready,
+            None => ready_of_another_client(context, connection, &listing, &ready_stat).await?,
         },
         // The barrier changed between the requests: read it again.
         Ok(_) | Err(Error::NoNode) => return Err(Error::Timeout),
         Err(error) => return Err(error),
     };
-    Ok((Listing { ready, ..shown }, Some(watcher)))
+    Ok((Listing { ready: Some(ready), ..listing }, Some(watcher)))
 }
 
-/// Returns the content of a `ready` that another client created: all members that joined before it are inside.
+/// Returns what a `ready` means that another client created, and whose data is not ours: all members that joined before it
+/// are inside. Looks for the last of these.
 async fn ready_of_another_client(
     context: &Context,
     connection: &Connection,
-    shown: &Listing,
-    of_ready: &Stat,
-) -> Result<Option<Ready>, Error> {
-    for NamedEntry { sequence, name } in shown.entries.iter().rev() {
+    listing: &Listing,
+    ready_stat: &Stat,
+) -> Result<Ready, Error> {
+    for NamedEntry { sequence, name } in listing.entries.iter().rev() {
         let path = format!("{}/{name}", context.settings.root);
         let stat = connection.request(connection.client.check_stat(&path)).await?;
-        if stat.is_some_and(|stat| token(&stat) < token(of_ready)) {
-            return Ok(Some(Ready { last: *sequence, size: None }));
+        if stat.is_some_and(|stat| token(&stat) < token(ready_stat)) {
+            return Ok(Ready { last: *sequence, size: None });
         }
     }
     let nobody = Sequence::new(0).expect("it is not negative");
-    Ok(Some(Ready { last: nobody, size: None }))
+    Ok(Ready { last: nobody, size: None })
 }
 
 /// Creates `ready`, unless the round is over, `ready` exists, or a quorum says that one of the members is gone. If some
-/// znodes are not ephemeral, and so do not belong to a member, returns them and does not create `ready`.
+/// znodes are not ephemeral, and so do not belong to a member, returns them and does not create `ready`. The caller reads
+/// the barrier again in any case, and so learns whether it is open.
 pub(super) async fn make_ready(
     context: &Context,
-    shown: &Listing,
+    listing: &Listing,
     round: Round,
     ready: Ready,
     members: &BTreeSet<Sequence>,
 ) -> Vec<Sequence> {
-    if shown.round != round {
+    if listing.round != round {
         return vec![];
     }
     let root = &context.settings.root;
     let ready_path = path_of_ready(context);
-    let known = members.iter().filter_map(|sequence| find(&shown.entries, *sequence));
-    let paths: Vec<_> = known.clone().map(|named| format!("{root}/{}", named.name)).collect();
+    let entries: Vec<&NamedEntry> =
+        members.iter().filter_map(|sequence| find_entry(&listing.entries, *sequence)).collect();
+    let paths: Vec<_> = entries.iter().map(|entry| format!("{root}/{}", entry.name)).collect();
     let persistent = context
         .retry_until_answered(async |connection| {
             let mut persistent = vec![];
             let stats = stats(&connection, &paths).await?;
-            for ((named, path), stat) in known.clone().zip(&paths).zip(stats) {
+            for ((entry, path), stat) in entries.iter().zip(&paths).zip(stats) {
                 if stat.is_some_and(|stat| owner(&stat).is_none()) {
                     warn!("{path} is not ephemeral, so it does not count at the barrier: ignored. Delete it");
-                    persistent.push(named.sequence);
+                    persistent.push(entry.sequence);
                 }
             }
             Ok(persistent)
@@ -109,22 +112,24 @@ pub(super) async fn make_ready(
     let mode = CreateMode::Persistent.with_acls(of_queue(context.settings.acl));
     let made = context.retry_until_answered(async |connection| {
         let answer = connection.transact(2 + paths.len(), |writer| {
-            writer.add_check_version(root, shown.version)?;
+            // The round is still the one that was read, and all members are present.
+            writer.add_check_version(root, listing.version)?;
             paths.iter().try_for_each(|path| writer.add_check_version(path, -1))?;
             writer.add_create(&ready_path, &data, &mode)
         });
         match answer.await? {
             TransactionResult::Done(_) => Ok(()),
-            TransactionResult::Failed { at, error: Error::NoNode }
-                if (1..=paths.len()).contains(&at) =>
+            // The operations 1 to n check the members.
+            TransactionResult::Failed { at: index, error: Error::NoNode }
+                if (1..=paths.len()).contains(&index) =>
             {
-                leave_if_shown(&connection, &paths[at - 1]).await
+                leave_if_shown(&connection, &paths[index - 1]).await
             }
             TransactionResult::Failed { error: Error::NodeExists, .. } => {
                 leave_if_ready_is_not_shown(&connection, &ready_path).await
             }
             TransactionResult::Failed { error: Error::BadVersion, .. } => {
-                leave_if_outdated(&connection, root, shown.version).await
+                leave_if_outdated(&connection, root, listing.version).await
             }
             TransactionResult::Failed { error, .. } => Err(error),
         }
@@ -134,8 +139,8 @@ pub(super) async fn make_ready(
 }
 
 /// Deletes `ready` and begins the next round, both or neither, unless this round is over.
-pub(super) async fn end_round(context: &Context, shown: &Listing, round: Round) {
-    if shown.round != round {
+pub(super) async fn end_round(context: &Context, listing: &Listing, round: Round) {
+    if listing.round != round {
         return;
     }
     let root = &context.settings.root;
@@ -143,7 +148,8 @@ pub(super) async fn end_round(context: &Context, shown: &Listing, round: Round) 
     let ended = context.retry_until_answered(async |connection| {
         let answer = connection.transact(2, |writer| {
             writer.add_delete(&ready_path, None)?;
-            writer.add_set_data(root, b"", Some(shown.version))
+            // Each write to the path begins a round.
+            writer.add_set_data(root, b"", Some(listing.version))
         });
         match answer.await? {
             TransactionResult::Done(_) => Ok(()),
@@ -153,7 +159,7 @@ pub(super) async fn end_round(context: &Context, shown: &Listing, round: Round) 
                 Ok(())
             }
             TransactionResult::Failed { error: Error::BadVersion, .. } => {
-                leave_if_outdated(&connection, root, shown.version).await
+                leave_if_outdated(&connection, root, listing.version).await
             }
             TransactionResult::Failed { error, .. } => Err(error),
         }
@@ -197,6 +203,8 @@ async fn leave_if_outdated(connection: &Connection, path: &str, version: i32) ->
     Ok(())
 }
 
+/// Leaves the current server, whose state of this path contradicts a quorum. `shows` and `truth` are the words of both for
+/// the log.
 async fn leave(connection: &Connection, path: &str, shows: &str, truth: &str) {
     if leave_wrong_server(connection, path, shows, truth) == LeaveServerOutcome::NotYet {
         // There may be no other server, and this one will show the same again, so wait.

@@ -9,6 +9,7 @@ use recipes::{MemberId, Sequence};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 
+/// The data of the znode of a place.
 #[derive(Serialize, Deserialize)]
 struct HoldingJson {
     id: String,
@@ -24,6 +25,7 @@ pub(super) struct Owner {
     pub(super) process: Option<String>,
 }
 
+/// Encodes the data of the znode of a place.
 pub(super) fn encode(
     member: &MemberId,
     holding: HoldingId,
@@ -46,8 +48,10 @@ pub(super) fn owner(data: &[u8]) -> Owner {
     Owner { member, process }
 }
 
+/// The data of a barrier's `ready`.
 #[derive(Serialize, Deserialize)]
 struct ReadyJson {
+    /// The number of the last member inside.
     last: i32,
     size: Option<NonZeroU32>,
 }

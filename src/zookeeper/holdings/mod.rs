@@ -1,8 +1,8 @@
 //! The locks and barriers that applications request, called holdings, on a session of their own. The session is opened at
 //! the first request, and closed when nothing has needed it for a minute.
 //!
-//! - `session`: performs the actions of the holdings in one session. `readings`: reads a queue once for all holdings that wait in it. `barrier_znodes`: reads and changes the znodes of one
-//!   barrier.
+//! - `session`: performs the actions of the holdings in one session. `readings`: reads a queue once for all holdings that
+//!   wait in it. `barrier_znodes`: reads and changes the znodes of one barrier.
 //! - `reader`: answers requests to read queues and barriers, over the same session.
 //! - `data`: encodes and decodes the data of a znode.
 
@@ -84,6 +84,7 @@ pub async fn run_holdings(
         runner.reads.clone(),
         runner.changes.clone(),
     );
+    // The reader ends when no client is left that could ask. The runner goes on until it is stopped.
     let reading = async {
         reader.run(looks).await;
         pending().await
@@ -94,7 +95,8 @@ pub async fn run_holdings(
     }
 }
 
-/// The loop's state.
+/// Runs the loop of locks and barriers: takes an event, steps [`Holdings`], publishes the new states, and performs the
+/// actions.
 struct HoldingsRunner {
     holdings: Holdings,
     settings: HoldingsSettings,
@@ -104,18 +106,20 @@ struct HoldingsRunner {
     session: Option<HoldingsSession>,
     /// The previous session, if it may still be alive.
     unclosed: UnclosedSession,
-    asked: BTreeMap<HoldingId, RequestedHolding>,
+    requested: BTreeMap<HoldingId, RequestedHolding>,
     /// Tasks that wait until a client releases its lock, leaves its barrier, or stops waiting.
     releases: JoinSet<HoldingId>,
     last_id: HoldingId,
+    /// Rings when [`Holdings::wake_at`] has come.
     alarm: Alarm,
     config: SharedConfig,
-    /// Notified when a queue is about to be read.
+    /// Notified when a queue is about to be read for a client, which needs a session.
     reads: Arc<Notify>,
     /// Counts the changes of locks and barriers: a reading that began before the last change may be outdated.
     changes: ChangeCounter,
-    /// Until when to wait for clients that hold a lock or are inside a barrier; `None` unless this member is leaving.
-    leaves_at: Option<Moment>,
+    /// The moment until which a leaving member waits for clients that hold a lock or are inside a barrier. `None` unless
+    /// this member is leaving.
+    leave_deadline: Option<Moment>,
     meter: Arc<HoldingsMeter>,
 }
 
@@ -125,8 +129,8 @@ struct RequestedHolding {
     name: HoldingName,
     path: Arc<str>,
     process: Option<ProcessName>,
-    /// When it was requested.
-    at: Moment,
+    requested_at: Moment,
+    /// Publishes the state to the client. Dropped when the holding is over.
     published: watch::Sender<Published>,
     /// The reported end, which is published although a znode may still have to be deleted.
     ended: Option<End>,
@@ -152,14 +156,14 @@ impl HoldingsRunner {
             reports: Reports::new(link, Arc::default()),
             session: None,
             unclosed: None,
-            asked: BTreeMap::new(),
+            requested: BTreeMap::new(),
             releases: JoinSet::new(),
             last_id: HoldingId(0),
             alarm: Alarm::new().expect("one more file can be opened"),
             config: SharedConfig::new(config_settings, clock, config),
             reads: Arc::default(),
             changes: ChangeCounter::default(),
-            leaves_at: None,
+            leave_deadline: None,
             meter,
             settings,
             clock,
@@ -177,35 +181,37 @@ impl HoldingsRunner {
         stop: &mut oneshot::Receiver<()>,
     ) -> bool {
         loop {
-            let leaves = self.leaves_at.is_some();
-            if leaves && self.asked.keys().all(|id| self.has_left(*id)) {
+            let is_leaving = self.leave_deadline.is_some();
+            // A holding that only waits until others have left its barrier has no znode any more.
+            if is_leaving && self.requested.keys().all(|id| self.has_left(*id)) {
                 break;
             }
             let wake_at = self.holdings.wake_at();
             let latest = self.clock.now().after(LONGEST_WAIT);
             let event = tokio::select! {
                 biased;
-                _ = &mut *stop, if !leaves => {
+                _ = &mut *stop, if !is_leaving => {
                     self.begin_to_leave().await;
                     continue;
                 }
-                () = self.clock.sleep_until(self.leaves_at) => break,
+                () = self.clock.sleep_until(self.leave_deadline) => break,
                 event = session_event(&mut self.session) => event,
                 () = self.alarm.ring_at(wake_at.map_or(latest, |at| at.min(latest))) => Event::Woke,
                 Some(released) = self.releases.join_next() => {
                     Event::Released(released.expect("it neither panics nor is cancelled"))
                 }
-                Some(ask) = asks.recv(), if !leaves => self.take(ask),
-                () = self.reads.notified(), if !leaves => Event::Read,
-                () = self.config.turn(&mut config.requests), if !leaves => {
+                Some(ask) = asks.recv(), if !is_leaving => self.take(ask),
+                () = self.reads.notified(), if !is_leaving => Event::Read,
+                () = self.config.handle_next(&mut config.requests), if !is_leaving => {
                     Event::InUse(self.config.needs_session())
                 }
             };
             self.step(event).await;
         }
         let now = self.clock.now();
-        if self.asked.keys().any(|id| self.is_held(*id, now)) {
-            // Do not drop the session: the client library would end it, although clients still hold locks in it.
+        if self.requested.keys().any(|id| self.is_held(*id, now)) {
+            // Not all clients have released in time. Each knows until when it holds, so the session is left to expire: if it
+            // were dropped, the client library would end it, although clients still hold locks in it.
             mem::forget(self.session.take());
             return false;
         }
@@ -216,14 +222,15 @@ impl HoldingsRunner {
     /// Reports to all clients that their lock or barrier ends, and releases all that are not held.
     async fn begin_to_leave(&mut self) {
         let now = self.clock.now();
-        self.leaves_at = Some(now.after(RELEASE_TIMEOUT));
-        let ids: Vec<_> = self.asked.keys().copied().collect();
+        self.leave_deadline = Some(now.after(RELEASE_TIMEOUT));
+        let ids: Vec<_> = self.requested.keys().copied().collect();
         for id in ids {
             let is_held = self.is_held(id, now);
-            if let Some(asked) = self.asked.get_mut(&id) {
-                asked.ended = asked.ended.or(Some(End::Stopped));
+            if let Some(requested) = self.requested.get_mut(&id) {
+                requested.ended = requested.ended.or(Some(End::Stopped));
             }
             self.publish(id, now);
+            // A lock that is held is released by its client, which has just been notified.
             if !is_held {
                 self.step(Event::Released(id)).await;
             }
@@ -243,17 +250,20 @@ impl HoldingsRunner {
         matches!((state, ticket), (Some(HoldingState::Leaving), None))
     }
 
+    /// Registers a client's request, and returns the event for it.
     fn take(&mut self, ask: Ask) -> Event {
         let Ask { name, wanted, process, published, released } = ask;
         let path: Arc<str> = format!("{}/{name}", self.settings.root(wanted.kind())).into();
         let id = HoldingId(self.last_id.0 + 1);
         self.last_id = id;
         debug!("{path}: asked for {wanted}");
-        let at = self.clock.now();
+        let requested_at = self.clock.now();
         let ended = None;
-        let asked = RequestedHolding { wanted, name, path, process, at, published, ended };
-        self.asked.insert(id, asked);
+        let requested =
+            RequestedHolding { wanted, name, path, process, requested_at, published, ended };
+        self.requested.insert(id, requested);
         self.releases.spawn(async move {
+            // The client releases the lock or leaves the barrier by dropping its end of the channel.
             let _dropped = released.await;
             id
         });
@@ -263,25 +273,27 @@ impl HoldingsRunner {
     /// Steps the holdings. Ends are published before the actions are performed.
     async fn step(&mut self, event: Event) {
         let now = self.clock.now();
-        let touched = match &event {
+        // The holdings whose state the event may change.
+        let affected = match &event {
             Event::Requested(id, _) | Event::Released(id) | Event::Place(id, _) => vec![*id],
             Event::InUse(_) | Event::Read => vec![],
-            _ => self.asked.keys().copied().collect(),
+            _ => self.requested.keys().copied().collect(),
         };
         let is_lost = event == Event::Session(SessionEvent::Lost);
         if let (Event::Released(id), Some(session)) = (&event, &self.session) {
-            session.withdraw(*id);
+            session.withdraw_join(*id);
         }
         let actions = self.holdings.step(now, event);
         for action in &actions {
             if let Action::Ended(id, end) = action {
-                self.end(*id, *end, now);
+                self.report_end(*id, *end, now);
             }
         }
-        for id in touched {
+        for id in affected {
             self.publish(id, now);
         }
         if is_lost {
+            // Before an action opens the next session.
             self.close_session().await;
         }
         for action in actions {
@@ -289,9 +301,10 @@ impl HoldingsRunner {
         }
     }
 
-    fn end(&mut self, id: HoldingId, end: End, now: Moment) {
-        let Some(asked) = self.asked.get_mut(&id) else { return };
-        let RequestedHolding { wanted, name, .. } = &asked;
+    /// Logs and publishes the end of a holding.
+    fn report_end(&mut self, id: HoldingId, end: End, now: Moment) {
+        let Some(requested) = self.requested.get_mut(&id) else { return };
+        let RequestedHolding { wanted, name, .. } = &requested;
         match end {
             End::Lost(loss) => {
                 self.meter.of(*wanted).lost.inc();
@@ -299,36 +312,37 @@ impl HoldingsRunner {
             }
             _ => debug!("{} {name}: {end}", wanted.kind()),
         }
-        asked.ended = asked.ended.or(Some(end));
+        // The first end counts, if there are several.
+        requested.ended = requested.ended.or(Some(end));
         self.publish(id, now);
     }
 
     /// Publishes the standing of a holding, and forgets the holding if it is over.
     fn publish(&mut self, id: HoldingId, now: Moment) {
-        let Some(RequestedHolding { wanted, name, at, published, ended, .. }) = self.asked.get(&id)
-        else {
-            return;
-        };
+        let Some(requested) = self.requested.get(&id) else { return };
+        let RequestedHolding { wanted, name, requested_at, published, ended, .. } = requested;
         let standing = self.holdings.standing(id);
         let is_over = standing.is_none();
         published.send_if_modified(|published| {
-            let before = published.at(now);
+            let previous = published.at(now);
             *published = Published { standing, ended: *ended };
-            let judged = published.at(now);
-            // Note the change before it is published: a client that sees it must not get a reading from before it.
-            if mem::discriminant(&judged) != mem::discriminant(&before) || is_over {
+            let state = published.at(now);
+            // Note the change before it is published: a client that sees it must not get a reading from before it. A lease
+            // that was renewed, or another number ahead, is not a change of the queue.
+            if mem::discriminant(&state) != mem::discriminant(&previous) || is_over {
                 self.changes.note_change();
             }
-            if let HoldingState::Held { token, .. } = judged
-                && before.is_waiting()
+            if let HoldingState::Held { token, .. } = state
+                && previous.is_waiting()
             {
-                self.meter.of(*wanted).waits.observe(now.since(*at).as_secs_f64());
+                let waited = now.since(*requested_at);
+                self.meter.of(*wanted).waits.observe(waited.as_secs_f64());
                 debug!("{} {name}: held, token {token}", wanted.kind());
             }
-            judged != before
+            state != previous
         });
         if is_over {
-            self.asked.remove(&id);
+            self.requested.remove(&id);
             if let Some(session) = &mut self.session {
                 session.forget(id);
             }
@@ -345,14 +359,19 @@ impl HoldingsRunner {
                 }
             }
             Action::Place(id, action) => {
-                if let (Some(session), Some(asked)) = (&mut self.session, self.asked.get(&id)) {
-                    session.perform(id, &asked.path, asked.process.as_ref(), action);
+                if let Some(session) = &mut self.session
+                    && let Some(requested) = self.requested.get(&id)
+                {
+                    session.perform(id, &requested.path, requested.process.as_ref(), action);
                 }
             }
+            // The end was reported before the actions are performed.
             Action::Ended(..) => {}
         }
     }
 
+    /// Opens a session. `is_lost` is true if the previous session was just lost, and false if there was none, or it was
+    /// closed.
     fn open_session(&mut self, is_lost: bool) {
         let session = SessionSettings {
             zookeeper: self.settings.zookeeper.clone(),
@@ -360,7 +379,7 @@ impl HoldingsRunner {
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "locks",
-            before: if is_lost { PreviousEnd::Ended } else { PreviousEnd::Closed },
+            previous_end: if is_lost { PreviousEnd::Ended } else { PreviousEnd::Closed },
             file: None,
             former: None,
         };
@@ -380,6 +399,7 @@ impl HoldingsRunner {
     }
 }
 
+/// Waits for the next event of the session; without a session, forever.
 async fn session_event(session: &mut Option<HoldingsSession>) -> Event {
     match session {
         Some(session) => session.next_event().await,

@@ -1,7 +1,8 @@
 //! Reads the queues of locks, and barriers, for clients: each at most once a second, however many clients ask, and one at a
 //! time.
 //!
-//! It uses the session of the locks. Renewals share its connection, so znodes are read in small groups (`read_short`).
+//! The reader uses the session of the locks. Renewals share its connection, so znodes are read in small groups
+//! (`read_short`).
 
 use super::barrier_znodes::READY;
 use super::{HoldingsSettings, data};
@@ -29,7 +30,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tracing::warn;
 
-/// Shorter than the time that clients wait for an answer, so that they get the reason if a read fails.
+/// How long to wait for a connection: shorter than the time that clients wait for an answer, so that they get the reason if
+/// there is none.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The number of attempts of a read: the session may be replaced meanwhile by one that can hold locks.
@@ -38,19 +40,23 @@ const ATTEMPTS: u32 = 2;
 /// The largest number of places that are read of a queue, from its head.
 const PLACES_MAX: usize = 2000;
 
+/// Answers the requests of clients to read queues and barriers, or to break a place, one after the other.
 pub(super) struct QueueReader {
     settings: HoldingsSettings,
     clock: Clock,
     sessions: CurrentSession,
     link: watch::Receiver<ConnectionState>,
-    /// Notified before each read, which needs an open session.
+    /// Notified before each read, so that a session is open.
     reads: Arc<Notify>,
+    /// The changes of locks and barriers that this member has made. A cached reading from before the last one is outdated.
     changes: ChangeCounter,
+    /// The last readings of each kind, which answer all requests for a second.
     names: BTreeMap<HoldingKind, Cached<LookResult<[String]>>>,
     queues: BTreeMap<HoldingName, Cached<LookResult<LockQueue>>>,
     barriers: BTreeMap<HoldingName, Cached<LookResult<BarrierState>>>,
 }
 
+/// What was read, or the reason why it could not be read, for operators.
 type LookResult<T> = Result<Arc<T>, String>;
 
 impl QueueReader {
@@ -82,8 +88,10 @@ impl QueueReader {
         }
     }
 
+    /// Answers a request, from a reading that is at most a second old if there is one.
     async fn answer(&mut self, look: LookRequest) {
         let now = self.clock.now();
+        // Before the reading: a change during it makes it outdated.
         let changes = self.changes.get();
         self.names.retain(|_, cached| cached.is_fresh(now, changes));
         self.queues.retain(|_, cached| cached.is_fresh(now, changes));
@@ -93,7 +101,9 @@ impl QueueReader {
             LookRequest::Names(kind, answer) => {
                 if !self.names.contains_key(&kind) {
                     let root = self.settings.root(kind).to_owned();
-                    let names = self.read(&root, async |at| names(at, &root).await).await;
+                    let names = self
+                        .read(&root, async |connection| read_names(connection, &root).await)
+                        .await;
                     self.names.insert(kind, Cached::new(names, self.clock.now(), changes));
                 }
                 let _receiver_gone = answer.send(self.names[&kind].value.clone());
@@ -101,7 +111,9 @@ impl QueueReader {
             LookRequest::Queue(name, answer) => {
                 if !self.queues.contains_key(&name) {
                     let path = format!("{locks}/{name}");
-                    let queue = self.read(&path, async |at| queue(at, &path).await).await;
+                    let queue = self
+                        .read(&path, async |connection| read_queue(connection, &path).await)
+                        .await;
                     self.queues.insert(name.clone(), Cached::new(queue, self.clock.now(), changes));
                 }
                 let _receiver_gone = answer.send(self.queues[&name].value.clone());
@@ -109,7 +121,9 @@ impl QueueReader {
             LookRequest::Barrier(name, answer) => {
                 if !self.barriers.contains_key(&name) {
                     let path = format!("{barriers}/{name}");
-                    let read = self.read(&path, async |at| gathered(at, &path).await).await;
+                    let read = self
+                        .read(&path, async |connection| read_barrier(connection, &path).await)
+                        .await;
                     self.barriers
                         .insert(name.clone(), Cached::new(read, self.clock.now(), changes));
                 }
@@ -117,8 +131,11 @@ impl QueueReader {
             }
             LookRequest::Break(name, ticket, step, answer) => {
                 let path = format!("{locks}/{name}");
-                let found =
-                    self.read(&path, async |at| break_place(at, &path, ticket, step).await).await;
+                let found = self
+                    .read(&path, async |connection| {
+                        break_place(connection, &path, ticket, step).await
+                    })
+                    .await;
                 if found == Ok(true) {
                     let done = match step {
                         BreakStep::Mark => "is marked as broken, for an operator",
@@ -127,15 +144,19 @@ impl QueueReader {
                     warn!("lock {name}: the place with token {ticket} {done}");
                 }
                 self.changes.note_change();
-                // The owner gives a session up if it has not reconnected for one session timeout, and a lease that was
-                // renewed before then lasts less than one more session timeout.
+                // After this time the owner of a marked place holds the lock no longer. It gives its session up if it has
+                // not reconnected for one session timeout, and a lease that was renewed before then lasts less than one
+                // more.
                 let wait = 2 * self.settings.zookeeper.session_timeout;
                 let _receiver_gone = answer.send(found.map(|found| found.then_some(wait)));
             }
         }
     }
 
-    /// Reads over the session of the locks. Returns the reason on failure.
+    /// Reads over the session of the locks, or breaks a place, and repeats that once if the connection is lost meanwhile.
+    ///
+    /// # Errors
+    /// The reason why there is no answer, for operators.
     async fn read<T>(
         &mut self,
         path: &str,
@@ -163,13 +184,15 @@ impl QueueReader {
         }
     }
 
+    /// Returns why there is no connection.
     fn link_problem(&self) -> String {
         let problem = self.link.borrow().problem.clone();
         problem.unwrap_or_else(|| "there is no connection to ZooKeeper".into())
     }
 }
 
-async fn names(connection: &Connection, root: &str) -> Result<Arc<[String]>, ListError> {
+/// Returns the names of all locks, or of all barriers, in order.
+async fn read_names(connection: &Connection, root: &str) -> Result<Arc<[String]>, ListError> {
     let mut names = names_below(connection, root).await?;
     names.retain(|name| HoldingName::new(name).is_some());
     names.sort_unstable();
@@ -192,16 +215,19 @@ async fn read_all<E>(
 ) -> Result<Vec<ReadZnode<E>>, Error> {
     let paths: Vec<_> = entries.iter().map(|(_, znode)| format!("{path}/{znode}")).collect();
     let read = read_short(connection, &paths).await?;
-    let read = entries.into_iter().zip(read).filter_map(|((entry, znode), read)| {
-        // The znode may have been deleted meanwhile.
-        let (data, stat) = read?;
-        owner(&stat).is_some().then_some(ReadZnode { entry, znode, data, stat })
-    });
-    Ok(read.collect())
+    let mut znodes = vec![];
+    for ((entry, znode), read) in entries.into_iter().zip(read) {
+        // The znode was deleted meanwhile.
+        let Some((data, stat)) = read else { continue };
+        if owner(&stat).is_some() {
+            znodes.push(ReadZnode { entry, znode, data, stat });
+        }
+    }
+    Ok(znodes)
 }
 
-/// Returns the queue of a lock.
-async fn queue(connection: &Connection, path: &str) -> Result<Arc<LockQueue>, ListError> {
+/// Returns the queue of a lock: the places that hold it, and those that wait.
+async fn read_queue(connection: &Connection, path: &str) -> Result<Arc<LockQueue>, ListError> {
     let names = names_below(connection, path).await?;
     let mut entries: Vec<_> =
         names.into_iter().filter_map(|name| Some((LockEntry::of_name(&name)?, name))).collect();
@@ -231,7 +257,8 @@ async fn queue(connection: &Connection, path: &str) -> Result<Arc<LockQueue>, Li
     Ok(Arc::new(queue))
 }
 
-/// Marks the place with this token, or deletes its znode. Returns true if the place existed.
+/// Carries out one step of breaking the place with this token: marks its znode, so that its owner gives the place up, or
+/// deletes the znode. Returns true if the place existed.
 async fn break_place(
     connection: &Connection,
     path: &str,
@@ -261,7 +288,7 @@ async fn break_place(
 }
 
 /// Returns the members at a barrier, waiting or inside, in order.
-async fn gathered(connection: &Connection, path: &str) -> Result<Arc<BarrierState>, ListError> {
+async fn read_barrier(connection: &Connection, path: &str) -> Result<Arc<BarrierState>, ListError> {
     let names = names_below(connection, path).await?;
     let ready = match names.iter().any(|name| name == READY) {
         true => connection.request(connection.client.get_data(&format!("{path}/{READY}"))).await,
@@ -279,13 +306,17 @@ async fn gathered(connection: &Connection, path: &str) -> Result<Arc<BarrierStat
     entries.sort_unstable_by_key(|(entry, _)| entry.sequence);
     entries.truncate(PLACES_MAX);
     let read = read_all(connection, path, entries).await?;
-    let ready = ready.map(|(data, stat)| {
+    let ready = ready.map(|(data, stat)| match data::ready(&data) {
+        Some(ready) => ready,
         // Another ZooKeeper client writes no data that is known here: all members that joined before `ready` are inside.
-        let before = read.iter().filter(|read| read.stat.czxid < stat.czxid);
-        let last = before.map(|read| read.entry.sequence).next_back();
-        let nobody = Sequence::new(0).expect("it is not negative");
-        data::ready(&data).unwrap_or_else(|| Ready { last: last.unwrap_or(nobody), size: None })
+        None => {
+            let inside = read.iter().filter(|read| read.stat.czxid < stat.czxid);
+            let last = inside.map(|read| read.entry.sequence).next_back();
+            let nobody = Sequence::new(0).expect("it is not negative");
+            Ready { last: last.unwrap_or(nobody), size: None }
+        }
     });
+    // The size that all members must name.
     let counted = Reading::of(Round(0), read.iter().map(|read| read.entry).collect(), ready);
     let members = read.into_iter().map(|read| {
         let data::Owner { member, process } = data::owner(&read.data);

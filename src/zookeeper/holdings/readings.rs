@@ -1,45 +1,49 @@
-//! The readings of one queue: one at a time, each for all holdings that have requested it.
+//! The readings of one queue or barrier: one at a time, each for all holdings that had requested it before it began.
 
 use recipes::holding::HoldingId;
 
+/// Keeps track of which holdings requested which reading. The caller performs the readings.
 #[derive(Default)]
 pub(super) struct Readings {
     /// The holdings that requested the current reading; `None` if no reading is running.
-    under_way: Option<Vec<HoldingId>>,
-    /// The holdings that have requested a reading since the current one began.
+    current: Option<Vec<HoldingId>>,
+    /// The holdings that have requested a reading since the current one began. That one may be older than the change because
+    /// of which they request one, so they get the next.
     next: Vec<HoldingId>,
 }
 
 impl Readings {
-    /// Notes that a holding requests a reading. Returns true if a reading must begin.
-    pub(super) fn ask(&mut self, id: HoldingId) -> bool {
+    /// Notes that a holding requests a reading. Returns true if the caller must begin a reading now.
+    pub(super) fn request(&mut self, id: HoldingId) -> bool {
         if !self.next.contains(&id) {
             self.next.push(id);
         }
         self.begin()
     }
 
-    /// Notes that the current reading has ended. Returns the holdings that requested it, and whether the next must begin.
+    /// Notes that the current reading has ended. Returns the holdings that requested it, and true if the caller must begin
+    /// the next one now.
     pub(super) fn end(&mut self) -> (Vec<HoldingId>, bool) {
-        let asked = self.under_way.take().unwrap_or_default();
-        (asked, self.begin())
+        let requesters = self.current.take().unwrap_or_default();
+        (requesters, self.begin())
     }
 
     /// Returns one of the holdings that requested the current reading.
-    pub(super) fn one(&self) -> Option<HoldingId> {
-        self.under_way.iter().flatten().copied().next()
+    pub(super) fn any_requester(&self) -> Option<HoldingId> {
+        self.current.iter().flatten().copied().next()
     }
 
     /// Forgets the requests of a holding whose znode was replaced or removed.
     pub(super) fn forget(&mut self, id: HoldingId) {
-        let both = self.under_way.iter_mut().chain([&mut self.next]);
+        let both = self.current.iter_mut().chain([&mut self.next]);
         both.for_each(|ids| ids.retain(|other| *other != id));
     }
 
+    /// Begins the next reading, if one is requested and none is running. Returns true if so.
     fn begin(&mut self) -> bool {
-        let begins = self.under_way.is_none() && !self.next.is_empty();
+        let begins = self.current.is_none() && !self.next.is_empty();
         if begins {
-            self.under_way = Some(std::mem::take(&mut self.next));
+            self.current = Some(std::mem::take(&mut self.next));
         }
         begins
     }
@@ -55,25 +59,25 @@ mod tests {
     #[test]
     fn one_reading_at_a_time_answers_all_that_asked_before_it_began() {
         let mut readings = Readings::default();
-        assert!(readings.ask(A));
-        assert!(!readings.ask(B) && !readings.ask(B), "one is under way");
-        assert!(!readings.ask(A), "what it asks now may be newer than that one");
+        assert!(readings.request(A));
+        assert!(!readings.request(B) && !readings.request(B), "one is under way");
+        assert!(!readings.request(A), "what it asks now may be newer than that one");
         assert_eq!(readings.end(), (vec![A], true));
         assert_eq!(readings.end(), (vec![B, A], false));
-        assert!(readings.ask(B));
+        assert!(readings.request(B));
     }
 
     /// Such a reading does not show its new znode, which would pass for the fault of a server.
     #[test]
     fn a_reading_that_began_before_one_joined_anew_is_not_for_it() {
         let mut readings = Readings::default();
-        assert!(readings.ask(A));
+        assert!(readings.request(A));
         readings.forget(A);
-        assert!(!readings.ask(A), "the one before is still under way");
+        assert!(!readings.request(A), "the one before is still under way");
         assert_eq!(readings.end(), (vec![], true));
         assert_eq!(readings.end(), (vec![A], false));
-        readings.ask(A);
-        readings.ask(B);
+        readings.request(A);
+        readings.request(B);
         readings.forget(B);
         assert_eq!(readings.end(), (vec![A], false));
     }

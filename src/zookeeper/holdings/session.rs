@@ -27,27 +27,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// The maximum number of concurrent requests for places, so that heartbeats do not wait behind too many of them.
+/// The maximum number of concurrent requests of a session, so that heartbeats do not wait behind too many of them.
 const REQUESTS_AT_ONCE: usize = 64;
 
-/// The maximum number of paths per session whose ACL is checked.
+/// The maximum number of paths per session whose ACL is checked, because each is remembered.
 const ACLS_MAX: usize = 1000;
 
 /// A session and its requests, which end with it.
 pub(super) struct HoldingsSession {
     session: SessionTask,
     shared: SessionContext,
-    events: mpsc::UnboundedReceiver<Message>,
+    messages: mpsc::UnboundedReceiver<Message>,
     requests: JoinSet<()>,
     watches: JoinSet<()>,
     places: BTreeMap<HoldingId, HoldingPlace>,
+    /// The readings that are under way or requested, by the path of the queue or barrier.
     readings: BTreeMap<Arc<str>, Readings>,
-    /// The readings to deliver, each with a holding that requested it.
+    /// Finished readings that are yet to be returned as events, each with a holding that requested it.
     unreported_reads: VecDeque<(HoldingId, Arc<Listing>)>,
     /// Tasks that wait until `ready` is created or deleted, by the path of the barrier.
     ready_watches: BTreeMap<Arc<str>, AbortHandle>,
-    /// Paths whose ACL has been checked.
-    acls_known: BTreeSet<Arc<str>>,
+    /// Paths whose ACL has been checked, or is being checked.
+    checked_acls: BTreeSet<Arc<str>>,
 }
 
 /// The state shared by all requests of a session.
@@ -57,7 +58,9 @@ struct SessionContext {
     session: SessionHandle,
     reports: Reports,
     clock: Clock,
+    /// Sends the results of requests and watches to [`HoldingsSession::next_event`].
     messages: mpsc::UnboundedSender<Message>,
+    /// Permits for requests, [`REQUESTS_AT_ONCE`] in all.
     pace: Arc<Semaphore>,
 }
 
@@ -66,24 +69,26 @@ struct HoldingPlace {
     kind: HoldingKind,
     path: Arc<str>,
     context: Arc<Context>,
-    own: OwnPlace,
-    /// The task that watches the own znode and those ahead.
-    watching: Option<AbortHandle>,
-    /// Sends requests to the task that watches.
-    wants: mpsc::UnboundedSender<WatchRequest>,
+    own_znode: OwnZnode,
+    /// The task that watches the own znode and those ahead; `None` while the place joins.
+    watch_task: Option<AbortHandle>,
+    /// Sends requests to that task.
+    watch_requests: mpsc::UnboundedSender<WatchRequest>,
     /// The queue or barrier as it was last read.
-    shown: Arc<Listing>,
+    listing: Arc<Listing>,
     /// Znodes ahead that are gone, even if a server still shows them: while the own znode exists, no number is used
     /// twice.
     gone: BTreeSet<Sequence>,
 }
 
-/// The own znode of a place.
+/// The state of the own znode of a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum OwnPlace {
+enum OwnZnode {
+    /// The znode is being created.
     Joining,
-    Stands(Ticket),
-    /// The own znode is deleted, and this member waits until the others have left the barrier.
+    /// The znode exists, as far as is known.
+    Joined(Ticket),
+    /// The znode is deleted, and this member waits until the others have left the barrier.
     Left,
 }
 
@@ -93,13 +98,15 @@ struct ReadyWatch {
     connections: SessionHandle,
 }
 
-/// The result of a reading; empty by default.
+/// The znodes of a lock's queue or of a barrier, as they were read; empty by default.
 pub(super) struct Listing {
     /// Sorted by number.
     pub(super) entries: Vec<NamedEntry>,
+    /// Of a barrier. Each round begins with a write to the barrier's path.
     pub(super) round: Round,
-    /// The version of the path's data in that round.
+    /// The version of the path's data in that round: a change is made only while the path still has this version.
     pub(super) version: i32,
+    /// Of a barrier: the content of `ready`, if `ready` exists.
     pub(super) ready: Option<Ready>,
 }
 
@@ -109,16 +116,20 @@ pub(super) struct NamedEntry {
     pub(super) name: String,
 }
 
+/// A message from the tasks of a session to [`HoldingsSession::next_event`].
 enum Message {
     Session(SessionEvent),
+    /// Something happened to the place of this holding.
     Place(HoldingId, place::Event),
+    /// The queue or barrier at this path was read, for all holdings that requested it. At a barrier, `ready` is watched.
     Read(Arc<str>, Arc<Listing>, Option<ReadyWatch>),
-    /// The queue must be read again for this holding.
-    Unread(HoldingId),
+    /// The queue must be read again for this holding: the last reading did not show the own znode, which exists.
+    ReadAgain(HoldingId),
     /// `ready` of this barrier was created or deleted, or its watch has ended.
     ReadyChanged(Arc<str>),
+    /// A quorum has committed the heartbeat that was sent at this moment.
     Renewed(Moment),
-    /// The session cannot go on: the servers deny access to our own znode, or a task has panicked.
+    /// The session cannot go on: the servers deny access to our own znode, or a task has panicked. It is reported as lost.
     Unusable,
 }
 
@@ -126,15 +137,15 @@ impl HoldingsSession {
     pub(super) fn open(
         settings: HoldingsSettings,
         session: SessionSettings,
-        before: UnclosedSession,
+        previous: UnclosedSession,
         reports: Reports,
     ) -> Self {
-        let (messages, events) = mpsc::unbounded_channel();
+        let (messages, received) = mpsc::unbounded_channel();
         let clock = session.clock;
         let sender = messages.clone();
         let session = SessionTask::open(
             session,
-            before,
+            previous,
             Box::new(move |event| {
                 let _receiver_gone = sender.send(Message::Session(event));
             }),
@@ -145,14 +156,14 @@ impl HoldingsSession {
         Self {
             session,
             shared,
-            events,
+            messages: received,
             requests: JoinSet::new(),
             watches: JoinSet::new(),
             places: BTreeMap::new(),
             readings: BTreeMap::new(),
             unreported_reads: VecDeque::new(),
             ready_watches: BTreeMap::new(),
-            acls_known: BTreeSet::new(),
+            checked_acls: BTreeSet::new(),
         }
     }
 
@@ -193,37 +204,40 @@ impl HoldingsSession {
                 self.read(id);
             }
             place::Action::Watch(sequence) => self.watch(id, sequence),
-            place::Action::Confirm(sequence) => self.want(id, WatchRequest::Confirm(sequence)),
+            place::Action::Confirm(sequence) => {
+                self.request_watch(id, WatchRequest::Confirm(sequence));
+            }
             place::Action::Leave(ticket) => self.leave(id, ticket),
             place::Action::MakeReady { round, size, members } => {
                 let Some(last) = members.iter().last() else { return };
                 let ready = Ready { last, size: Some(size) };
                 let members: BTreeSet<_> = members.iter().collect();
-                self.change_barrier(id, async move |context, shown| {
-                    barrier_znodes::make_ready(&context, &shown, round, ready, &members).await
+                self.change_barrier(id, async move |context, listing| {
+                    barrier_znodes::make_ready(&context, &listing, round, ready, &members).await
                 });
             }
             place::Action::EndRound(round) => {
-                self.change_barrier(id, async move |context, shown| {
-                    barrier_znodes::end_round(&context, &shown, round).await;
+                self.change_barrier(id, async move |context, listing| {
+                    barrier_znodes::end_round(&context, &listing, round).await;
                     vec![]
                 });
             }
         }
     }
 
-    /// Changes a barrier in a task. `change` returns the znodes that turn out not to belong to a member.
+    /// Changes a barrier in a task, given its last reading. `change` returns the znodes that turn out not to belong to a
+    /// member. Afterwards the barrier is read again, whatever the outcome.
     fn change_barrier<F: Future<Output = Vec<Sequence>> + Send>(
         &mut self,
         id: HoldingId,
         change: impl FnOnce(Arc<Context>, Arc<Listing>) -> F + Send + 'static,
     ) {
-        let Some(HoldingPlace { context, shown, .. }) = self.places.get(&id) else { return };
+        let Some(HoldingPlace { context, listing, .. }) = self.places.get(&id) else { return };
         let context = context.clone();
-        let shown = shown.clone();
+        let listing = listing.clone();
         let shared = self.shared.clone();
         self.requests.spawn(async move {
-            for sequence in change(context, shown).await {
+            for sequence in change(context, listing).await {
                 // This znode does not belong to a member, so report it as gone although it exists.
                 shared.send(Message::Place(id, place::Event::Gone { sequence, token: None }));
             }
@@ -241,20 +255,22 @@ impl HoldingsSession {
     ) -> Option<HoldingPlace> {
         let prefix = spec.map(HoldingSpec::prefix).unwrap_or_default();
         let context = Arc::new(self.shared.context(&path, prefix));
-        let (wants, _) = mpsc::unbounded_channel();
+        // `watch_ahead` replaces this channel, which has no receiver.
+        let (watch_requests, _) = mpsc::unbounded_channel();
         let place = HoldingPlace {
             kind: spec.map_or(HoldingKind::Barrier, HoldingSpec::kind),
             path,
             context,
-            own: if spec.is_some() { OwnPlace::Joining } else { OwnPlace::Left },
-            watching: None,
-            wants,
-            shown: Arc::default(),
+            own_znode: if spec.is_some() { OwnZnode::Joining } else { OwnZnode::Left },
+            watch_task: None,
+            watch_requests,
+            listing: Arc::default(),
             gone: BTreeSet::new(),
         };
         self.places.insert(id, place)
     }
 
+    /// Creates the own znode in a task. If this holding had a znode in this session before, that znode was lost.
     fn join(
         &mut self,
         id: HoldingId,
@@ -263,14 +279,17 @@ impl HoldingsSession {
         process: Option<&ProcessName>,
     ) {
         let shared = self.shared.clone();
-        let before = self.add_place(id, Some(spec), path.clone());
+        let lost_place = self.add_place(id, Some(spec), path.clone());
         let context = self.places[&id].context.clone();
+        // A reading that began before the join does not show the new znode, which would pass for an error of the server.
         self.forget_readings(id);
-        let was_lost = before.is_some();
-        before.and_then(|place| place.watching).inspect(AbortHandle::abort);
+        let was_lost = lost_place.is_some();
+        if let Some(HoldingPlace { watch_task: Some(task), .. }) = lost_place {
+            task.abort();
+        }
         let data = data::encode(&shared.settings.member, id, process);
-        let is_acl_unchecked = self.acls_known.len() < ACLS_MAX
-            && self.acls_known.insert(path.clone())
+        let checks_acl = self.checked_acls.len() < ACLS_MAX
+            && self.checked_acls.insert(path.clone())
             && !shared.is_known_to_be_open();
         self.requests.spawn(async move {
             if was_lost {
@@ -278,10 +297,11 @@ impl HoldingsSession {
             }
             let joined = join(&context, &data, queue::OwnZnodeMatch::WithData).await;
             let Some((ticket, sent_at)) = joined else {
+                // The join was stopped before it created a znode.
                 return shared.send(Message::Place(id, place::Event::Left));
             };
             shared.send(Message::Place(id, place::Event::Joined { ticket, sent_at }));
-            if is_acl_unchecked {
+            if checks_acl {
                 warn_if_weak(&context).await;
             }
         });
@@ -289,16 +309,19 @@ impl HoldingsSession {
 
     /// Stops the join of a holding that is released. If its znode was already created, the join reports it, so that it
     /// is deleted.
-    pub(super) fn withdraw(&self, id: HoldingId) {
-        if let Some(HoldingPlace { own: OwnPlace::Joining, context, .. }) = self.places.get(&id) {
-            context.withdraw();
+    pub(super) fn withdraw_join(&self, id: HoldingId) {
+        if let Some(place) = self.places.get(&id)
+            && place.own_znode == OwnZnode::Joining
+        {
+            place.context.withdraw();
         }
     }
 
+    /// Requests a reading of the queue or barrier of this holding, and begins it unless another one is running at that path.
     fn read(&mut self, id: HoldingId) {
         let Some(HoldingPlace { path, .. }) = self.places.get(&id) else { return };
         let path = path.clone();
-        if self.readings.entry(path.clone()).or_default().ask(id) {
+        if self.readings.entry(path.clone()).or_default().request(id) {
             self.begin_reading(path, id);
         }
     }
@@ -311,8 +334,8 @@ impl HoldingsSession {
         let kind = place.kind;
         // The own number limits how many znodes can have been there at the join. If it is small, the first reading need
         // not count them.
-        let is_short = place.shown.entries.is_empty()
-            && matches!(place.own, OwnPlace::Stands(ticket) if ticket.sequence.number() < CHILDREN_MAX);
+        let is_short = place.listing.entries.is_empty()
+            && matches!(place.own_znode, OwnZnode::Joined(ticket) if ticket.sequence.number() < CHILDREN_MAX);
         self.requests.spawn(async move {
             let mut connections = shared.session.clone();
             // Call this before a connection is taken, so that its loss is not missed.
@@ -325,43 +348,48 @@ impl HoldingsSession {
                     HoldingKind::Lock => {
                         let root = &context.settings.root;
                         let listed = connection.request(connection.client.list_children(root));
-                        Ok((shown_queue(listed.await?), None))
+                        Ok((queue_listing(listed.await?), None))
                     }
                     HoldingKind::Barrier => barrier_znodes::read(&context, &connection).await,
                 }
             });
             // If the path does not exist, the queue is empty.
-            let (shown, watcher) = read.await.unwrap_or_default();
+            let (listing, watcher) = read.await.unwrap_or_default();
             let watch = watcher.map(|watcher| ReadyWatch { watcher, connections });
-            shared.send(Message::Read(path, Arc::new(shown), watch));
+            shared.send(Message::Read(path, Arc::new(listing), watch));
         });
     }
 
-    fn on_read(&mut self, path: &Arc<str>, shown: &Arc<Listing>, watch: Option<ReadyWatch>) {
+    /// Handles the end of a reading: begins the next one at that path if it was requested, and keeps the result for all
+    /// holdings that requested this one.
+    fn on_read(&mut self, path: &Arc<str>, listing: &Arc<Listing>, watch: Option<ReadyWatch>) {
         if let Some(watch) = watch {
             self.watch_ready(path, watch);
         }
         let Some(readings) = self.readings.get_mut(path) else { return };
-        let (asked, again) = readings.end();
-        let next = readings.one().filter(|id| self.places.contains_key(id));
-        match next {
-            Some(id) if again => self.begin_reading(path.clone(), id),
-            Some(_) | None => drop(self.readings.remove(path)),
+        let (requesters, begins_again) = readings.end();
+        match readings.any_requester() {
+            Some(id) if begins_again && self.places.contains_key(&id) => {
+                self.begin_reading(path.clone(), id);
+            }
+            _ => drop(self.readings.remove(path)),
         }
-        for id in asked {
+        for id in requesters {
             let Some(place) = self.places.get(&id) else { continue };
-            match place.own {
-                OwnPlace::Joining => {}
-                OwnPlace::Stands(ticket) if find(&shown.entries, ticket.sequence).is_none() => {
-                    // The current server may lack the znode.
+            match place.own_znode {
+                OwnZnode::Joining => {}
+                OwnZnode::Joined(ticket)
+                    if find_entry(&listing.entries, ticket.sequence).is_none() =>
+                {
+                    // The znode may be lost, or the current server may be wrong.
                     let shared = self.shared.clone();
                     let context = place.context.clone();
                     self.requests.spawn(async move {
-                        own_is_not_shown(&shared, &context, id, ticket).await
+                        verify_own_znode(&shared, &context, id, ticket).await
                     });
                 }
-                OwnPlace::Stands(_) | OwnPlace::Left => {
-                    self.unreported_reads.push_back((id, shown.clone()))
+                OwnZnode::Joined(_) | OwnZnode::Left => {
+                    self.unreported_reads.push_back((id, listing.clone()))
                 }
             }
         }
@@ -371,20 +399,24 @@ impl HoldingsSession {
     /// ended.
     fn watch_ready(&mut self, path: &Arc<str>, watch: ReadyWatch) {
         let shared = self.shared.clone();
-        let at = path.clone();
+        let barrier = path.clone();
         let ReadyWatch { watcher, mut connections } = watch;
-        let watching = self.watches.spawn(async move {
+        let task = self.watches.spawn(async move {
             tokio::select! {
                 biased;
                 // First, as the watch ends with its connection, and the library panics if an ended watch is polled.
                 () = connections.changed() => {}
                 _ = watcher.changed() => {}
             }
-            shared.send(Message::ReadyChanged(at));
+            shared.send(Message::ReadyChanged(barrier));
         });
-        self.ready_watches.insert(path.clone(), watching).inspect(AbortHandle::abort);
+        if let Some(previous) = self.ready_watches.insert(path.clone(), task) {
+            previous.abort();
+        }
     }
 
+    /// Reports to all holdings at this barrier that it may have changed. They request a reading, which watches `ready`
+    /// again.
     fn on_ready_changed(&self, path: &Arc<str>) {
         for (id, _) in self.places.iter().filter(|(_, place)| place.path == *path) {
             self.shared.send(Message::Place(*id, place::Event::BarrierChanged));
@@ -394,46 +426,52 @@ impl HoldingsSession {
     /// Returns the event for the next holding whose queue or barrier was read. Each event has a copy of the queue, so events
     /// are created one by one: many holdings may wait in one long queue.
     fn next_read(&mut self) -> Option<Event> {
-        while let Some((id, shown)) = self.unreported_reads.pop_front() {
+        while let Some((id, listing)) = self.unreported_reads.pop_front() {
             let Some(place) = self.places.get_mut(&id) else { continue };
             // The read may be older than a deletion that is known. Hide deleted znodes, and forget those that this read no
             // longer shows.
-            place.gone.retain(|sequence| find(&shown.entries, *sequence).is_some());
-            let there = shown.entries.iter().filter(|named| !place.gone.contains(&named.sequence));
-            let names = there.map(|named| &*named.name);
+            place.gone.retain(|sequence| find_entry(&listing.entries, *sequence).is_some());
+            let existing =
+                listing.entries.iter().filter(|entry| !place.gone.contains(&entry.sequence));
+            let names = existing.map(|entry| &*entry.name);
             let event = match place.kind {
                 HoldingKind::Lock => {
                     place::Event::QueueRead(names.filter_map(lock::LockEntry::of_name).collect())
                 }
                 HoldingKind::Barrier => {
                     let entries = names.filter_map(barrier::BarrierEntry::of_name).collect();
-                    place::Event::BarrierRead(Reading::of(shown.round, entries, shown.ready))
+                    place::Event::BarrierRead(Reading::of(listing.round, entries, listing.ready))
                 }
             };
-            place.shown = shown;
+            place.listing = listing;
             return Some(Event::Place(id, event));
         }
         None
     }
 
-    fn want(&self, id: HoldingId, want: WatchRequest) {
+    /// Sends a request to the task that watches the znodes ahead of this holding.
+    fn request_watch(&self, id: HoldingId, request: WatchRequest) {
         if let Some(place) = self.places.get(&id) {
-            let _receiver_gone = place.wants.send(want);
+            let _receiver_gone = place.watch_requests.send(request);
         }
     }
 
+    /// Watches the znode with this number, which the last reading showed.
     fn watch(&mut self, id: HoldingId, sequence: Sequence) {
         let Some(place) = self.places.get(&id) else { return };
-        let Some(NamedEntry { name, .. }) = find(&place.shown.entries, sequence) else { return };
-        self.want(id, WatchRequest::Watch(sequence, format!("{}/{name}", place.path)));
+        let Some(entry) = find_entry(&place.listing.entries, sequence) else { return };
+        let path = format!("{}/{}", place.path, entry.name);
+        self.request_watch(id, WatchRequest::Watch(sequence, path));
     }
 
+    /// Deletes the own znode in a task.
     fn leave(&mut self, id: HoldingId, ticket: Ticket) {
         let Some(place) = self.places.get(&id) else { return };
         let shared = self.shared.clone();
         let context = place.context.clone();
         self.requests.spawn(async move {
             let path = context.path(ticket.sequence);
+            // Atomic, because the closure may be called again while it is borrowed.
             let is_retry = AtomicBool::new(false);
             let deleted = context.retry_until_answered(async |connection| {
                 // Check this before a retry: the first request may have deleted the znode, and another client may use
@@ -459,15 +497,15 @@ impl HoldingsSession {
             if reap([&mut self.requests, &mut self.watches], "a request for a lock or barrier") {
                 self.shared.send(Message::Unusable);
             }
-            match self.events.recv().await.expect("this holds a sender") {
+            match self.messages.recv().await.expect("this holds a sender") {
                 Message::Session(event) => return Event::Session(event),
                 Message::Unusable => return Event::Session(SessionEvent::Lost),
                 Message::Renewed(sent_at) => return Event::Committed { sent_at },
-                Message::Read(path, shown, watch) => self.on_read(&path, &shown, watch),
-                Message::Unread(id) => self.read(id),
+                Message::Read(path, listing, watch) => self.on_read(&path, &listing, watch),
+                Message::ReadAgain(id) => self.read(id),
                 Message::ReadyChanged(path) => self.on_ready_changed(&path),
                 Message::Place(id, event) => {
-                    if let Some(event) = self.noted(id, event) {
+                    if let Some(event) = self.on_place_event(id, event) {
                         return event;
                     }
                 }
@@ -476,19 +514,22 @@ impl HoldingsSession {
     }
 
     /// Updates a place, and returns the event for its holding, unless the event is outdated.
-    fn noted(&mut self, id: HoldingId, event: place::Event) -> Option<Event> {
+    fn on_place_event(&mut self, id: HoldingId, event: place::Event) -> Option<Event> {
         let place = self.places.get_mut(&id)?;
         match event {
             place::Event::Joined { ticket, .. } => {
-                place.own = OwnPlace::Stands(ticket);
+                place.own_znode = OwnZnode::Joined(ticket);
                 self.watch_ahead(id, Some(ticket));
             }
-            place::Event::TicketLost(lost) if place.own != OwnPlace::Stands(lost) => return None,
+            // The loss of an earlier znode, or one that was reported already.
+            place::Event::TicketLost(lost) if place.own_znode != OwnZnode::Joined(lost) => {
+                return None;
+            }
             place::Event::Gone { sequence, .. } => {
                 place.gone.insert(sequence);
             }
             place::Event::Left if place.kind == HoldingKind::Barrier => {
-                place.own = OwnPlace::Left;
+                place.own_znode = OwnZnode::Left;
                 self.watch_ahead(id, None);
             }
             _ => {}
@@ -496,15 +537,16 @@ impl HoldingsSession {
         Some(Event::Place(id, event))
     }
 
-    /// Starts to watch the own znode, if there is one, and those ahead.
+    /// Starts the task that watches the own znode, if there is one, and those ahead that are requested from then on.
+    /// Replaces the previous task.
     fn watch_ahead(&mut self, id: HoldingId, own: Option<Ticket>) {
         let Some(place) = self.places.get_mut(&id) else { return };
-        let (wants, wanted) = mpsc::unbounded_channel();
-        place.wants = wants;
+        let (watch_requests, requests) = mpsc::unbounded_channel();
+        place.watch_requests = watch_requests;
         let shared = self.shared.clone();
         let context = place.context.clone();
-        let watching = self.watches.spawn(async move {
-            queue::watch(&context, own, wanted, |event| {
+        let task = self.watches.spawn(async move {
+            queue::watch(&context, own, requests, |event| {
                 let event = match event {
                     AheadEvent::Read { znode, .. } => place::Event::Watched(znode),
                     AheadEvent::Gone { sequence, token } => place::Event::Gone { sequence, token },
@@ -512,13 +554,17 @@ impl HoldingsSession {
                 shared.send(Message::Place(id, event));
             })
             .await;
+            // The watch returns only when the own znode is lost.
             if let Some(ticket) = own {
                 shared.send(Message::Place(id, place::Event::TicketLost(ticket)));
             }
         });
-        place.watching.replace(watching).inspect(AbortHandle::abort);
+        if let Some(previous) = place.watch_task.replace(task) {
+            previous.abort();
+        }
     }
 
+    /// Forgets the readings that this holding has requested.
     fn forget_readings(&mut self, id: HoldingId) {
         self.unreported_reads.retain(|(other, _)| *other != id);
         if let Some(place) = self.places.get(&id)
@@ -531,12 +577,17 @@ impl HoldingsSession {
     /// Forgets a holding that is over.
     pub(super) fn forget(&mut self, id: HoldingId) {
         self.forget_readings(id);
-        let Some(HoldingPlace { kind, path, watching, .. }) = self.places.remove(&id) else {
+        let Some(HoldingPlace { kind, path, watch_task, .. }) = self.places.remove(&id) else {
             return;
         };
-        watching.inspect(AbortHandle::abort);
-        if kind == HoldingKind::Barrier && self.places.values().all(|place| place.path != path) {
-            self.ready_watches.remove(&path).inspect(AbortHandle::abort);
+        if let Some(task) = watch_task {
+            task.abort();
+        }
+        if kind == HoldingKind::Barrier
+            && self.places.values().all(|place| place.path != path)
+            && let Some(task) = self.ready_watches.remove(&path)
+        {
+            task.abort();
         }
     }
 
@@ -554,12 +605,14 @@ impl SessionContext {
         let _receiver_gone = self.messages.send(message);
     }
 
-    /// Returns true if a warning about open ACLs was already published: it also covers each lock and barrier.
+    /// Returns true if a warning about open ACLs was already published: it also covers each lock and barrier, so their ACLs
+    /// need not be checked.
     fn is_known_to_be_open(&self) -> bool {
         let warning = self.reports.acl_warning.lock().expect("no panic while it is held");
         self.settings.zookeeper.security.acl == AclPolicy::Open && warning.is_some()
     }
 
+    /// Returns the context for the requests of one place. `prefix` begins the names of its znodes.
     fn context(&self, path: &str, prefix: String) -> Context {
         let security = &self.settings.zookeeper.security;
         let settings = QueueSettings {
@@ -589,27 +642,29 @@ impl Default for Listing {
 
 impl Listing {
     /// Returns this listing with these entries instead, in order.
-    pub(super) fn with(self, entries: impl Iterator<Item = NamedEntry>) -> Self {
+    pub(super) fn with_entries(self, entries: impl Iterator<Item = NamedEntry>) -> Self {
         let mut entries: Vec<_> = entries.collect();
-        entries.sort_unstable_by_key(|named| named.sequence);
+        entries.sort_unstable_by_key(|entry| entry.sequence);
         Self { entries, ..self }
     }
 }
 
-fn shown_queue(names: Vec<String>) -> Listing {
-    Listing::default().with(names.into_iter().filter_map(|name| {
+/// Returns the listing of a lock's queue. Other znodes below its path are ignored.
+fn queue_listing(names: Vec<String>) -> Listing {
+    Listing::default().with_entries(names.into_iter().filter_map(|name| {
         Some(NamedEntry { sequence: lock::LockEntry::of_name(&name)?.sequence, name })
     }))
 }
 
-pub(super) fn find(entries: &[NamedEntry], sequence: Sequence) -> Option<&NamedEntry> {
-    let at = entries.binary_search_by_key(&sequence, |named| named.sequence).ok()?;
-    entries.get(at)
+/// Finds the entry with this number in a listing.
+pub(super) fn find_entry(entries: &[NamedEntry], sequence: Sequence) -> Option<&NamedEntry> {
+    let index = entries.binary_search_by_key(&sequence, |entry| entry.sequence).ok()?;
+    entries.get(index)
 }
 
 /// Asks a quorum whether our own znode exists, after a reading did not show it. If it does not exist, reports its loss;
 /// otherwise requests another reading.
-async fn own_is_not_shown(
+async fn verify_own_znode(
     shared: &SessionContext,
     context: &Context,
     id: HoldingId,
@@ -620,7 +675,8 @@ async fn own_is_not_shown(
     if let Error::NoNode = context.confirm_own_znode_missing(&connection, &path).await {
         return shared.send(Message::Place(id, place::Event::TicketLost(ticket)));
     }
+    // The session ends only when all clones of its connection are dropped.
     drop(connection);
     tokio::time::sleep(RETRY_DELAY).await;
-    shared.send(Message::Unread(id));
+    shared.send(Message::ReadAgain(id));
 }

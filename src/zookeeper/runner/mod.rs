@@ -7,7 +7,7 @@ use self::event_log::{EventLog, LoggedEvent};
 use super::cached::SharedReading;
 use super::client::{
     Credentials, PreviousEnd, SavedSession, SessionFile, SessionSettings, UnclosedSession,
-    close_limit, end_former,
+    close_limit, close_saved_session,
 };
 use super::election::ElectionSession;
 use super::queue::Reports;
@@ -214,11 +214,11 @@ impl Runner {
     /// still be alive.
     async fn close_former_session(&self, former: &SavedSession) -> UnclosedSession {
         if let Some(file) = &self.resume.file {
-            file.closing();
+            file.note_closing();
         }
         let settings = &self.settings.zookeeper;
         let limit = close_limit(settings);
-        end_former(former, self.clock, settings, &self.credentials, limit).await
+        close_saved_session(former, self.clock, settings, &self.credentials, limit).await
     }
 
     /// Ends the runner. Closes the session of the previous process if it was not resumed, and removes the session file if no
@@ -305,7 +305,7 @@ impl Runner {
         let session = self.session.take()?;
         // Note this before the request is sent: the next process must not resume a session that may end at any moment.
         if let Some(file) = &self.resume.file {
-            file.closing();
+            file.note_closing();
         }
         Some(session.close().await)
     }
@@ -321,7 +321,7 @@ impl Runner {
         if !actions.contains(&Action::OpenSession) {
             return;
         }
-        let before = if !actions.contains(&Action::CloseSession) {
+        let previous_end = if !actions.contains(&Action::CloseSession) {
             PreviousEnd::Ended
         } else if self.ticket_was_lost {
             PreviousEnd::ClosedAfterForce
@@ -334,7 +334,7 @@ impl Runner {
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "election",
-            before,
+            previous_end,
             file: self.resume.file.clone(),
             former: self.resume.former.take(),
         };

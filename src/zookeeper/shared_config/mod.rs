@@ -4,7 +4,8 @@
 //! - `writing`: one write.
 //!
 //! A name is watched once, however many clients watch it, and for some time after the last of them. The session is needed
-//! for as long, and for as long as a value exists that ends with the session.
+//! for as long, and for as long as a value exists that ends with the session. [`SharedConfig::needs_session`] reports
+//! that to the runner of the locks.
 
 mod reading;
 mod watching;
@@ -55,11 +56,12 @@ pub(super) struct ConfigSettings {
 /// The shared configuration. It belongs to the runner of the locks, whose session it uses.
 pub(super) struct SharedConfig {
     shared: ConfigContext,
+    /// Publishes the current session to all tasks; `None` while there is none.
     sessions: watch::Sender<Option<SessionHandle>>,
-    names: BTreeMap<ConfigName, Name>,
+    names: BTreeMap<ConfigName, WatchedName>,
     /// Tasks that keep the known state of names up to date.
     watches: JoinSet<()>,
-    /// Tasks that write, or read all names.
+    /// Tasks that write, check the version of a value, or read all names.
     requests: JoinSet<()>,
 }
 
@@ -73,30 +75,33 @@ struct ConfigContext {
     /// Limits the values that are read at the same time: the memory that a value takes is known only afterwards.
     reads: Arc<Semaphore>,
     meter: Arc<ConfigMeter>,
+    /// The last reading of all names, which answers all requests for a second.
     listed: SharedReading<ValueNames>,
 }
 
 /// The names of all values, in order.
 type ValueNames = Arc<[String]>;
 
-/// The current session.
+/// Receives the current session, which the runner of the locks opens and closes as needed.
 #[derive(Clone)]
 pub(super) struct CurrentSession(watch::Receiver<Option<SessionHandle>>);
 
 /// A name that is watched.
-struct Name {
+struct WatchedName {
+    /// Publishes the known state of the name to clients.
     known: Arc<watch::Sender<ValueState>>,
     /// The number of the last question, which is a request for a reading that begins after it.
     questions: Arc<watch::Sender<u64>>,
+    /// Runs [`watch_value`].
     task: AbortHandle,
 }
 
 impl SharedConfig {
     pub(super) fn new(settings: ConfigSettings, clock: Clock, requests: &ConfigRequests) -> Self {
-        let (sessions, of_the_moment) = watch::channel(None);
+        let (sessions, current_session) = watch::channel(None);
         let shared = ConfigContext {
             settings: Arc::new(settings),
-            sessions: CurrentSession(of_the_moment),
+            sessions: CurrentSession(current_session),
             clock,
             budget: requests.budget.clone(),
             reads: Arc::new(Semaphore::new(READS_MAX)),
@@ -127,9 +132,9 @@ impl SharedConfig {
         self.sessions.send_replace(session);
     }
 
-    /// Takes the next request, or notes that a task has ended. Afterwards the session may be needed, or no longer be
-    /// needed. Cancel-safe: nothing is lost.
-    pub(super) async fn turn(&mut self, requests: &mut mpsc::Receiver<ConfigRequest>) {
+    /// Handles the next request, or the next end of a task. Afterwards the session may be needed, or no longer be needed.
+    /// Cancel-safe: nothing is lost.
+    pub(super) async fn handle_next(&mut self, requests: &mut mpsc::Receiver<ConfigRequest>) {
         tokio::select! {
             biased;
             Some(ended) = self.watches.join_next() => {
@@ -140,21 +145,21 @@ impl SharedConfig {
             }
             // If the task panicked, its answer channel is closed, which the requester notices.
             Some(_) = self.requests.join_next() => {}
-            Some(request) = requests.recv() => self.take(request),
+            Some(request) = requests.recv() => self.handle(request),
             else => pending().await,
         }
     }
 
-    fn take(&mut self, request: ConfigRequest) {
+    fn handle(&mut self, request: ConfigRequest) {
         match request {
             ConfigRequest::Watch(name, answer) => {
-                let _receiver_gone = answer.send(self.watched(name));
+                let _receiver_gone = answer.send(self.watch(name));
             }
             ConfigRequest::Write(write, answer) => self.write(write, answer),
             ConfigRequest::Prove(name, version, answer) => {
                 let shared = self.shared.clone();
                 self.requests.spawn(async move {
-                    let _receiver_gone = answer.send(shared.is_proved(&name, version).await);
+                    let _receiver_gone = answer.send(shared.has_version(&name, version).await);
                 });
             }
             ConfigRequest::Names(answer) => {
@@ -166,27 +171,29 @@ impl SharedConfig {
         }
     }
 
-    fn watched(&mut self, name: ConfigName) -> Result<WatchedValue, TooMany> {
-        if let Some(Name { known, questions, .. }) = self.names.get(&name) {
+    /// Returns a handle to this name, and starts to watch the name unless it is watched already.
+    fn watch(&mut self, name: ConfigName) -> Result<WatchedValue, TooMany> {
+        if let Some(WatchedName { known, questions, .. }) = self.names.get(&name) {
             return Ok(WatchedValue { known: known.subscribe(), questions: questions.clone() });
         }
         if self.names.len() >= NAMES_MAX {
-            let unused = self.names.iter().find(|(_, name)| is_unused(&name.known));
+            // Make room: a name without clients is still watched for a while.
+            let unused = self.names.iter().find(|(_, watched)| is_unused(&watched.known));
             let unused = unused.map(|(name, _)| name.clone()).ok_or(TooMany)?;
             self.forget(&unused);
         }
         let (known, first) = watch::channel(ValueState::default());
         let known = Arc::new(known);
         let questions = Arc::new(watch::Sender::new(0));
-        let task = self.keep_true(&name, &known, &questions);
+        let task = self.spawn_watch(&name, &known, &questions);
         let watched = WatchedValue { known: first, questions: questions.clone() };
-        self.names.insert(name, Name { known, questions, task });
+        self.names.insert(name, WatchedName { known, questions, task });
         self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
         Ok(watched)
     }
 
     /// Starts the task that keeps the known state of a name up to date, until no client has used the name for a while.
-    fn keep_true(
+    fn spawn_watch(
         &mut self,
         name: &ConfigName,
         known: &Arc<watch::Sender<ValueState>>,
@@ -204,39 +211,46 @@ impl SharedConfig {
         })
     }
 
-    /// Forgets the names whose task has ended. A name that was requested since is watched again.
+    /// Forgets the names whose task has ended. A name that was requested since, or whose task panicked, is watched again.
     fn forget_unused(&mut self) {
-        let ended = self.names.iter().filter(|(_, name)| name.task.is_finished());
-        let ended = ended.map(|(name, it)| (name.clone(), it.known.clone(), it.questions.clone()));
-        for (name, known, questions) in ended.collect::<Vec<_>>() {
+        let ended = self.names.iter().filter(|(_, watched)| watched.task.is_finished());
+        let ended: Vec<_> = ended.map(|(name, _)| name.clone()).collect();
+        for name in ended {
+            let Some(watched) = self.names.get(&name) else { continue };
+            let known = watched.known.clone();
+            let questions = watched.questions.clone();
             if is_unused(&known) {
                 self.forget(&name);
                 continue;
             }
-            let task = self.keep_true(&name, &known, &questions);
-            if let Some(it) = self.names.get_mut(&name) {
-                it.task = task;
+            let task = self.spawn_watch(&name, &known, &questions);
+            if let Some(watched) = self.names.get_mut(&name) {
+                watched.task = task;
             }
         }
     }
 
     fn forget(&mut self, name: &ConfigName) {
-        let Some(Name { task, .. }) = self.names.remove(name) else { return };
+        let Some(WatchedName { task, .. }) = self.names.remove(name) else { return };
         task.abort();
         self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
     }
 
+    /// Writes a value in a task, which sends the answer. An ephemeral value is watched, so that the session is kept for as
+    /// long as the value exists.
     fn write(&mut self, write: ValueWrite, answer: Answer<WriteOutcome, WriteError>) {
-        let is_ephemeral = matches!(write.action, WriteAction::Put { is_ephemeral: true, .. });
-        let watched = is_ephemeral.then(|| self.watched(write.name.clone())).transpose();
-        let Ok(watched) = watched else {
-            let _receiver_gone = answer.send(Err(WriteError::TooMany));
-            return;
-        };
+        let mut watched = None;
+        if let WriteAction::Put { is_ephemeral: true, .. } = write.action {
+            let Ok(value) = self.watch(write.name.clone()) else {
+                let _receiver_gone = answer.send(Err(WriteError::TooMany));
+                return;
+            };
+            watched = Some(value);
+        }
         let shared = self.shared.clone();
         self.requests.spawn(async move {
             let written = shared.write(&write).await;
-            let result = result(&written);
+            let result = result_label(&written);
             shared.meter.writes.with_label_values(&[result]).inc();
             let _receiver_gone = answer.send(written);
             if let Some(mut watched) = watched
@@ -249,7 +263,7 @@ impl SharedConfig {
     }
 }
 
-/// Returns true if no client watches this name, and it has no value of ours.
+/// Returns true if no client watches this name, and its value does not end with this session.
 fn is_unused(known: &watch::Sender<ValueState>) -> bool {
     known.receiver_count() == 0 && !known.borrow().is_own()
 }
@@ -268,7 +282,8 @@ async fn until_unused(known: &watch::Sender<ValueState>) {
 /// The metrics label of a write whose condition was not met, or which the servers refused.
 const REFUSED: &str = "refused";
 
-fn result(written: &Result<WriteOutcome, WriteError>) -> &'static str {
+/// Returns the metrics label of this outcome.
+fn result_label(written: &Result<WriteOutcome, WriteError>) -> &'static str {
     match written {
         Ok(_) => "done",
         Err(WriteError::NotSent | WriteError::Unknown) => "failed",
@@ -289,6 +304,7 @@ impl CurrentSession {
     /// Waits until the session changes.
     async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
+            // The runner has ended, and this task is about to end.
             pending().await
         }
     }
@@ -322,7 +338,7 @@ impl ConfigContext {
 
     /// Asks a quorum whether the value has this version, or with `None`, whether it does not exist. Leaves the current
     /// server if it still shows a state that the quorum contradicts.
-    async fn is_proved(&self, name: &ConfigName, version: Option<i32>) -> Result<bool, String> {
+    async fn has_version(&self, name: &ConfigName, version: Option<i32>) -> Result<bool, String> {
         let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
         let path = self.path_of(name);
         let checked = connection
@@ -331,13 +347,15 @@ impl ConfigContext {
         match checked.and_then(TransactionResult::all_or_none) {
             Ok(()) if version.is_some() => return Ok(true),
             Err(Error::NoNode) if version.is_none() => return Ok(true),
+            // The value exists although it should not, is missing, or has another version.
             Ok(()) | Err(Error::NoNode | Error::BadVersion) => {}
             Err(error) if is_server_answer(&error) => {
                 return Err(self.refusal(&connection, &path, &error).await);
             }
             Err(error) => return Err(in_words(&error)),
         }
-        // After the quorum's answer, a server shows everything that was committed before it.
+        // After the quorum's answer, a server shows everything that was committed before it. If it still shows the version
+        // that the quorum has just denied, it has lost a transaction.
         let shown = connection.request(connection.client.check_stat(&path)).await;
         let shown = shown.map_err(|error| in_words(&error))?;
         if shown.map(|stat| stat.version) == version {

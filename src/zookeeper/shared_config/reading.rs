@@ -13,7 +13,7 @@ pub(super) async fn read_and_watch(
     connection: &Connection,
     path: &str,
 ) -> Result<(ValueReading, OneshotWatcher), Error> {
-    // All at once: each request is sent by the call.
+    // All at once: each request is sent by the call. The watch is set before the reading, so that no change is missed.
     let synced = connection.client.sync(path);
     let watched = connection.client.check_and_watch_stat(path);
     let read = connection.client.get_data(path);
@@ -32,7 +32,8 @@ pub(super) async fn read_and_watch(
     }
 }
 
-/// Returns the index as of which a reading is still current, after a sync; `None` if it is outdated.
+/// Returns the index up to which a reading is still current, after a sync; `None` if it is outdated. For a question, that
+/// is cheaper than to read the value again.
 pub(super) async fn current_as_of(
     connection: &Connection,
     path: &str,
@@ -52,7 +53,8 @@ pub(super) async fn current_as_of(
             let index = stat.mzxid.cast_unsigned();
             Ok((index == reading.index).then_some(index))
         }
-        (None, None) => changed_above(connection, path).await.map(Some),
+        // The name is still absent, at least up to the last change in its parent.
+        (None, None) => last_change_above(connection, path).await.map(Some),
         (Some(_), None) | (None, Some(_)) => Ok(None),
     }
 }
@@ -66,12 +68,13 @@ fn present(data: Vec<u8>, stat: &Stat) -> ValueReading {
 /// of its deletion, nor as large as the index of a creation that this reading does not show.
 async fn absent(connection: &Connection, path: &str) -> Result<ValueReading, Error> {
     for _ in 0..ATTEMPTS {
-        let before = changed_above(connection, path).await?;
+        let index = last_change_above(connection, path).await?;
         if connection.request(connection.client.check_stat(path)).await?.is_some() {
+            // The name was created meanwhile.
             break;
         }
-        if changed_above(connection, path).await? == before {
-            return Ok(ValueReading { index: before, value: None });
+        if last_change_above(connection, path).await? == index {
+            return Ok(ValueReading { index, value: None });
         }
     }
     // A name that changes this often is read again soon.
@@ -79,7 +82,7 @@ async fn absent(connection: &Connection, path: &str) -> Result<ValueReading, Err
 }
 
 /// Returns the transaction that last created or deleted a child of the nearest existing ancestor.
-async fn changed_above(connection: &Connection, path: &str) -> Result<u64, Error> {
+async fn last_change_above(connection: &Connection, path: &str) -> Result<u64, Error> {
     let mut path = path;
     while let Some((above, _)) = path.rsplit_once('/') {
         let ancestor = if above.is_empty() { "/" } else { above };

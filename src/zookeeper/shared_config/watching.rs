@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
+/// The state of the task that watches one name.
 struct Watching {
     shared: ConfigContext,
     path: String,
@@ -39,6 +40,7 @@ pub(super) async fn watch_value(
             () = sessions.changed() => {}
             () = watching.watch_in(&mut session) => {}
         }
+        // The watch ended with its connection, so from now on the value may change without a notification.
         watching.known.send_if_modified(|known| std::mem::take(&mut known.is_live));
     }
 }
@@ -56,33 +58,34 @@ impl Watching {
         }
     }
 
+    /// Reads the name, and reads it again after each change, over this connection. Never returns.
     async fn watch_over(&mut self, connection: &Connection) {
         loop {
             let number = *self.questions.borrow_and_update();
             // Keep the permit until the memory of the value is accounted for.
-            let turn = self.shared.reads.acquire().await;
-            let read =
-                self.read(connection).await.map(|(reading, watcher)| (self.held(reading), watcher));
-            drop(turn);
+            let permit = self.shared.reads.acquire().await;
+            let read = match self.read(connection).await {
+                Ok((reading, watcher)) => Ok((self.account_for(reading), watcher)),
+                Err(error) => Err(error),
+            };
+            drop(permit);
             match read {
-                Ok((reading, watcher)) => match reading {
-                    Some(reading) => {
-                        self.publish(reading, number, connection);
-                        self.until_fired(connection, watcher).await;
-                    }
-                    None => {
-                        let problem = format!(
-                            "{} is not kept in memory: requests, answers and watched values take the {} MiB that \
-                             http.buffers_mib allows",
-                            self.path,
-                            self.shared.budget.mib()
-                        );
-                        self.publish_problem(number, problem);
-                        sleep(REFUSED_DELAY).await;
-                    }
-                },
+                Ok((Some(reading), watcher)) => {
+                    self.publish(reading, number, connection);
+                    self.answer_until_fired(connection, watcher).await;
+                }
+                Ok((None, _)) => {
+                    let problem = format!(
+                        "{} is not kept in memory: requests, answers and watched values take the {} MiB that \
+                         http.buffers_mib allows",
+                        self.path,
+                        self.shared.budget.mib()
+                    );
+                    self.publish_problem(number, problem);
+                    sleep(REFUSED_DELAY).await;
+                }
                 Err(error) => {
-                    self.report(connection, number, &error).await;
+                    self.report_failure(connection, number, &error).await;
                     let delay = if is_server_answer(&error) { REFUSED_DELAY } else { RETRY_DELAY };
                     sleep(delay).await;
                 }
@@ -106,7 +109,7 @@ impl Watching {
     }
 
     /// Returns the reading with its memory accounted for, or `None` if the budget is used up.
-    fn held(&self, mut reading: ValueReading) -> Option<ValueReading> {
+    fn account_for(&self, mut reading: ValueReading) -> Option<ValueReading> {
         if let Some(value) = &mut reading.value {
             value.data = self.shared.budget.hold(std::mem::take(&mut value.data))?;
         }
@@ -129,15 +132,16 @@ impl Watching {
         });
     }
 
-    /// Publishes why a reading failed, if the servers refused it.
-    async fn report(&self, connection: &Connection, number: u64, error: &Error) {
-        let problem = match is_server_answer(error) {
-            true => self.shared.refusal(connection, &self.path, error).await,
-            false => return debug!(%error, "{} is not read yet", self.path),
-        };
+    /// Publishes why a reading failed, if the servers refused it. Otherwise the next reading may succeed, so clients wait.
+    async fn report_failure(&self, connection: &Connection, number: u64, error: &Error) {
+        if !is_server_answer(error) {
+            return debug!(%error, "{} is not read yet", self.path);
+        }
+        let problem = self.shared.refusal(connection, &self.path, error).await;
         self.publish_problem(number, problem);
     }
 
+    /// Publishes why the name cannot be read, as the answer to the question with this number, and to all before it.
     fn publish_problem(&self, number: u64, problem: String) {
         let is_new = self.known.borrow().problem.as_deref() != Some(&*problem);
         if is_new {
@@ -149,13 +153,15 @@ impl Watching {
         });
     }
 
-    /// Answers questions until the znode may have changed.
-    async fn until_fired(&mut self, connection: &Connection, watcher: OneshotWatcher) {
+    /// Answers questions with the known reading, until the watch fires or a question shows that the znode has changed. Then
+    /// the caller reads again.
+    async fn answer_until_fired(&mut self, connection: &Connection, watcher: OneshotWatcher) {
         let mut fired = pin!(watcher.changed());
         loop {
             tokio::select! {
                 biased;
                 _ = &mut fired => return,
+                // An error means that the name was forgotten, and this task is about to be aborted.
                 asked = self.questions.changed() => if asked.is_err() { return pending().await },
             }
             let number = *self.questions.borrow_and_update();

@@ -12,6 +12,7 @@ use tracing::info;
 const ATTEMPTS: usize = 8;
 
 impl ConfigContext {
+    /// Writes a value if its condition is met.
     pub(super) async fn write(&self, write: &ValueWrite) -> Result<WriteOutcome, WriteError> {
         let connection = self.connection().await.ok_or(WriteError::NotSent)?;
         let path = self.path_of(&write.name);
@@ -37,9 +38,11 @@ impl ConfigContext {
     }
 }
 
-/// The outer error is not a failed condition: the servers refused the request, or did not answer.
+/// The inner result is the client's answer: the write was carried out, or its condition was not met. The outer error is that
+/// of a request which the servers refused, or did not answer.
 type Outcome = Result<Result<WriteOutcome, WriteError>, Error>;
 
+/// One write, over one connection.
 struct Writing<'a> {
     connection: &'a Connection,
     acl: AclPolicy,
@@ -47,6 +50,7 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
+    /// Changes a value, or creates it if the condition allows that. A created value outlives the session.
     async fn put(&self, data: &[u8], condition: Condition) -> Outcome {
         let version = match condition {
             Condition::Absent => return self.create(data, CreateMode::Persistent).await,
@@ -57,6 +61,7 @@ impl Writing<'_> {
             let set = self.connection.client.set_data(self.path, data, version);
             match self.connection.request(set).await {
                 Ok(stat) => return Ok(Ok(changed(&stat))),
+                // The value does not exist yet, which this condition allows.
                 Err(Error::NoNode) if condition == Condition::None => {
                     match self.create(data, CreateMode::Persistent).await? {
                         // Another client has created the value meanwhile.
@@ -78,10 +83,12 @@ impl Writing<'_> {
             let stat =
                 self.connection.request(self.connection.client.check_stat(self.path)).await?;
             let Some(stat) = stat else {
+                // The value does not exist.
                 if matches!(condition, Condition::Exists | Condition::Version(_)) {
                     return Ok(Err(WriteError::Differs { found: None }));
                 }
                 match self.create(data, CreateMode::Ephemeral).await? {
+                    // Another client has created the value meanwhile.
                     Err(WriteError::Differs { .. }) if condition == Condition::None => continue,
                     created => return Ok(created),
                 }
@@ -93,6 +100,7 @@ impl Writing<'_> {
             if stat.ephemeral_owner != self.connection.client.session_id().0 {
                 return Ok(Err(WriteError::NotOurs));
             }
+            // `put` must not create the value: it would outlive the session.
             let condition =
                 if condition == Condition::None { Condition::Exists } else { condition };
             match self.put(data, condition).await? {
@@ -104,6 +112,7 @@ impl Writing<'_> {
         Ok(Err(busy()))
     }
 
+    /// Deletes the value. The stat before gives the index of its last change, which the deletion itself does not report.
     async fn delete(&self, condition: Condition) -> Outcome {
         let version = match condition {
             Condition::Version(version) => Some(version),
@@ -172,6 +181,7 @@ fn changed(stat: &Stat) -> WriteOutcome {
     WriteOutcome::Changed { version: stat.version, index: stat.mzxid.cast_unsigned() }
 }
 
+/// Returns the error after [`ATTEMPTS`] attempts.
 fn busy() -> WriteError {
     WriteError::Refused("others create and delete it all the time: try again".into())
 }

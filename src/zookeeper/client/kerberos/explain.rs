@@ -22,12 +22,13 @@ impl TicketSource {
     /// Explains why there is no ticket for this server, and what to do about it.
     pub(super) fn no_ticket(&self, host: &str, error: &TicketError) -> String {
         let who = self.who();
-        let asked = format!("{}/{host}", self.settings.service);
+        let server = format!("{}/{host}", self.settings.service);
         let mut why = self.why(error);
         let mut kdc = String::new();
         if let TicketError::Kerberos(error) = error {
-            why = about_server(error, &asked).unwrap_or(why);
-            if error.code() == code::SERVER_UNKNOWN && !error.to_string().contains(&asked) {
+            why = about_server(error, &server).unwrap_or(why);
+            // The error names the principal that was asked for.
+            if error.code() == code::SERVER_UNKNOWN && !error.to_string().contains(&server) {
                 let remedy = no_other_name();
                 why += &format!(". By DNS, Kerberos took another name for {host}: {remedy}");
             }
@@ -36,7 +37,7 @@ impl TicketSource {
                 kdc = format!(" from the KDC of {}", self.settings.realm());
             }
         }
-        format!("no Kerberos ticket for {asked} as {who}{kdc}: {why}")
+        format!("no Kerberos ticket for {server} as {who}{kdc}: {why}")
     }
 
     /// Explains why tickets cannot be obtained, and what to do about it.
@@ -87,7 +88,7 @@ impl TicketSource {
         let who = self.who();
         match error.code() {
             code::NO_KEY | code::NO_CACHE => {
-                keytab::without_key(&self.settings).unwrap_or_else(|| {
+                keytab::missing_key(&self.settings).unwrap_or_else(|| {
                     format!(
                         "{keytab}, has no key of {who} of a type that the KDC uses: klist -ke shows its keys. Have it \
                          exported again"
@@ -119,7 +120,7 @@ impl TicketSource {
     }
 }
 
-/// Explains an error that is about the server's principal.
+/// Explains an error that is about the server's principal; `None` for other errors.
 fn about_server(error: &GssapiError, server: &str) -> Option<String> {
     let remedy = match error.code() {
         code::SERVER_EXPIRED => "modprinc -expire never",

@@ -22,7 +22,8 @@ const KEYTAB_MAGIC: [[u8; 2]; 2] = [[5, 1], [5, 2]];
 /// counts each attempt with the old keytab, for all members together, and locks the principal after a few (`-maxfailure`).
 const REFUSED_PAUSES: [Duration; 2] = [Duration::from_secs(15 * 60), Duration::from_secs(60 * 60)];
 
-/// The same for a principal that the KDC knows to be locked or expired, or does not know: it does not count such attempts.
+/// How long the KDC is not asked again about a principal that it knows to be locked or expired, or does not know: it does
+/// not count such attempts.
 const UNUSABLE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Identifies the content of a keytab.
@@ -45,17 +46,22 @@ impl KeytabGate {
     /// Returns the KDC's refusal if it must not be asked again with this keytab yet.
     pub(super) fn refusal(&self, keytab: Fingerprint, now: Moment) -> Option<&GssapiError> {
         let refusal = self.0.as_ref()?;
-        (refusal.keytab == keytab && now < refusal.ask_again_at).then_some(&refusal.error)
+        if refusal.keytab == keytab && now < refusal.ask_again_at {
+            return Some(&refusal.error);
+        }
+        None
     }
 
-    /// Notes the KDC's answer to this keytab.
-    pub(super) fn note(&mut self, keytab: Fingerprint, refused: Option<&GssapiError>, now: Moment) {
-        let Some(error) = refused else {
+    /// Notes the KDC's answer to this keytab: an error, or `None` if it has issued tickets.
+    pub(super) fn note(&mut self, keytab: Fingerprint, error: Option<&GssapiError>, now: Moment) {
+        let Some(error) = error else {
             self.0 = None;
             return;
         };
-        let times = self.0.as_ref().filter(|refusal| refusal.keytab == keytab);
-        let times = times.map_or(0, |refusal| refusal.times);
+        let times = match &self.0 {
+            Some(refusal) if refusal.keytab == keytab => refusal.times,
+            _ => 0,
+        };
         let pause = match error.code() {
             code::WRONG_KEY | code::PREAUTHENTICATION_FAILED => {
                 REFUSED_PAUSES[times.min(REFUSED_PAUSES.len() - 1)]
@@ -76,7 +82,7 @@ impl KeytabGate {
 pub(super) fn check(settings: &Kerberos) -> Result<Option<String>, ConfigError> {
     let Some(keytab) = settings.keytab.as_deref() else { return Ok(None) };
     let content = read(keytab).map_err(|flaw| flaw.in_file(KERBEROS_KEYTAB.key(), keytab))?;
-    Ok(lacks_key(settings, keytab, &content))
+    Ok(explain_missing_key(settings, keytab, &content))
 }
 
 /// Returns the fingerprint of the current keytab.
@@ -92,23 +98,24 @@ pub(super) fn fingerprint(keytab: &Path) -> Result<Fingerprint, String> {
 
 /// Explains that the keytab has no key of the member's principal, and whose keys it has. Returns `None` if it has such a
 /// key, or cannot be read.
-pub(super) fn without_key(settings: &Kerberos) -> Option<String> {
+pub(super) fn missing_key(settings: &Kerberos) -> Option<String> {
     let keytab = settings.keytab.as_deref()?;
-    lacks_key(settings, keytab, &read(keytab).ok()?)
+    explain_missing_key(settings, keytab, &read(keytab).ok()?)
 }
 
-fn lacks_key(settings: &Kerberos, keytab: &Path, content: &[u8]) -> Option<String> {
+/// Does the work of [`missing_key`] with the keytab's content. Returns `None` as well if the content is not understood.
+fn explain_missing_key(settings: &Kerberos, keytab: &Path, content: &[u8]) -> Option<String> {
     let principals = principals(content)?;
     let own = settings.principal.as_deref()?;
-    // Without a realm, the principal belongs to the default realm, whichever that is.
-    let is_there = match own.contains('@') {
-        true => principals.iter().any(|other| other == own),
-        false => {
-            principals.iter().any(|other| other.rsplit_once('@').map(|(name, _)| name) == Some(own))
+    for principal in &principals {
+        let is_own = match principal.rsplit_once('@') {
+            // If no realm is configured, the own principal belongs to the default realm, whichever that is.
+            Some((name, _)) if !own.contains('@') => name == own,
+            _ => principal == own,
+        };
+        if is_own {
+            return None;
         }
-    };
-    if is_there {
-        return None;
     }
     let found = match principals.is_empty() {
         true => "it has none at all".into(),
@@ -118,6 +125,7 @@ fn lacks_key(settings: &Kerberos, keytab: &Path, content: &[u8]) -> Option<Strin
     Some(format!("{key}, {}, has no key of {own}: {found} (klist -k shows them)", named(keytab)))
 }
 
+/// Reads the file, and checks that it is a keytab.
 fn read(keytab: &Path) -> Result<Zeroizing<Vec<u8>>, ValueError> {
     let content = files::read(keytab, Size::Certificates).map_err(ValueError::new)?;
     let content = Zeroizing::new(content);
@@ -152,16 +160,19 @@ fn principals(content: &[u8]) -> Option<Vec<String>> {
     Some(found)
 }
 
+/// Takes this many bytes from the front of `rest`; `None` if there are fewer.
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (taken, left) = rest.split_at_checked(length)?;
     *rest = left;
     Some(taken)
 }
 
+/// Takes a number of two bytes.
 fn number(rest: &mut &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(take(rest, 2)?.try_into().ok()?))
 }
 
+/// Takes a text, which its length precedes.
 fn text(rest: &mut &[u8]) -> Option<String> {
     let length = number(rest)?;
     String::from_utf8(take(rest, length.into())?.to_vec()).ok()
@@ -201,7 +212,7 @@ mod tests {
                 keytab: None,
                 service: "zookeeper".into(),
             };
-            lacks_key(&settings, Path::new("/k"), content)
+            explain_missing_key(&settings, Path::new("/k"), content)
         };
         let both = keytab(&["app@R", "zookeeper/zk-0@R", "app@R"]);
         for own in ["app@R", "app", "zookeeper/zk-0@R"] {

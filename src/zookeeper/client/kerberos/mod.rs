@@ -70,15 +70,15 @@ pub(crate) struct Tickets {
 /// A request for new tickets before their renewal is due, because a server has refused a login.
 struct NewTicketsRequest;
 
+/// The result of a login that runs on a thread of its own.
 type PendingLogin = oneshot::Receiver<Result<GssapiSaslOptions, String>>;
 
 /// A login at one server, for one connection.
 pub(crate) struct BegunLogin {
     options: GssapiSaslOptions,
-    /// Our principal.
-    who: String,
-    /// The server's principal, as it was requested.
-    target: String,
+    own_principal: String,
+    /// The principal of the server, as it was requested: Kerberos may have taken another one.
+    server_principal: String,
 }
 
 /// Checks the keytab, as far as possible without the KDC. Returns a warning if it seems to belong to another principal.
@@ -111,15 +111,17 @@ impl Tickets {
         let mut pending = self
             .login(host)
             .map_err(|error| format!("Kerberos needs a thread, and there is none: {error}"))?;
-        let target = format!("{}/{host}", self.source.settings.service);
+        let server_principal = format!("{}/{host}", self.source.settings.service);
         match timeout(limit, &mut pending).await {
             Ok(Ok(begun)) => {
                 let options = begun?;
                 self.keep_renewed();
-                Ok(BegunLogin { options, who: self.source.who().to_owned(), target })
+                let own_principal = self.source.who().to_owned();
+                Ok(BegunLogin { options, own_principal, server_principal })
             }
             Ok(Err(_)) => Err("the thread that asks for Kerberos tickets died, see the log".into()),
             Err(_) => {
+                // The thread goes on. The next attempt to connect may find its result.
                 self.overdue().insert(host.to_owned(), pending);
                 Err(self.source.no_answer(host, limit))
             }
@@ -173,8 +175,8 @@ impl Tickets {
         format!(
             "the servers refuse the login of {} (zookeeper.auth = \"kerberos\"): is the key of {} in their keytab (JAAS) \
              the one that the KDC has, and are the clocks right? The server's log has the reason{remedy}",
-            login.who,
-            login.effective_target()
+            login.own_principal,
+            login.actual_server_principal()
         )
     }
 
@@ -184,7 +186,7 @@ impl Tickets {
 }
 
 impl BegunLogin {
-    /// Makes the library continue the login. The rest of it asks only the server.
+    /// Gives the login to the library, which continues it. The rest of the login asks only the server.
     pub(super) fn apply(&self, connector: Connector) -> Connector {
         connector.with_sasl(self.options.clone())
     }
@@ -192,11 +194,11 @@ impl BegunLogin {
     /// Returns why this member did not accept the server, `host:port`: it did not answer the login, or did not prove who
     /// it is.
     pub(super) fn failure(&self, server: &str) -> Option<String> {
-        let Self { options, target, .. } = self;
+        let Self { options, server_principal, .. } = self;
         let auth = "zookeeper.auth = \"kerberos\"";
         Some(match options.failure()? {
             GssapiFailure::Unanswered => {
-                let (_, host) = target.split_once('/').unwrap_or_default();
+                let (_, host) = server_principal.split_once('/').unwrap_or_default();
                 let (_, port) = server.rsplit_once(':').unwrap_or_default();
                 format!(
                     "{host}:{port} did not answer the login by Kerberos, and takes clients without one ({auth}): is \
@@ -204,21 +206,21 @@ impl BegunLogin {
                 )
             }
             GssapiFailure::Refused(why) => {
-                let target = self.effective_target();
-                format!("the server does not prove to be {target} ({auth}): {why}")
+                let principal = self.actual_server_principal();
+                format!("the server does not prove to be {principal} ({auth}): {why}")
             }
         })
     }
 
-    /// Returns the server's principal, and how Kerberos derived it if it is not the configured one.
-    fn effective_target(&self) -> String {
-        let Self { options, target, .. } = self;
-        let taken = options.target();
-        let name = taken.rsplit_once('@').map_or(taken, |(name, _)| name);
-        match name == target {
-            true => target.clone(),
+    /// Returns the server's principal, and how Kerberos derived it if it is not the requested one.
+    fn actual_server_principal(&self) -> String {
+        let Self { options, server_principal: requested, .. } = self;
+        let actual = options.target();
+        let without_realm = actual.rsplit_once('@').map_or(actual, |(name, _)| name);
+        match without_realm == requested {
+            true => requested.clone(),
             false => format!(
-                "{taken} (which Kerberos made of {target} by DNS; to avoid that, {})",
+                "{actual} (which Kerberos made of {requested} by DNS; to avoid that, {})",
                 no_other_name()
             ),
         }

@@ -17,8 +17,11 @@ use tracing::{debug, error, info, warn};
 /// because a server refuses them.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The shortest and the longest time between two checks of the default cache, which another program renews.
-const LOOK_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(600)];
+/// The shortest time between two renewals, or two checks of the default cache, which another program renews.
+const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest time between two checks of the default cache.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
 /// How long before their end another program should have renewed the tickets of the default cache: a tenth of their
 /// lifetime, and at most this long. Some programs wait until two minutes before.
@@ -35,7 +38,7 @@ pub(super) struct TicketSource {
     found_principal: OnceLock<String>,
     /// The names of all servers.
     hosts: Vec<String>,
-    /// The cache that is filled from the keytab.
+    /// The cache that is filled with the keytab. `None` before the first tickets, and without a keytab.
     cache: Mutex<Option<Arc<Cache>>>,
     /// Held by the thread that asks the KDC with the keytab, so that only one does so at a time.
     gate: Mutex<KeytabGate>,
@@ -115,6 +118,7 @@ impl TicketSource {
         Some(format!("the Kerberos tickets of {who} have ended (at {date}): {consequence}{why}"))
     }
 
+    /// Begins a login at the server with this name. Asks the KDC only if there is no valid ticket for it yet.
     pub(super) fn log_in(&self, host: &str) -> Result<GssapiSaslOptions, TicketError> {
         let service = &self.settings.service;
         let Some(keytab) = self.settings.keytab.as_deref() else {
@@ -127,31 +131,36 @@ impl TicketSource {
             }
             return Ok(credentials.begin(service, host)?);
         };
-        let present = self.cache().clone();
-        if let Some(cache) = &present {
-            match self
-                .credentials_in(cache)
-                .and_then(|credentials| credentials.begin(service, host))
-            {
+        let current = self.cache().clone();
+        if let Some(cache) = &current {
+            let begun =
+                self.credentials_in(cache).and_then(|credentials| credentials.begin(service, host));
+            match begun {
                 Ok(login) => return Ok(login),
                 Err(error) if !needs_new_tickets(&error) => return Err(error.into()),
                 Err(error) => debug!("new Kerberos tickets are needed: {error}"),
             }
         }
-        Ok(self.replaced(present.as_ref(), keytab)?.begin(service, host)?)
+        Ok(self.replace_tickets(current.as_ref(), keytab)?.begin(service, host)?)
     }
 
-    /// Fetches tickets with the keytab, unless another thread has replaced the tickets in `before` meanwhile.
-    fn replaced(
+    /// Fetches tickets with the keytab, unless another thread has replaced the `old` ones meanwhile. Then uses those.
+    fn replace_tickets(
         &self,
-        before: Option<&Arc<Cache>>,
+        old: Option<&Arc<Cache>>,
         keytab: &Path,
     ) -> Result<GssapiCredentials, TicketError> {
+        // Another thread that fetches tickets holds this lock.
         let mut gate = self.gate();
-        if let Some(cache) = self.cache().clone()
-            && before.is_none_or(|before| !Arc::ptr_eq(before, &cache))
-        {
-            return Ok(self.credentials_in(&cache)?);
+        let current = self.cache().clone();
+        if let Some(current) = current {
+            let is_old = match old {
+                Some(old) => Arc::ptr_eq(old, &current),
+                None => false,
+            };
+            if !is_old {
+                return Ok(self.credentials_in(&current)?);
+            }
         }
         let (cache, credentials, left) = self.fill_cache(&mut gate, keytab)?;
         *self.cache() = Some(cache);
@@ -163,8 +172,10 @@ impl TicketSource {
     pub(super) fn keep_renewed(&self, requests: &mpsc::Receiver<NewTicketsRequest>) {
         let clock = Clock::system();
         let mut due_at = clock.now();
+        // When a server's refusal last requested new tickets.
         let mut requested_at = None;
-        let mut are_all_there = false;
+        // False until the first renewal: before that, only one server has been logged in to.
+        let mut has_all_tickets = false;
         let mut found = None;
         loop {
             let is_requested = match requests.recv_timeout(due_at.since(clock.now())) {
@@ -182,34 +193,36 @@ impl TicketSource {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let wait =
-                match self.renew(are_all_there || is_requested) {
-                    Ok(left) => {
-                        are_all_there = true;
-                        self.note_end(left);
-                        let late = self.settings.keytab.is_none() && is_late(&mut found, left);
-                        self.report(late.then(|| {
-                            format!("no program has renewed those in {}", default_cache())
-                        }));
-                        self.renewal_interval(left)
+            let wait = match self.renew(has_all_tickets || is_requested) {
+                Ok(left) => {
+                    has_all_tickets = true;
+                    self.note_end(left);
+                    let mut problem = None;
+                    if self.settings.keytab.is_none() && is_late(&mut found, left) {
+                        let cache = default_cache();
+                        problem = Some(format!("no program has renewed those in {cache}"));
                     }
-                    Err(error) => {
-                        self.note_loss(&error);
-                        self.report(Some(self.why(&error)));
-                        RETRY_INTERVAL
-                    }
-                };
+                    self.report(problem);
+                    self.renewal_interval(left)
+                }
+                Err(error) => {
+                    self.note_loss(&error);
+                    self.report(Some(self.why(&error)));
+                    RETRY_INTERVAL
+                }
+            };
             self.report_end();
             due_at = clock.now().after(wait);
         }
     }
 
-    /// Fetches tickets for all servers, of which only the first has one so far, or renews them. Returns how long they last.
-    fn renew(&self, are_all_there: bool) -> Result<Duration, TicketError> {
-        let present = self.cache().clone();
-        let (filled, credentials) = match (self.settings.keytab.as_deref(), present) {
+    /// Fetches tickets for all servers. With a keytab, they go into a new cache if `with_new_cache` is true, and are
+    /// otherwise added to the current one. Returns how long the tickets last.
+    fn renew(&self, with_new_cache: bool) -> Result<Duration, TicketError> {
+        let current = self.cache().clone();
+        let (filled, credentials) = match (self.settings.keytab.as_deref(), current) {
             (None, _) => (None, self.default_credentials()?),
-            (Some(_), Some(cache)) if !are_all_there => (None, self.credentials_in(&cache)?),
+            (Some(_), Some(cache)) if !with_new_cache => (None, self.credentials_in(&cache)?),
             (Some(keytab), _) => {
                 let (cache, credentials, _) = self.fill_cache(&mut self.gate(), keytab)?;
                 (Some(cache), credentials)
@@ -231,26 +244,28 @@ impl TicketSource {
         Ok(left)
     }
 
-    /// Returns the delay before the next renewal. It is random, so that members that started together do not renew at the
-    /// same time.
+    /// Returns the delay before the next renewal of tickets that last for `left`. It is random, so that members that started
+    /// together do not renew at the same time.
     fn renewal_interval(&self, left: Duration) -> Duration {
         let part = left.mul_f64(0.4 + 0.1 * fastrand::f64());
         match self.settings.keytab {
-            Some(_) => part.max(LOOK_INTERVALS[0]),
-            None => part.clamp(LOOK_INTERVALS[0], LOOK_INTERVALS[1]),
+            Some(_) => part.max(MIN_RENEWAL_INTERVAL),
+            None => part.clamp(MIN_RENEWAL_INTERVAL, MAX_CHECK_INTERVAL),
         }
     }
 
+    /// Notes that the tickets end after this time.
     fn note_end(&self, left: Duration) {
         self.state().end_at = Some(Clock::system().date() + left);
     }
 
-    /// Notes that the tickets are gone, if another program keeps them: unlike those in memory, they may go before their
-    /// end.
+    /// Notes after a failed renewal that the tickets are gone, if another program keeps them: unlike those in memory, they
+    /// may be removed before their end.
     fn note_loss(&self, error: &TicketError) {
-        let are_kept =
+        // Kerberos asks the KDC only if the cache has a ticket-granting ticket.
+        let are_still_there =
             matches!(error, TicketError::Kerberos(error) if error.code() == code::KDC_UNREACHABLE);
-        if self.settings.keytab.is_none() && !are_kept {
+        if self.settings.keytab.is_none() && !are_still_there {
             let now = Clock::system().date();
             let mut state = self.state();
             state.end_at = state.end_at.map(|end_at| end_at.min(now));
@@ -264,11 +279,14 @@ impl TicketSource {
         if state.problem == problem {
             return;
         }
-        let left = state.end_at.and_then(|end| end.duration_since(Clock::system().date()).ok());
-        let left = left.map(|left| left.as_secs()).filter(|left| *left > 0);
+        let now = Clock::system().date();
+        let left = match state.end_at {
+            Some(end_at) => end_at.duration_since(now).unwrap_or_default().as_secs(),
+            None => 0,
+        };
         let rest = match left {
-            Some(left) => format!("others can be made with the old tickets for {left}s"),
-            None => "others cannot be made without tickets".into(),
+            0 => "others cannot be made without tickets".to_owned(),
+            left => format!("others can be made with the old tickets for {left}s"),
         };
         match &problem {
             None => info!("the Kerberos tickets of {who} are renewed again"),
@@ -301,7 +319,8 @@ impl TicketSource {
         GssapiCredentials::acquire(self.settings.principal.as_deref(), &[("ccache", &cache.name)])
     }
 
-    /// Asks the KDC with the keytab, unless it has refused this keytab. Also returns how long the tickets last.
+    /// Asks the KDC with the keytab, unless it has refused this keytab, and puts the tickets into a new cache. Also returns
+    /// how long the tickets last.
     fn fill_cache(
         &self,
         gate: &mut KeytabGate,
@@ -342,7 +361,8 @@ fn needs_new_tickets(error: &GssapiError) -> bool {
     !matches!(error.code(), code::KDC_UNREACHABLE | code::SERVER_UNKNOWN | code::REALM_UNKNOWN)
 }
 
-/// Returns true if the tickets of the default cache, which last for `left`, should have been renewed by now.
+/// Returns true if the tickets of the default cache, which last for `left`, should have been renewed by now. `found` has the
+/// tickets of earlier calls: if the current ones end later, they are new, and replace them.
 fn is_late(found: &mut Option<FoundTickets>, left: Duration) -> bool {
     let end_at = Clock::system().date() + left;
     // Lifetimes are in whole seconds, so allow for rounding.
