@@ -1,19 +1,21 @@
 //! The command `dev`. In a build without it, the command explains how to get it.
 
 use super::CliCommand;
+#[cfg(feature = "dev")]
+use crate::dev::MOST_MEMBERS;
 use clap::Args;
 
 #[cfg(feature = "dev")]
 #[derive(Args)]
 pub(super) struct DevArguments {
     /// How many members to start, from 1 to 26
-    #[arg(long, value_name = "NUMBER", default_value = "3", value_parser = members)]
+    #[arg(long, value_name = "NUMBER", default_value = "3", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_MEMBERS)))]
     members: u8,
     /// How many elections to start, each with so many members; together at most 26
-    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = members)]
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_MEMBERS)))]
     elections: u8,
     /// Where the server listens; with port 0 at a free port
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2181", value_parser = address)]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2181")]
     listen: std::net::SocketAddr,
     /// Start the server alone, print the connect string, and log to stderr
     #[arg(long, conflicts_with_all = ["members", "elections"])]
@@ -24,34 +26,15 @@ pub(super) struct DevArguments {
 impl DevArguments {
     pub(super) fn command(self) -> Result<CliCommand, String> {
         let Self { members, elections, listen, only_server } = self;
-        let most = crate::dev::MOST_MEMBERS;
-        if u16::from(members) * u16::from(elections) > most.into() {
+        if u16::from(members) * u16::from(elections) > MOST_MEMBERS.into() {
             return Err(format!(
-                "--elections {elections} with --members {members} each are more than the {most} members that have a \
-                 letter as their name: write --members {}",
-                match most / elections {
-                    1 => "1".into(),
-                    most => format!("{most} or less"),
-                }
+                "--elections {elections} with --members {members} each are more than the {MOST_MEMBERS} members that \
+                 have a letter as their name"
             ));
         }
         let members = if only_server { 0 } else { members };
         Ok(CliCommand::Dev(crate::dev::Options { members, elections, listen }))
     }
-}
-
-#[cfg(feature = "dev")]
-fn members(written: &str) -> Result<u8, String> {
-    let most = crate::dev::MOST_MEMBERS;
-    let number = written.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("write a number from 1 to {most}; --only-server starts none"))
-}
-
-#[cfg(feature = "dev")]
-fn address(written: &str) -> Result<std::net::SocketAddr, String> {
-    written.parse().map_err(|_| {
-        "write IP:PORT, such as 127.0.0.1:2181, or 127.0.0.1:0 for a free port".to_owned()
-    })
 }
 
 #[cfg(not(feature = "dev"))]

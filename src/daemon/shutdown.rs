@@ -16,6 +16,7 @@ use super::threads::{ApplicationThread, SessionThread};
 use crate::cli;
 use crate::clock::Clock;
 use recipes::Moment;
+use std::fs;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
@@ -43,6 +44,9 @@ impl Daemon {
             let hooks_until = clock.now().after(HOOKS_TIMEOUT);
             tokio::join!(leave_queue(election), give_locks_back(holdings));
             finish_hooks(&mut application, clock, hooks_until).await;
+            if let Some(socket) = socket {
+                let _already_gone = fs::remove_file(socket);
+            }
             let _already_gone = close.send(());
             drop(timeout(DRAIN_TIMEOUT, done).await);
         };
@@ -57,9 +61,6 @@ impl Daemon {
             name = second => {
                 warn!("{name} again: gone at once, what is left in ZooKeeper expires by itself");
             }
-        }
-        if let Some(socket) = socket {
-            socket.remove();
         }
     }
 }

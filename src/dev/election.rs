@@ -1,6 +1,6 @@
 //! The server and the members, the actions on them, and the lines that are printed.
 
-use super::follow::{PATIENCE, follow, leader_of, sidecar_at};
+use super::follow::{PATIENCE, follow, sidecar_at};
 use super::keys::{HELP, Key, Keys};
 use super::member::{MemberEnvironment, MemberProcess, Ports, SESSION, path_of};
 use super::signals::DevSignals;
@@ -186,12 +186,7 @@ impl LocalElection {
             }))
             .abort_handle(),
         );
-        let mut line =
-            format!("{id:<9}  http://127.0.0.1:{}  process {}", member.port, member.pid());
-        let taken: Vec<_> = self.ports.taken.drain(..).map(|port| port.to_string()).collect();
-        if !taken.is_empty() {
-            line += &format!("  ({} taken by another program)", taken.join(", "));
-        }
+        let line = format!("{id:<9}  http://127.0.0.1:{}  process {}", member.port, member.pid());
         self.members.push(member);
         Ok(line)
     }
@@ -225,22 +220,8 @@ impl LocalElection {
         if let Some(member) = self.members.iter_mut().find(|member| member.frozen) {
             member.frozen = false;
             member.signal(Signal::CONT);
-            let id = member.id.clone();
-            let sidecar = sidecar_at(member.port);
-            let sender = self.sender.clone();
-            tokio::spawn(async move {
-                let says = match leader_of(&sidecar).await {
-                    Ok(Some(named)) if named.is_self => "still leads".to_owned(),
-                    Ok(Some(LeaderState { leader: Some(leader), .. })) => {
-                        format!("says that {} leads", leader.id.escape_debug())
-                    }
-                    Ok(_) => "says that it knows no leader".to_owned(),
-                    Err(trouble) => trouble.message().unwrap_or_default(),
-                };
-                let line = format!("{id} goes on, and {says}");
-                let _receiver_gone = sender.send(TaskOutput::Line(line));
-            });
-            return Ok(());
+            let line = format!("{} goes on", member.id);
+            return self.print(&line);
         }
         let line = match self.leader() {
             Ok(leader) => {

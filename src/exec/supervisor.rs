@@ -2,7 +2,7 @@
 //! given up, whether an operator, the application or a signal asks for that.
 
 use super::countdown::{AGAIN, Countdown, KillStep};
-use super::decide::{AfterExit, CommandLease, CommandStage, CommandStep, after_exit, decide, rest};
+use super::decide::{CommandLease, CommandStage, CommandStep, after_exit, decide, rest};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
 use super::signals::SignalListener;
 use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
@@ -388,11 +388,8 @@ impl Supervisor {
                     run.kill_at.or_else(|| Some(self.clock.now().after(self.plan.stopped_for)));
                 run.take_terminal_back();
                 let limit = humantime::format_duration(self.plan.stopped_for);
-                let why = match signal {
-                    Some(Signal::TTIN) => ", as it reads from the terminal in the background",
-                    Some(Signal::TTOU) => ", as it writes to the terminal in the background",
-                    _ => "",
-                };
+                let why =
+                    if uses_terminal { ", as it uses the terminal in the background" } else { "" };
                 warn!(
                     "the program is stopped{why}: continue it with kill -CONT {}. It is killed, and {under} given up, if it \
                      is stopped for {limit} (--stopped-for)",
@@ -514,15 +511,15 @@ impl Supervisor {
         let is_interrupted = run.terminal.is_some() && code == INTERRUPTED;
         let on_exit = if is_interrupted { OnExit::Leave } else { self.plan.on_exit };
         match after_exit(code, on_exit, self.plan.once) {
-            AfterExit::Leave => {
+            OnExit::Leave => {
                 info!(code, "the program has ended: leaving");
                 self.leaving = Some(code);
             }
-            AfterExit::Stay => {
+            OnExit::Stay => {
                 info!(code, "the program has ended: leading on without it");
                 run.next_stage = CommandStage::Idle { not_before: now, ended_under: Some(token) };
             }
-            AfterExit::Restart => {
+            OnExit::Restart => {
                 let rest = rest(self.last_rest, now.since(run.begun_at));
                 self.last_rest = Some(rest);
                 info!(code, "the program has ended: it is started again in {rest:?}");
