@@ -15,6 +15,7 @@ use super::systemd;
 use super::threads::{ApplicationThread, SessionThread};
 use crate::cli;
 use crate::clock::Clock;
+use crate::exec::signal_name;
 use recipes::Moment;
 use std::fs;
 use std::time::Duration;
@@ -58,7 +59,8 @@ impl Daemon {
         };
         tokio::select! {
             () = in_order => {}
-            name = second => {
+            signal = second => {
+                let name = signal_name(signal);
                 warn!("{name} again: gone at once, what is left in ZooKeeper expires by itself");
             }
         }

@@ -3,12 +3,12 @@
 use super::follow::{PATIENCE, follow, sidecar_at};
 use super::keys::{HELP, Key, Keys};
 use super::member::{MemberEnvironment, MemberProcess, Ports, SESSION, path_of};
-use super::signals::DevSignals;
 use super::timeline::Timeline;
 use super::{MOST_MEMBERS, Options, say, start_server, warning};
 use crate::api::{Done, LeaderState, RESIGN};
 use crate::clock::Clock;
 use crate::config::on_this_machine;
+use crate::exec::SignalListener;
 use anyhow::{Context, bail};
 use dev_server::DevServer;
 use recipes::Moment;
@@ -87,11 +87,11 @@ impl LocalElection {
     pub(super) async fn act(
         &mut self,
         options: &Options,
-        signals: &mut DevSignals,
+        signals: &mut SignalListener,
     ) -> anyhow::Result<()> {
         tokio::select! {
             begun = self.begin(options) => begun?,
-            () = signals.next() => return Ok(()),
+            _ = signals.next() => return Ok(()),
         }
         let mut keys = Keys::new().context("cannot read keys from the terminal")?;
         say(if keys.is_some() { HELP } else { "Ctrl-C or SIGTERM ends all of it." })?;
@@ -110,12 +110,12 @@ impl LocalElection {
                 }
             };
             tokio::select! {
-                () = signals.next() => return Ok(()),
+                _ = signals.next() => return Ok(()),
                 key = key => match key {
                     Some(Key::Quit) | None => return Ok(()),
                     Some(key) => tokio::select! {
                         pressed = self.pressed(key) => pressed?,
-                        () = signals.next() => return Ok(()),
+                        _ = signals.next() => return Ok(()),
                     },
                 },
                 Some(output) = self.outputs.recv() => self.print_output(output)?,
@@ -146,18 +146,14 @@ impl LocalElection {
                 say(&line)?;
             }
         }
-        let first: Vec<_> = self.members.iter().filter(|member| member.election == 0).collect();
-        let at = |index: usize| format!("http://127.0.0.1:{}", first[index % first.len()].port);
+        let first = &self.members[0];
+        let url = format!("http://127.0.0.1:{}", first.port);
         say(&format!(
-            "\nIn a browser: {}/ is the page of {}. In another terminal:\n    \
-             curl -s {}/leader     # who leads\n    \
-             curl -s {}/members    # the queue\n    \
-             curl -sN {}/events    # each change, as it comes\n",
-            at(0),
-            first[0].id,
-            at(0),
-            at(1),
-            at(2),
+            "\nIn a browser: {url}/ is the page of {}. In another terminal:\n    \
+             curl -s {url}/leader     # who leads\n    \
+             curl -s {url}/members    # the queue\n    \
+             curl -sN {url}/events    # each change, as it comes\n",
+            first.id,
         ))?;
         Ok(())
     }
@@ -316,7 +312,7 @@ impl LocalElection {
     }
 
     /// Ends the members, then the server. A signal cuts this short: the remaining members end with this process.
-    pub(super) async fn close(mut self, signals: &mut DevSignals) {
+    pub(super) async fn close(mut self, signals: &mut SignalListener) {
         for member in &self.members {
             member.signal(Signal::TERM);
             member.signal(Signal::CONT);
@@ -326,7 +322,7 @@ impl LocalElection {
             tokio::select! {
                 _ = self.deaths.recv() => {}
                 () = self.clock.sleep_until(Some(limit)) => break,
-                () = signals.next() => break,
+                _ = signals.next() => break,
             }
         }
         self.server.stop().await;
