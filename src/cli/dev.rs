@@ -1,13 +1,15 @@
 //! The command `dev`. In a build without it, the command explains how to get it.
 
 use super::CliCommand;
+#[cfg(feature = "dev")]
+use crate::dev::MOST_MEMBERS;
 use clap::Args;
 
 #[cfg(feature = "dev")]
 #[derive(Args)]
 pub(super) struct DevArguments {
     /// How many members to start, from 1 to 26
-    #[arg(long, value_name = "NUMBER", default_value = "3", value_parser = members)]
+    #[arg(long, value_name = "NUMBER", default_value = "3", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_MEMBERS)))]
     members: u8,
     /// The first port of this machine: any member answers there, and each has one of the next
     #[arg(long, value_name = "PORT", default_value = "4040", value_parser = clap::value_parser!(u16).range(1..))]
@@ -18,7 +20,7 @@ pub(super) struct DevArguments {
     #[arg(long, value_name = "DURATION", default_value = "4s", value_parser = session_timeout)]
     session_timeout: std::time::Duration,
     /// Where the server listens; with port 0 at a free port
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2181", value_parser = address)]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2181")]
     listen: std::net::SocketAddr,
     /// Start the server alone, print the connect string, and log to stderr
     #[arg(long, conflicts_with_all = ["members", "port", "session_timeout"])]
@@ -35,24 +37,10 @@ impl DevArguments {
 }
 
 #[cfg(feature = "dev")]
-fn members(written: &str) -> Result<u8, String> {
-    let most = crate::dev::MOST_MEMBERS;
-    let number = written.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("write a number from 1 to {most}; --only-server starts none"))
-}
-
-#[cfg(feature = "dev")]
 fn session_timeout(written: &str) -> Result<std::time::Duration, String> {
     let granted = std::time::Duration::from_secs(2)..=crate::dev::LONGEST_SESSION;
     let found = humantime::parse_duration(written).ok().filter(|found| granted.contains(found));
     found.ok_or_else(|| "write a duration from 2s to 40s".into())
-}
-
-#[cfg(feature = "dev")]
-fn address(written: &str) -> Result<std::net::SocketAddr, String> {
-    written.parse().map_err(|_| {
-        "write IP:PORT, such as 127.0.0.1:2181, or 127.0.0.1:0 for a free port".to_owned()
-    })
 }
 
 #[cfg(not(feature = "dev"))]

@@ -17,19 +17,6 @@ impl Effective {
         Ok(Self { config: Config::new(&values)?, values })
     }
 
-    /// Returns a sentence on the facts that only the servers know, although the lease depends on them.
-    fn unchecked(&self) -> String {
-        let session = self.config.settings.zookeeper.session_timeout;
-        let tick = 2 * self.config.policy.margins.half_tick;
-        format!(
-            "whether the servers' tickTime is at most {tick:?} ({}), and whether they grant sessions of {session:?} \
-             ({}); their zoo.cfg has tickTime, minSessionTimeout and maxSessionTimeout, and so has \
-             http://SERVER:8080/commands/conf (their admin server), or the word conf where 4lw.commands.whitelist has it",
-            table::TICK_TIME.key(),
-            table::SESSION_TIMEOUT.key(),
-        )
-    }
-
     /// Returns the configuration as one line of JSON, with the warnings, and with the result for each server if they were
     /// tried.
     pub fn json(&self, warnings: &[String], servers: Option<&[impl Serialize]>) -> String {
@@ -46,7 +33,6 @@ impl Effective {
         let kept: Vec<_> = self.config.kept.iter().map(ToString::to_string).collect();
         let mut json = json!({
             "settings": settings, "lease_ms": lease, "hooks": hooks, "config": kept, "warnings": warnings,
-            "not_checked": self.unchecked(),
         });
         if let Some(servers) = servers {
             json["servers"] = json!(servers);
@@ -85,7 +71,7 @@ impl fmt::Display for Effective {
             let key = format!("config[{n}]");
             writeln!(f, "{key:<KEY_WIDTH$} {}", kept.to_string().escape_debug())?;
         }
-        writeln!(f, "not checked: {}", self.unchecked())
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::client_commands::CommandTarget;
 use super::{ConfigFile, sources};
-use crate::config::{self, HoldingConfig, Scope, ValueError, table};
+use crate::config::{self, HoldingConfig, Scope, table};
 use crate::terminal::{ClientCommand, GuardedCommand, HoldingName, HoldingProcess, Patience};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
@@ -23,8 +23,8 @@ pub(super) struct LockArguments {
     #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = slots, allow_negative_numbers = true)]
     slots: Option<NonZeroU32>,
     /// For how long to wait at most: 500ms, 10s, 2m [default: forever]
-    #[arg(short, long, value_name = "DURATION", value_parser = lock_wait)]
-    wait: Option<Patience>,
+    #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
+    wait: Option<Duration>,
     /// Do not wait: take it only if it is free
     #[arg(long = "try", conflicts_with = "wait")]
     only_if_free: bool,
@@ -44,8 +44,11 @@ impl LockArguments {
             None if self.shared => Mode::Shared,
             None => Mode::Exclusive,
         };
-        let by_default = if self.only_if_free { Patience::Try } else { Patience::Endless };
-        let patience = self.wait.unwrap_or(by_default);
+        let patience = match self.wait {
+            Some(limit) => Patience::AtMost(limit),
+            None if self.only_if_free => Patience::Try,
+            None => Patience::Endless,
+        };
         self.guarded.into_command(given, name, HoldingSpec::Lock(mode), patience)
     }
 }
@@ -126,14 +129,6 @@ impl GuardedArguments {
         let guarded =
             GuardedCommand { name, wanted, patience, kill_after, stopped_for, command, holder };
         Ok(ClientCommand::Guarded(guarded))
-    }
-}
-
-/// Parses `--wait`. As in a request to the sidecar, 0s means not to wait.
-fn lock_wait(written: &str) -> Result<Patience, ValueError> {
-    match humantime::parse_duration(written) {
-        Ok(Duration::ZERO) => Ok(Patience::Try),
-        _ => config::duration(written).map(Patience::AtMost),
     }
 }
 

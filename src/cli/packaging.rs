@@ -3,8 +3,8 @@
 use clap::{Args, Command, Subcommand};
 use clap_complete::Shell;
 use clap_mangen::Man;
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 #[derive(Subcommand)]
 pub(super) enum PackagingCommand {
@@ -26,10 +26,7 @@ pub(super) struct Manual {
 }
 
 /// Returns the text to print, which is empty if the pages were written into a directory.
-pub(super) fn written(
-    packaging: PackagingCommand,
-    mut command: Command,
-) -> Result<Vec<u8>, String> {
+pub(super) fn write(packaging: PackagingCommand, mut command: Command) -> Result<Vec<u8>, String> {
     let mut text = vec![];
     match packaging {
         PackagingCommand::Version => {
@@ -40,9 +37,7 @@ pub(super) fn written(
         PackagingCommand::Completions { shell } => {
             clap_complete::generate(shell, &mut command, "bellwether", &mut text);
         }
-        PackagingCommand::Man(Manual { to: None }) => {
-            render_page(command, &mut text).expect("memory takes all");
-        }
+        PackagingCommand::Man(Manual { to: None }) => text.extend(page(command).bytes()),
         PackagingCommand::Man(Manual { to: Some(directory) }) => {
             write_pages(command, &directory).map_err(|error| {
                 format!("--to: cannot write pages into {}: {error}", directory.display())
@@ -53,14 +48,12 @@ pub(super) fn written(
 }
 
 /// Writes a page for each command into the directory.
-fn write_pages(mut command: Command, directory: &std::path::Path) -> io::Result<()> {
+fn write_pages(mut command: Command, directory: &Path) -> io::Result<()> {
     // Sets the display name of each subcommand, which becomes the name of its page.
     command.build();
     for command in with_subcommands(&command) {
         let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
-        let mut text = vec![];
-        render_page(command, &mut text)?;
-        std::fs::write(directory.join(format!("{name}.1")), text)?;
+        fs::write(directory.join(format!("{name}.1")), page(command))?;
     }
     Ok(())
 }
@@ -72,37 +65,10 @@ fn with_subcommands(command: &Command) -> Vec<Command> {
     std::iter::once(command.clone()).chain(below).collect()
 }
 
-/// Writes the manual page of a command.
-fn render_page(command: Command, text: &mut Vec<u8>) -> io::Result<()> {
-    // The help of a command ends with its exit codes. In a manual page, they have their own section.
-    let codes = command.get_after_help().map(|codes| codes.to_string());
-    let has_version = command.get_version().is_some();
-    let has_commands = command.has_subcommands();
-    let usage = command.clone().render_usage().to_string();
-    let man = Man::new(command.after_help("").after_long_help(""));
-    man.render_title(text)?;
-    man.render_name_section(text)?;
-    // The synopsis of `clap_mangen` omits the values of options, and the `--` before a program.
-    text.extend(synopsis(&usage).bytes());
-    man.render_description_section(text)?;
-    man.render_options_section(text)?;
-    if has_commands {
-        man.render_subcommands_section(text)?;
-    }
-    if let Some(codes) = codes {
-        let lines: Vec<_> = codes.lines().skip(1).map(str::trim).collect();
-        text.extend(b".SH \"EXIT STATUS\"\n");
-        for line in lines {
-            let (code, meaning) = line.split_once(' ').unwrap_or((line, ""));
-            text.extend(format!(".TP\n{code}\n{}\n", meaning.trim()).bytes());
-        }
-    }
-    if has_version { man.render_version_section(text) } else { Ok(()) }
-}
-
-/// Returns the SYNOPSIS section of a manual page.
-fn synopsis(usage: &str) -> String {
-    let usage = usage.strip_prefix("Usage: ").unwrap_or(usage);
-    let lines: Vec<_> = usage.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    format!(".SH SYNOPSIS\n{}\n", lines.join("\n.br\n").replace('-', "\\-"))
+/// Returns the manual page of a command.
+fn page(command: Command) -> String {
+    let mut page = vec![];
+    Man::new(command).render(&mut page).expect("memory takes all");
+    // Exit codes are all that follows the help of a command.
+    String::from_utf8_lossy(&page).replace(".SH EXTRA", ".SH \"EXIT STATUS\"")
 }

@@ -33,11 +33,9 @@ fn runnable_in(program: &OsStr, path: Option<&OsStr>) -> Result<(), (u8, String)
     if places.iter().any(|place| place.is_file() && access(place, Access::EXEC_OK).is_ok()) {
         return Ok(());
     }
-    match places.iter().find(|place| place.exists()) {
-        Some(place) if place.is_dir() => cannot(NOT_RUNNABLE, "it is a directory"),
-        Some(_) => cannot(NOT_RUNNABLE, "it is not executable for this user: chmod +x"),
-        None if is_path => cannot(NOT_FOUND, "file not found"),
-        None => cannot(NOT_FOUND, "it is in no directory of PATH"),
+    match places.iter().any(|place| place.exists()) {
+        true => cannot(NOT_RUNNABLE, "it is not a file that this user may execute"),
+        false => cannot(NOT_FOUND, "file not found"),
     }
 }
 
@@ -69,10 +67,13 @@ mod tests {
         let no = |code, why: &str| Err((code, Some(why.to_owned())));
         assert_eq!(found(Path::new("shell")), Ok(()));
         assert_eq!(found(&second.join("shell")), Ok(()));
-        assert_eq!(found(Path::new("nothing")), no(127, "it is in no directory of PATH"));
+        assert_eq!(found(Path::new("nothing")), no(127, "file not found"));
         assert_eq!(found(&first.join("nothing")), no(127, "file not found"));
-        assert_eq!(found(&first), no(126, "it is a directory"));
-        assert_eq!(found(Path::new("plain")), no(126, "chmod +x"));
+        assert_eq!(found(&first), no(126, "it is not a file that this user may execute"));
+        assert_eq!(
+            found(Path::new("plain")),
+            no(126, "it is not a file that this user may execute")
+        );
         assert_eq!(runnable_in(OsStr::new("nothing"), None), Ok(()), "the system may know it");
     }
 }

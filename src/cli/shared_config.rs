@@ -1,11 +1,11 @@
 //! The commands for the shared configuration.
 
-use super::client_commands::{CommandTarget, FormatArguments, StreamArguments};
-use crate::config;
+use super::client_commands::{CommandTarget, FormatArguments};
 use crate::terminal::{
-    CONFIG_NAMES, ClientCommand, Condition, ConfigAction, ConfigCommand, HoldingName, Query,
+    Call, ClientCommand, Condition, ConfigAction, ConfigCommand, HoldingName, Query,
 };
-use clap::{Args, Subcommand};
+use crate::{api, config};
+use clap::{Args, Subcommand, value_parser};
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -28,17 +28,16 @@ enum ConfigSubcommands {
         #[arg(long, conflicts_with = "wait")]
         proved: bool,
         #[command(flatten)]
-        asked: StreamArguments,
+        asked: FormatArguments,
     },
     /// Write a value, and print its version.
-    #[command(visible_alias = "set")]
     Put {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
         /// The value, which may be '' [default: what standard input says, if it is not empty]
         value: Option<OsString>,
         /// Only over this version; 1 if another is there
-        #[arg(long, value_name = "VERSION", value_parser = version, allow_negative_numbers = true)]
+        #[arg(long, value_name = "VERSION", value_parser = value_parser!(i32).range(0..), allow_negative_numbers = true)]
         if_version: Option<i32>,
         /// Only if there is none
         #[arg(long, conflicts_with = "if_version")]
@@ -58,7 +57,7 @@ enum ConfigSubcommands {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
         #[command(flatten)]
-        asked: StreamArguments,
+        asked: FormatArguments,
         /// The program and its arguments, behind --
         #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["output", "json"])]
         command: Vec<OsString>,
@@ -66,12 +65,11 @@ enum ConfigSubcommands {
     /// Print the names of the values.
     Ls(FormatArguments),
     /// Delete a value.
-    #[command(visible_alias = "delete")]
     Rm {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
         /// Only this version; 1 if another is there
-        #[arg(long, value_name = "VERSION", value_parser = version, allow_negative_numbers = true)]
+        #[arg(long, value_name = "VERSION", value_parser = value_parser!(i32).range(0..), allow_negative_numbers = true)]
         if_version: Option<i32>,
         #[command(flatten)]
         target: CommandTarget,
@@ -85,7 +83,9 @@ impl ConfigArguments {
     /// A sentence about the problem with the arguments, or with a file that they name.
     pub(super) fn into_command(self) -> Result<ClientCommand, String> {
         let (sidecar, name, action) = match self.action {
-            ConfigSubcommands::Ls(query) => return query.command(&CONFIG_NAMES, None),
+            ConfigSubcommands::Ls(query) => {
+                return query.command(Call::of(&api::CONFIG_NAMES));
+            }
             ConfigSubcommands::Get { name, wait, proved, asked } => {
                 let (sidecar, form) = asked.parts()?;
                 (sidecar, name, ConfigAction::Get { wait, is_proved: proved, form })
@@ -113,10 +113,4 @@ impl ConfigArguments {
 /// Returns the condition for `--if-version`.
 fn over(version: Option<i32>) -> Condition {
     version.map_or(Condition::None, Condition::Version)
-}
-
-fn version(written: &str) -> Result<i32, String> {
-    let version = written.parse().ok().filter(|version| *version >= 0);
-    version
-        .ok_or_else(|| "write the version that `bellwether config get NAME -o json` prints".into())
 }

@@ -4,7 +4,7 @@ use crate::config::security::CREDENTIALS_VARIABLE;
 use crate::config::table::ALL;
 use crate::config::{
     ConfigError, ConfigErrors, File, Given, Origin, PodEnvironment, Row, Scope, Sources, ValueKind,
-    Values, file_text, labels_as_text,
+    Values, file_text,
 };
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use secrecy::SecretString;
@@ -35,17 +35,8 @@ fn flag(row: &'static Row) -> Option<Arg> {
         .short(flag.short)
         .value_name(flag.value)
         .help(help);
-    Some(match row.kind {
-        ValueKind::Text | ValueKind::Number => arg,
-        ValueKind::Labels => arg.action(ArgAction::Append).value_parser(label),
-    })
-}
-
-fn label(written: &str) -> Result<(String, String), String> {
-    match written.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("a label is KEY=VALUE, such as zone=eu-1".into()),
-    }
+    // Labels are given one by one, and joined as in the variable.
+    Some(if row.kind == ValueKind::Labels { arg.action(ArgAction::Append) } else { arg })
 }
 
 /// Reads the file, if one is named, and combines the sources.
@@ -85,14 +76,8 @@ fn given(row: &'static Row, matches: &ArgMatches) -> Result<Option<Given>, Confi
         if matches.try_contains_id(row.key).is_err() {
             return Ok(None);
         }
-        let text = match row.kind {
-            ValueKind::Text | ValueKind::Number => matches.get_one::<String>(row.key).cloned(),
-            ValueKind::Labels => {
-                let written = matches.get_many::<(String, String)>(row.key);
-                written.map(labels).transpose()?.map(|labels| labels_as_text(&labels))
-            }
-        };
-        if let Some(text) = text {
+        if let Some(written) = matches.get_many::<String>(row.key) {
+            let text = written.cloned().collect::<Vec<_>>().join(",");
             return Ok(Some(Given { text, origin: Origin::Flag(flag.name) }));
         }
     }
@@ -113,21 +98,6 @@ fn variable(name: &str) -> Result<Option<String>, ConfigError> {
         Err(VarError::NotPresent) => Ok(None),
         Err(VarError::NotUnicode(_)) => Err(ConfigError::new(name, "is not UTF-8 text")),
     }
-}
-
-/// Returns the labels of several flags. A key that two of them set is an error, because one of the two values would be
-/// ignored.
-fn labels<'a>(
-    written: impl Iterator<Item = &'a (String, String)>,
-) -> Result<BTreeMap<String, String>, ConfigError> {
-    let mut labels = BTreeMap::new();
-    for (key, value) in written {
-        if labels.insert(key.clone(), value.clone()).is_some() {
-            let twice = ConfigError::new("--label", format!("has the key {key:?} twice"));
-            return Err(twice.remedy("write each key once"));
-        }
-    }
-    Ok(labels)
 }
 
 /// Reads the variables that Kubernetes sets in a pod. Outside of a pod, they are empty.

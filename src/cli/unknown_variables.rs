@@ -42,12 +42,7 @@ fn is_unknown(name: &str) -> bool {
 /// Returns whether Kubernetes sets this variable for a Service whose name begins with `bellwether`, such as
 /// `BELLWETHER_SERVICE_HOST` or `BELLWETHER_PROBES_PORT_4040_TCP_ADDR`.
 fn is_service(rest: &str) -> bool {
-    let mut parts = rest.split('_').skip_while(|part| !["SERVICE", "PORT"].contains(part));
-    match (parts.next(), parts.next()) {
-        (Some("SERVICE"), Some("HOST" | "PORT")) | (Some("PORT"), None) => true,
-        (Some("PORT"), Some(number)) => number.bytes().all(|digit| digit.is_ascii_digit()),
-        _ => false,
-    }
+    rest.split('_').any(|part| part == "SERVICE" || part == "PORT")
 }
 
 #[cfg(test)]

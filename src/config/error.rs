@@ -1,37 +1,39 @@
-//! The error types for rejected configuration values.
+//! The errors for rejected configuration values.
 
 use std::fmt;
 use std::path::Path;
 
-/// The problem of a value, and its remedy. The caller adds the key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ValueError {
-    /// The problem, as the predicate of a sentence about the key.
-    problem: String,
-    remedy: Option<String>,
-    /// Whether the error must not show the value, because it may contain a secret.
-    hides_value: bool,
-}
-
-/// The problem of a key in the configuration, and its remedy, in one line.
+/// The problem of a value in the configuration, and its remedy, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The key, or a flag or variable that sets it.
+    /// The key, or a flag or variable that sets it. Empty until the caller of a parser adds it.
     pub key: String,
     /// What was found, as a continuation of the key: ` = "value"`, or `: file`. Empty if it must not be shown.
     pub(super) found: String,
+    /// The problem, as the predicate of a sentence about the key.
     pub problem: String,
     pub remedy: Option<String>,
+    /// Whether the error must not show the value, because it may contain a secret.
+    pub(super) hides_value: bool,
 }
 
-impl ValueError {
-    pub fn new(problem: impl Into<String>) -> Self {
-        Self { problem: problem.into(), remedy: None, hides_value: false }
+impl ConfigError {
+    pub fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::without_key(problem).of(key)
     }
 
-    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy = Some(remedy.into());
-        self
+    pub fn without_key(problem: impl Into<String>) -> Self {
+        Self {
+            key: String::new(),
+            found: String::new(),
+            problem: problem.into(),
+            remedy: None,
+            hides_value: false,
+        }
+    }
+
+    pub fn remedy(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..self }
     }
 
     /// Adds a second remedy.
@@ -44,41 +46,28 @@ impl ValueError {
     }
 
     /// Omits the value from the error, because it may contain a secret.
-    pub fn hiding_value(mut self) -> Self {
-        self.hides_value = true;
-        self
+    pub fn hiding_value(self) -> Self {
+        Self { hides_value: true, ..self }
     }
 
     /// Adds the key and the value. The value is not shown if it may be a secret.
-    pub fn at(self, key: impl Into<String>, value: &str) -> ConfigError {
-        let found = if self.hides_value { String::new() } else { format!(" = {value:?}") };
-        ConfigError { found, ..self.of(key) }
+    pub fn at(self, key: impl Into<String>, value: &str) -> Self {
+        if self.hides_value { self.of(key) } else { self.of(key).found(value) }
     }
 
     /// Adds the key and the file that the value names. The file's name is not shown if it may be the secret itself.
-    pub fn in_file(self, key: impl Into<String>, file: &Path) -> ConfigError {
-        ConfigError { found: format!(": {}", super::named(file)), ..self.of(key) }
+    pub fn in_file(self, key: impl Into<String>, file: &Path) -> Self {
+        Self { found: format!(": {}", super::named(file)), ..self.of(key) }
     }
 
     /// Adds only the key.
-    pub fn of(self, key: impl Into<String>) -> ConfigError {
-        let Self { problem, remedy, hides_value: _ } = self;
-        ConfigError { key: key.into(), found: String::new(), problem, remedy }
-    }
-}
-
-impl ConfigError {
-    pub fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
-        ValueError::new(problem).of(key)
+    pub fn of(self, key: impl Into<String>) -> Self {
+        Self { key: key.into(), ..self }
     }
 
-    /// Shows the parsed value, such as a number or a duration.
+    /// Shows the value, such as a number or a duration.
     pub fn found(self, value: impl fmt::Debug) -> Self {
         Self { found: format!(" = {value:?}"), ..self }
-    }
-
-    pub fn remedy(self, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..self }
     }
 
     /// Prefixes the key with its table, such as `hook[2]`. An empty key means the table itself.
@@ -106,17 +95,13 @@ pub(super) fn numbered<T, U>(
     made
 }
 
-impl fmt::Display for ValueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.problem)?;
-        self.remedy.iter().try_for_each(|remedy| write!(f, ": {remedy}"))
-    }
-}
-
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, found, problem, remedy } = self;
-        write!(f, "{key}{found} {problem}")?;
+        let Self { key, found, problem, remedy, .. } = self;
+        if !key.is_empty() {
+            write!(f, "{key}{found} ")?;
+        }
+        f.write_str(problem)?;
         remedy.iter().try_for_each(|remedy| write!(f, ": {remedy}"))
     }
 }
@@ -144,8 +129,6 @@ impl From<ConfigErrors> for String {
     }
 }
 
-impl std::error::Error for ValueError {}
-
 impl std::error::Error for ConfigError {}
 
 /// The command line reports errors of several types as one line of text.
@@ -161,7 +144,7 @@ mod tests {
 
     #[test]
     fn an_error_names_key_value_problem_and_remedy() {
-        let flaw = || ValueError::new("is no duration").remedy("write 10s");
+        let flaw = || ConfigError::without_key("is no duration").remedy("write 10s");
         let value = flaw().at("lease.heartbeat", "so\non");
         assert_eq!(value.to_string(), r#"lease.heartbeat = "so\non" is no duration: write 10s"#);
         let hidden = flaw().hiding_value().at("zookeeper.auth", "hush");

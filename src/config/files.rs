@@ -1,11 +1,8 @@
 //! Reads small files that values name, such as a token, and decides how an error names them.
 
-use super::error::{ConfigError, ValueError};
-use super::security::{CredentialsSource, Kerberos, Login};
+use super::error::ConfigError;
 use super::table;
 use crate::files::{self, Size};
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Reads the command token from the file that `key`, a key or a flag, names.
@@ -14,11 +11,12 @@ use std::path::Path;
 /// A sentence that names the file, the problem and the remedy. It does not reveal the file's content.
 pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
     let remedy = "write one line of visible ASCII characters into a file, and name that";
-    let text = files::read(file, Size::Line).map_err(|why| ValueError::new(why).remedy(remedy));
+    let text =
+        files::read(file, Size::Line).map_err(|why| ConfigError::without_key(why).remedy(remedy));
     let token = text.and_then(|text| {
         token_in(&text)
             .map(<[u8]>::to_vec)
-            .ok_or_else(|| ValueError::new("holds no command token").remedy(remedy))
+            .ok_or_else(|| ConfigError::without_key("holds no command token").remedy(remedy))
     });
     token.map_err(|flaw| flaw.in_file(key, file))
 }
@@ -26,38 +24,17 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
 /// A command token that is shorter than this may be guessed.
 const SHORT_TOKEN: usize = 16;
 
-/// Returns the weaknesses of the files with secrets, one sentence for each.
-pub fn weak_secrets(config: &super::Config) -> Vec<String> {
-    let mut files = vec![];
-    if let Some(file) = &config.token_file {
-        files.push((table::TOKEN_FILE.key(), file));
-    }
-    match &config.settings.zookeeper.security.login {
-        Some(
-            Login::Digest(CredentialsSource::In(file)) | Login::Sasl(CredentialsSource::In(file)),
-        ) => files.push((table::CREDENTIALS_FILE.key(), file)),
-        Some(Login::Kerberos(Kerberos { keytab: Some(file), .. })) => {
-            files.push((table::KERBEROS_KEYTAB.key(), file));
-        }
-        _ => {}
-    }
-    files.retain(|(_, file)| fs::metadata(file).is_ok_and(|found| found.mode() & 0o022 != 0));
-    let mut weak: Vec<_> = files
-        .iter()
-        .map(|(key, file)| {
-            format!("{key} {} can be written by others: chmod go-w takes that right", named(file))
-        })
-        .collect();
+/// Returns a warning if the command token may be guessed.
+pub fn short_token(config: &super::Config) -> Option<String> {
     let key = table::TOKEN_FILE.key();
-    if let Some(file) = &config.token_file
-        && token(key, file).is_ok_and(|token| token.len() < SHORT_TOKEN)
-    {
-        weak.push(format!(
+    let file = config.token_file.as_ref()?;
+    let token = token(key, file).ok()?;
+    (token.len() < SHORT_TOKEN).then(|| {
+        format!(
             "{key} {} holds a command token of fewer than {SHORT_TOKEN} characters, which may be guessed: write a longer one",
             named(file)
-        ));
-    }
-    weak
+        )
+    })
 }
 
 /// Reads the configuration file.
@@ -66,10 +43,11 @@ pub fn weak_secrets(config: &super::Config) -> Vec<String> {
 /// A sentence that names the file, the problem and the remedy.
 pub fn file_text(key: &str, file: &Path) -> Result<String, ConfigError> {
     let remedy = "name a TOML file; config/bellwether.toml is one with every key";
-    let text =
-        files::read(file, Size::Certificates).map_err(|why| ValueError::new(why).remedy(remedy));
+    let text = files::read(file, Size::Certificates)
+        .map_err(|why| ConfigError::without_key(why).remedy(remedy));
     let text = text.and_then(|bytes| {
-        String::from_utf8(bytes).map_err(|_| ValueError::new("is not UTF-8 text").remedy(remedy))
+        String::from_utf8(bytes)
+            .map_err(|_| ConfigError::without_key("is not UTF-8 text").remedy(remedy))
     });
     let found = format!(": {}", file.display());
     text.map_err(|flaw| ConfigError { found, ..flaw.of(key) })
@@ -105,11 +83,12 @@ pub(super) fn group_number(group: &str) -> Result<u32, ConfigError> {
         return Ok(number);
     }
     let key = table::SOCKET_GROUP.key();
-    let groups = files::read(Path::new("/etc/group"), Size::Certificates)
-        .map_err(|problem| ValueError::new(format!("cannot be looked up: /etc/group {problem}")));
+    let groups = files::read(Path::new("/etc/group"), Size::Certificates).map_err(|problem| {
+        ConfigError::without_key(format!("cannot be looked up: /etc/group {problem}"))
+    });
     let number = groups.and_then(|groups| {
         number_in(&String::from_utf8_lossy(&groups), group).ok_or_else(|| {
-            ValueError::new("is not in /etc/group").remedy("write the group's number")
+            ConfigError::without_key("is not in /etc/group").remedy("write the group's number")
         })
     });
     number.map_err(|flaw| flaw.at(key, group))

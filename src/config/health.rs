@@ -1,6 +1,6 @@
 //! How to check the application's health, parsed and checked.
 
-use super::error::{ConfigError, ValueError};
+use super::error::ConfigError;
 use super::hook::{arguments_shown, place};
 use super::sources::Values;
 use super::table;
@@ -40,7 +40,7 @@ impl Health {
 
 impl Check {
     /// Parses a URL, or a command that begins with its absolute path.
-    pub(super) fn parse(text: &str) -> Result<Self, ValueError> {
+    pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
         if text.starts_with('/') {
             return Ok(Self::Run(text.split_whitespace().map(str::to_owned).collect()));
         }

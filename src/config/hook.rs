@@ -6,7 +6,7 @@
 mod files;
 mod keys;
 
-pub use self::files::{can_use_files, no_directory, replaceable, secret};
+pub use self::files::{can_use_files, replaceable, secret};
 pub use self::keys::HookKeys;
 pub(super) use self::keys::{absolute, place};
 use super::parse::word_for;

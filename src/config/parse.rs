@@ -1,6 +1,6 @@
 //! Parsers of single values, for the table of settings.
 
-use super::error::ValueError;
+use super::error::ConfigError;
 use super::{Listen, LogFormat, OnExit};
 use hyper::Uri;
 use recipes::election::Priority;
@@ -18,24 +18,26 @@ const SPANS: &str = "write 500ms, 10s or 2m";
 ///
 /// # Errors
 /// The problem and the remedy.
-pub fn duration(text: &str) -> Result<Duration, ValueError> {
+pub fn duration(text: &str) -> Result<Duration, ConfigError> {
     match humantime::parse_duration(text) {
         Ok(span) if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) => {
             Ok(span)
         }
-        Ok(_) => Err(ValueError::new("must lie between 1ms and 1 day").remedy(SPANS)),
+        Ok(_) => Err(ConfigError::without_key("must lie between 1ms and 1 day").remedy(SPANS)),
         Err(error) => {
-            Err(ValueError::new(format!("is not a valid duration ({error})")).remedy(SPANS))
+            Err(ConfigError::without_key(format!("is not a valid duration ({error})"))
+                .remedy(SPANS))
         }
     }
 }
 
 /// Returns the value of a known word.
-pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, ValueError> {
+pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, ConfigError> {
     if let Some((_, value)) = known.iter().find(|(word, _)| *word == text) {
         return Ok(*value);
     }
-    Err(ValueError::new(format!("must be {}", listed(known))))
+    let words: Vec<_> = known.iter().map(|(word, _)| format!("{word:?}")).collect();
+    Err(ConfigError::without_key(format!("must be {}", words.join(" or "))))
 }
 
 /// Returns the word of a known value.
@@ -44,24 +46,14 @@ pub(super) fn word_for<T: PartialEq>(value: &T, known: &[(&'static str, T)]) -> 
     word.expect("every value has a word")
 }
 
-/// Writes words as `"a", "b" or "c"`.
-fn listed<T>(known: &[(&str, T)]) -> String {
-    let words: Vec<_> = known.iter().map(|(word, _)| format!("{word:?}")).collect();
-    match words.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, others)) => format!("{} or {last}", others.join(", ")),
-        None => String::new(),
-    }
-}
-
-pub(super) fn text(text: &str) -> Result<String, ValueError> {
+pub(super) fn text(text: &str) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
 
 /// Parses a file name. An empty name is an error.
-pub(super) fn file(text: &str) -> Result<PathBuf, ValueError> {
+pub(super) fn file(text: &str) -> Result<PathBuf, ConfigError> {
     if text.is_empty() {
-        return Err(ValueError::new("is empty")
+        return Err(ConfigError::without_key("is empty")
             .remedy("name a file, or leave it out")
             .hiding_value());
     }
@@ -69,20 +61,21 @@ pub(super) fn file(text: &str) -> Result<PathBuf, ValueError> {
 }
 
 /// Parses a Kerberos principal.
-pub(super) fn principal(text: &str) -> Result<String, ValueError> {
+pub(super) fn principal(text: &str) -> Result<String, ConfigError> {
     let is_name = !text.contains(|c: char| c.is_control() || c.is_whitespace());
     let (name, realm) = text.rsplit_once('@').unwrap_or((text, "default"));
     if is_name && !name.is_empty() && !realm.is_empty() {
         return Ok(text.to_owned());
     }
-    Err(ValueError::new("is not a principal").remedy("write name@REALM or name/instance@REALM"))
+    Err(ConfigError::without_key("is not a principal")
+        .remedy("write name@REALM or name/instance@REALM"))
 }
 
 /// Parses the name of a Kerberos service.
-pub(super) fn service(text: &str) -> Result<String, ValueError> {
+pub(super) fn service(text: &str) -> Result<String, ConfigError> {
     let is_other = |c: char| c.is_control() || c.is_whitespace() || c == '/' || c == '@';
     if text.is_empty() || text.contains(is_other) {
-        return Err(ValueError::new("is not the name of a service").remedy(
+        return Err(ConfigError::without_key("is not the name of a service").remedy(
             "write the part of the servers' principals before the slash, such as zookeeper",
         ));
     }
@@ -90,7 +83,7 @@ pub(super) fn service(text: &str) -> Result<String, ValueError> {
 }
 
 /// Parses the client whose election a member should be compatible with.
-pub(super) fn family(text: &str) -> Result<ForeignClient, ValueError> {
+pub(super) fn family(text: &str) -> Result<ForeignClient, ConfigError> {
     let clients = [
         ForeignClient::CuratorLatch,
         ForeignClient::CuratorSelector,
@@ -101,9 +94,9 @@ pub(super) fn family(text: &str) -> Result<ForeignClient, ValueError> {
         .map_err(|flaw| flaw.remedy("write \"none\" for an election of our own"))
 }
 
-pub(super) fn member_id(text: &str) -> Result<MemberId, ValueError> {
+pub(super) fn member_id(text: &str) -> Result<MemberId, ConfigError> {
     MemberId::new(text).ok_or_else(|| {
-        ValueError::new(
+        ConfigError::without_key(
             "must be 1 to 253 visible ASCII characters without spaces, as a host's name is",
         )
         .remedy("write a name such as app-0")
@@ -111,31 +104,23 @@ pub(super) fn member_id(text: &str) -> Result<MemberId, ValueError> {
 }
 
 /// Parses labels: a JSON object from flags or the file, or text such as `zone=a,version=1.4` from the environment.
-pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ValueError> {
+pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ConfigError> {
     if text.starts_with('{') {
         return serde_json::from_str(text).map_err(|error| {
-            ValueError::new(format!("are not valid labels ({error})")).remedy(LABELS)
+            ConfigError::without_key(format!("are not valid labels ({error})")).remedy(LABELS)
         });
     }
-    fn label(pair: &str) -> Result<(String, String), ValueError> {
-        match pair.split_once('=') {
-            Some((key, value)) if !key.trim().is_empty() => {
-                Ok((key.trim().to_owned(), value.trim().to_owned()))
-            }
-            Some(_) | None => {
-                Err(ValueError::new(format!("has {pair:?}, which is not a label")).remedy(LABELS))
-            }
-        }
-    }
     let mut labels = BTreeMap::new();
-    if text.is_empty() {
-        return Ok(labels);
-    }
-    for pair in text.split(',') {
-        let (key, value) = label(pair)?;
-        let once = format!("has the key {key:?} twice");
-        if labels.insert(key, value).is_some() {
-            return Err(ValueError::new(once).remedy("write each key once"));
+    for pair in text.split(',').filter(|_| !text.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or_default();
+        let [key, value] = [key.trim(), value.trim()];
+        if key.is_empty() {
+            let problem = format!("has {pair:?}, which is not a label");
+            return Err(ConfigError::without_key(problem).remedy(LABELS));
+        }
+        if labels.insert(key.to_owned(), value.to_owned()).is_some() {
+            let problem = format!("has the key {key:?} twice");
+            return Err(ConfigError::without_key(problem).remedy("write each key once"));
         }
     }
     Ok(labels)
@@ -144,7 +129,7 @@ pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ValueError>
 const LABELS: &str = "write KEY=VALUE,KEY=VALUE, such as zone=eu-1,version=1.4";
 
 /// Writes labels as a text that `labels` can parse.
-pub fn labels_as_text(labels: &BTreeMap<String, String>) -> String {
+pub(super) fn labels_as_text(labels: &BTreeMap<String, String>) -> String {
     serde_json::to_string(labels).expect("texts are JSON")
 }
 
@@ -155,14 +140,14 @@ pub(super) fn shown_labels(text: &str) -> String {
     labels.join(",")
 }
 
-pub(super) fn listen_at(text: &str) -> Result<Listen, ValueError> {
+pub(super) fn listen_at(text: &str) -> Result<Listen, ConfigError> {
     let Some(path) = text.strip_prefix("unix:") else {
         let example = "127.0.0.1:4040, or unix:/run/bellwether.sock";
         return socket_address(text, example).map(Listen::Tcp);
     };
     // The kernel's `sockaddr_un` limits the length of a socket's path.
     if !path.starts_with('/') || path.ends_with('/') || path.len() > 107 || path.contains('\0') {
-        return Err(ValueError::new("is not a socket").remedy(
+        return Err(ConfigError::without_key("is not a socket").remedy(
             "write unix: and an absolute path of at most 107 bytes, such as \
              unix:/run/bellwether.sock",
         ));
@@ -171,26 +156,29 @@ pub(super) fn listen_at(text: &str) -> Result<Listen, ValueError> {
 }
 
 /// Parses a file mode.
-pub(super) fn mode(text: &str) -> Result<u32, ValueError> {
+pub(super) fn mode(text: &str) -> Result<u32, ConfigError> {
     let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
     mode.ok_or_else(|| {
-        ValueError::new("is not a file mode").remedy("write octal digits, such as \"0644\"")
+        ConfigError::without_key("is not a file mode")
+            .remedy("write octal digits, such as \"0644\"")
     })
 }
 
-pub(super) fn group(text: &str) -> Result<String, ValueError> {
+pub(super) fn group(text: &str) -> Result<String, ConfigError> {
     if text.is_empty() || text.contains([':', '\n', '\0']) {
-        return Err(ValueError::new("is not a known group").remedy("write its name or its number"));
+        return Err(
+            ConfigError::without_key("is not a known group").remedy("write its name or its number")
+        );
     }
     Ok(text.to_owned())
 }
 
-pub(super) fn probe_address(text: &str) -> Result<SocketAddr, ValueError> {
+pub(super) fn probe_address(text: &str) -> Result<SocketAddr, ConfigError> {
     socket_address(text, "0.0.0.0:4041")
 }
 
-fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ValueError> {
+fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ConfigError> {
     let whole = match text.split_once(':') {
         // As in other programs, an empty host means all addresses of this machine.
         Some(("", port)) => format!("0.0.0.0:{port}"),
@@ -198,53 +186,51 @@ fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ValueError> {
         Some(_) | None => text.to_owned(),
     };
     whole.parse().map_err(|_| {
-        ValueError::new("is not an address").remedy(format!("write IP:PORT, such as {example}"))
+        ConfigError::without_key("is not an address")
+            .remedy(format!("write IP:PORT, such as {example}"))
     })
 }
 
 /// Parses a number between these two, which are allowed as well.
-pub(super) fn number<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, ValueError> {
+pub(super) fn number<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, ConfigError> {
     let number = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number));
-    number.ok_or_else(|| ValueError::new(format!("must be a number from {LEAST} to {MOST}")))
+    number
+        .ok_or_else(|| ConfigError::without_key(format!("must be a number from {LEAST} to {MOST}")))
 }
 
-pub(super) fn priority(text: &str) -> Result<Priority, ValueError> {
+pub(super) fn priority(text: &str) -> Result<Priority, ConfigError> {
     let number = text.parse().ok().and_then(Priority::new);
     number.ok_or_else(|| {
-        ValueError::new("must be a number from 0 to 100")
+        ConfigError::without_key("must be a number from 0 to 100")
             .remedy("50 is the usual one, 0 for a member of last resort")
     })
 }
 
 /// Parses a duration that may also be `never`.
-pub(super) fn wait(text: &str) -> Result<Duration, ValueError> {
+pub(super) fn wait(text: &str) -> Result<Duration, ConfigError> {
     duration(text).map_err(|flaw| flaw.or_remedy("\"never\""))
 }
 
-pub(super) fn on_exit(text: &str) -> Result<OnExit, ValueError> {
+pub(super) fn on_exit(text: &str) -> Result<OnExit, ConfigError> {
     let known = [("leave", OnExit::Leave), ("stay", OnExit::Stay), ("restart", OnExit::Restart)];
     one_of(text, &known)
 }
 
-pub(super) fn log_format(text: &str) -> Result<LogFormat, ValueError> {
+pub(super) fn log_format(text: &str) -> Result<LogFormat, ConfigError> {
     let known = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     one_of(&text.to_ascii_lowercase(), &known)
 }
 
-pub(super) fn log_level(text: &str) -> Result<String, ValueError> {
-    for part in text.split(',') {
+pub(super) fn log_level(text: &str) -> Result<String, ConfigError> {
+    let is_level = |part: &str| {
         let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
-        if level.trim().parse::<LevelFilter>().is_err() {
-            return Err(ValueError::new(format!("has {level:?}, which is not a level")).remedy(
-                "write error, warn, info, debug or trace, also for a part: info,bellwether=debug",
-            ));
-        }
+        level.trim().parse::<LevelFilter>().is_ok()
+    };
+    if text.split(',').all(is_level) && text.parse::<Targets>().is_ok() {
+        return Ok(text.to_owned());
     }
-    match text.parse::<Targets>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(ValueError::new(format!("makes no sense ({error})"))
-            .remedy("write a level, or parts with levels: info,bellwether=debug")),
-    }
+    Err(ConfigError::without_key("is not a level")
+        .remedy("write error, warn, info, debug or trace, also for a part: info,bellwether=debug"))
 }
 
 /// Returns the address at which processes on this machine reach a listener: loopback instead of an unspecified address.
@@ -273,14 +259,6 @@ pub fn host_and_port(uri: &Uri) -> Option<(&str, Option<u16>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_listed_as_a_sentence_has_them() {
-        let error = |known: &[(&str, ())]| one_of("x", known).unwrap_err().to_string();
-        assert_eq!(error(&[("a", ())]), "must be \"a\"");
-        assert_eq!(error(&[("a", ()), ("b", ())]), "must be \"a\" or \"b\"");
-        assert_eq!(error(&[("a", ()), ("b", ()), ("c", ())]), "must be \"a\", \"b\" or \"c\"");
-    }
 
     #[test]
     fn labels_are_read_as_the_environment_has_them() {

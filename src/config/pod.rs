@@ -1,6 +1,6 @@
 //! The Kubernetes objects that hooks change, and how a pod reaches the Kubernetes API.
 
-use super::error::ValueError;
+use super::error::ConfigError;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl KubernetesHook {
         written: &PodEnvironment,
         account: PathBuf,
         timeout: Duration,
-    ) -> Result<Self, ValueError> {
+    ) -> Result<Self, ConfigError> {
         let (host, port) = api_server(written)?;
         Ok(Self { target, host, port, account, timeout })
     }
@@ -54,28 +54,34 @@ impl KubernetesHook {
 
 impl KubernetesTarget {
     /// Returns the label with this key of this pod.
-    pub(super) fn pod_label(key: &str, written: &PodEnvironment) -> Result<Self, ValueError> {
-        check_key(key)?;
+    pub(super) fn pod_label(key: &str, written: &PodEnvironment) -> Result<Self, ConfigError> {
         let pod = written.name.clone();
         if !is_subdomain(&pod) {
-            return Err(ValueError::new(format!("needs the pod's name, and {pod:?} is none"))
-                .remedy("set POD_NAME by the downward API (metadata.name)")
-                .hiding_value());
+            return Err(ConfigError::without_key(format!(
+                "needs the pod's name, and {pod:?} is none"
+            ))
+            .remedy("set POD_NAME by the downward API (metadata.name)")
+            .hiding_value());
         }
         Ok(Self::PodLabel { key: key.into(), pod })
     }
 
     /// Returns the EndpointSlice `name`, for this pod's address.
-    pub(super) fn endpoint_slice(name: &str, written: &PodEnvironment) -> Result<Self, ValueError> {
+    pub(super) fn endpoint_slice(
+        name: &str,
+        written: &PodEnvironment,
+    ) -> Result<Self, ConfigError> {
         if !is_subdomain(name) {
-            return Err(ValueError::new("must be the name of an EndpointSlice")
+            return Err(ConfigError::without_key("must be the name of an EndpointSlice")
                 .remedy("write such as \"example-leader\""));
         }
         let ip = &written.ip;
         let Ok(address) = ip.parse() else {
-            return Err(ValueError::new(format!("needs the pod's address, and {ip:?} is none"))
-                .remedy("set POD_IP by the downward API (status.podIP)")
-                .hiding_value());
+            return Err(ConfigError::without_key(format!(
+                "needs the pod's address, and {ip:?} is none"
+            ))
+            .remedy("set POD_IP by the downward API (status.podIP)")
+            .hiding_value());
         };
         Ok(Self::EndpointSlice { name: name.into(), address })
     }
@@ -83,49 +89,19 @@ impl KubernetesTarget {
 
 /// Returns the address of the API server. If it is missing, the environment is wrong and not the value, so the value is
 /// hidden.
-fn api_server(written: &PodEnvironment) -> Result<(String, u16), ValueError> {
-    if written.host.is_empty() || written.port.is_empty() {
-        return Err(ValueError::new(
+fn api_server(written: &PodEnvironment) -> Result<(String, u16), ConfigError> {
+    let port = written.port.parse().ok().filter(|port| *port != 0 && !written.host.is_empty());
+    let Some(port) = port else {
+        return Err(ConfigError::without_key(
             "is only for a pod in Kubernetes, which sets KUBERNETES_SERVICE_HOST and \
              KUBERNETES_SERVICE_PORT",
         )
         .remedy("leave it out elsewhere")
         .hiding_value());
-    }
-    let Some(port) = written.port.parse().ok().filter(|port| *port != 0) else {
-        return Err(ValueError::new("needs a port")
-            .remedy(format!("KUBERNETES_SERVICE_PORT is {:?}", written.port))
-            .hiding_value());
     };
     let bare = written.host.trim_start_matches('[').trim_end_matches(']');
     let host = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
     Ok((host, port))
-}
-
-/// Checks a label's key by the rules of Kubernetes.
-fn check_key(key: &str) -> Result<(), ValueError> {
-    fn wrong(problem: &str) -> Result<(), ValueError> {
-        Err(ValueError::new(problem).remedy("write such as \"bellwether.io/role\""))
-    }
-    let (prefix, name) = match key.split_once('/') {
-        Some((prefix, name)) => (Some(prefix), name),
-        None => (None, key),
-    };
-    if prefix.is_some_and(|prefix| !is_subdomain(prefix)) {
-        return wrong("must have a domain in lower case before the slash");
-    }
-    let ends = [name.bytes().next(), name.bytes().next_back()];
-    let ends_well = ends.iter().all(|end| end.is_some_and(|c| c.is_ascii_alphanumeric()));
-    if !ends_well
-        || name.len() > 63
-        || !name.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(&c))
-    {
-        return wrong(
-            "must have a name of at most 63 letters, digits, '-', '_' and '.', which begins and \
-             ends with a letter or digit",
-        );
-    }
-    Ok(())
 }
 
 /// Returns whether the name is a DNS subdomain by the rules of Kubernetes, as the names of pods are.
@@ -180,42 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_one_that_kubernetes_takes() {
-        let long = "x".repeat(63);
-        for key in ["role", "bellwether.io/role", "a-b.c/Some_name.2", &long, "0/0"] {
-            label(key, "10.0.0.1", "443", "app-0").expect(key);
-        }
-        let too_long = "x".repeat(64);
-        for key in [
-            "",
-            "/",
-            "/role",
-            "a/",
-            "a/b/c",
-            "A.io/role",
-            "a..b/role",
-            "-a/role",
-            "a-/role",
-            "_role",
-            "role.",
-            "ro le",
-            "röle",
-            "a_b/role",
-            &too_long,
-            "a/../role",
-        ] {
-            let error = label(key, "10.0.0.1", "443", "app-0").expect_err(key);
-            assert!(error.starts_with(&format!("pod_label = {key:?} must have")), "{error}");
-        }
-    }
-
-    #[test]
     fn what_the_pod_lacks_is_said() {
         for (host, port, name, said) in [
             ("", "", "app-0", "is only for a pod"),
             ("10.0.0.1", "", "app-0", "is only for a pod"),
-            ("10.0.0.1", "tcp", "app-0", "KUBERNETES_SERVICE_PORT is \"tcp\""),
-            ("10.0.0.1", "0", "app-0", "KUBERNETES_SERVICE_PORT is \"0\""),
+            ("10.0.0.1", "tcp", "app-0", "is only for a pod"),
+            ("10.0.0.1", "0", "app-0", "is only for a pod"),
             ("10.0.0.1", "443", "", "set POD_NAME"),
             ("10.0.0.1", "443", "../nodes/x", "set POD_NAME"),
             ("10.0.0.1", "443", "App", "set POD_NAME"),

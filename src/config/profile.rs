@@ -1,7 +1,6 @@
 //! Checks whether a member's profile fits into a znode.
 
 use super::error::ConfigError;
-use super::servers::{is_digits, is_port};
 use super::table;
 use crate::znode_names::ZnodeNames;
 use recipes::election::Profile;
@@ -19,8 +18,9 @@ const ADDRESS: &str = "write host:port, such as 10.0.0.7:8080";
 pub fn fits(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
     let [id, address, labels] = [table::ID.key(), table::ADDRESS.key(), table::LABELS.key()];
     if let Some(written) = &profile.address
-        && let Some(problem) = address_problem(written)
+        && written.contains(|c: char| c.is_control() || c.is_whitespace())
     {
+        let problem = "must not have spaces or control characters";
         return Err(ConfigError::new(address, problem).found(written).remedy(ADDRESS));
     }
     if profile.labels.contains_key("") {
@@ -37,15 +37,6 @@ pub fn fits(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
          and at most {LARGEST_DATA_BYTES} are allowed"
     );
     Err(ConfigError::new(format!("{id}, {address} and {labels}"), problem).remedy("shorten them"))
-}
-
-fn address_problem(written: &str) -> Option<&'static str> {
-    if written.contains(|c: char| c.is_control() || c.is_whitespace()) {
-        return Some("must not have spaces or control characters");
-    }
-    let (_, port) = written.rsplit_once(':')?;
-    let is_wrong = is_digits(port) && !is_port(port);
-    is_wrong.then_some("must have a port of 1 to 65535 behind its colon")
 }
 
 /// Returns the size of a member's data, without that about the leader.

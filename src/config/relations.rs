@@ -11,64 +11,33 @@ use std::time::Duration;
 /// The minimum heartbeat interval. Answers cannot be expected any faster.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
 
-/// The margins of the lease.
-pub(super) struct LeaseMargins {
-    pub(super) margins: Margins,
-    /// Whether the heartbeat is a tenth of the session timeout, because it was not set.
-    pub(super) heartbeat_is_a_tenth: bool,
-}
-
-impl LeaseMargins {
-    /// Returns the margins, and checks that a session of this length leaves a useful lease.
-    pub(super) fn new(values: &Values, session_timeout: Duration) -> Result<Self, ConfigError> {
-        let tick_time = values.get(&table::TICK_TIME)?;
-        let written = values.written(&table::HEARTBEAT)?;
-        let heartbeat = written.unwrap_or(session_timeout / 10);
-        let [session, tick, beat] =
-            [table::SESSION_TIMEOUT.key(), table::TICK_TIME.key(), table::HEARTBEAT.key()];
-        if heartbeat < SHORTEST_HEARTBEAT {
-            let problem = format!(
-                "is shorter than {SHORTEST_HEARTBEAT:?}, sooner than which no answer can be counted on"
-            );
-            return Err(ConfigError::new(beat, problem)
-                .found(heartbeat)
-                .remedy(format!("raise it, or {session}")));
-        }
-        let margins = Margins { heartbeat, half_tick: tick_time / 2 };
-        let margins = Self { margins, heartbeat_is_a_tenth: written.is_none() };
-        if margins.margins.lease_duration(session_timeout).is_none() {
-            let problem = format!(
-                "leaves no useful lease with {tick} = {tick_time:?} and {beat} = {heartbeat:?}"
-            );
-            let least = margins.least(Duration::ZERO);
-            return Err(ConfigError::new(session, problem).found(session_timeout).remedy(format!(
-                "it must be at least {least:?} (or lower the others, if the servers allow it)"
-            )));
-        }
-        Ok(margins)
+/// Returns the margins of the lease, and checks that a session of this length leaves a useful lease.
+pub(super) fn lease_margins(
+    values: &Values,
+    session_timeout: Duration,
+) -> Result<Margins, ConfigError> {
+    let tick_time = values.get(&table::TICK_TIME)?;
+    let heartbeat = values.written(&table::HEARTBEAT)?.unwrap_or(session_timeout / 10);
+    let [session, tick, beat] =
+        [table::SESSION_TIMEOUT.key(), table::TICK_TIME.key(), table::HEARTBEAT.key()];
+    if heartbeat < SHORTEST_HEARTBEAT {
+        let problem = format!(
+            "is shorter than {SHORTEST_HEARTBEAT:?}, sooner than which no answer can be counted on"
+        );
+        return Err(ConfigError::new(beat, problem)
+            .found(heartbeat)
+            .remedy(format!("raise it, or {session}")));
     }
-
-    /// Returns the smallest session timeout, in whole milliseconds, whose lease is longer than a heartbeat and `reserve`.
-    fn least(&self, reserve: Duration) -> Duration {
-        let would_do = |ms: u64| {
-            let timeout = Duration::from_millis(ms);
-            let tenth = timeout / 10;
-            let heartbeat = if self.heartbeat_is_a_tenth { tenth } else { self.margins.heartbeat };
-            let lease = Margins { heartbeat, ..self.margins }.lease_duration(timeout);
-            heartbeat >= SHORTEST_HEARTBEAT
-                && lease.is_some_and(|lease| lease.0 > heartbeat + reserve)
-        };
-        let mut too_little = 0;
-        let mut enough = 1;
-        while !would_do(enough) {
-            (too_little, enough) = (enough, 2 * enough);
-        }
-        while enough - too_little > 1 {
-            let between = too_little.midpoint(enough);
-            if would_do(between) { enough = between } else { too_little = between }
-        }
-        Duration::from_millis(enough)
+    let margins = Margins { heartbeat, half_tick: tick_time / 2 };
+    if margins.lease_duration(session_timeout).is_none() {
+        let problem = format!(
+            "leaves no useful lease with {tick} = {tick_time:?} and {beat} = {heartbeat:?}"
+        );
+        return Err(ConfigError::new(session, problem)
+            .found(session_timeout)
+            .remedy("raise it, or lower the others, if the servers allow it"));
     }
+    Ok(margins)
 }
 
 /// Returns how the members' znodes are named. In another client's election, that client determines the names, so settings
@@ -130,12 +99,9 @@ impl Config {
              {tick} = {:?} and {beat} = {heartbeat:?}",
             2 * half_tick
         );
-        let heartbeat_is_a_tenth = self.heartbeat_is_a_tenth;
-        let margins = LeaseMargins { margins: self.policy.margins, heartbeat_is_a_tenth };
-        let least = margins.least(self.reserve);
         Err(ConfigError::new(table::KILL_AFTER.key(), problem)
             .found(self.exec.kill_after)
-            .remedy(format!("it must be less than {room:?}, or {session} at least {least:?}")))
+            .remedy(format!("it must be less than {room:?}, or {session} longer")))
     }
 
     /// Returns the lease, assuming that the servers grant the requested session timeout.

@@ -1,6 +1,6 @@
 //! The security settings: certificates, identity, and access to the znodes.
 
-use super::error::{ConfigError, ValueError};
+use super::error::ConfigError;
 use super::parse::{one_of, word_for};
 use super::sources::Values;
 use super::table;
@@ -111,25 +111,18 @@ impl Security {
 impl Tls {
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let [ca, cert, key] = [&table::TLS_CA, &table::TLS_CERT, &table::TLS_KEY];
-        // Do not show the value: it may be the private key itself.
-        fn useless(key: &str, without: &str, missing: &str) -> ConfigError {
-            ConfigError::new(key, format!("is of no use without its {without}"))
-                .remedy(format!("set {missing}"))
-        }
-        let own = match (values.written(cert)?, values.written(key)?) {
-            (None, None) => None,
-            (Some(_), None) => return Err(useless(cert.key(), "private key", key.key())),
-            (None, Some(_)) => return Err(useless(key.key(), "certificate", cert.key())),
-            (Some(cert), Some(key)) => Some(OwnCertificate { cert, key }),
-        };
-        match (values.written(ca)?, own) {
-            (None, None) => Ok(None),
-            (None, Some(_)) => {
-                let problem = format!("is set and {} is not", ca.key());
-                Err(ConfigError::new(cert.key(), problem)
-                    .remedy("name the file with the CA of the servers' certificates"))
+        match (values.written(ca)?, values.written(cert)?, values.written(key)?) {
+            (None, None, None) => Ok(None),
+            (Some(ca), None, None) => Ok(Some(Self { ca, own: None })),
+            (Some(ca), Some(cert), Some(key)) => {
+                Ok(Some(Self { ca, own: Some(OwnCertificate { cert, key }) }))
             }
-            (Some(ca), own) => Ok(Some(Self { ca, own })),
+            // Do not show the values: one may be the private key itself.
+            _ => {
+                let [ca, cert, key] = [ca.key(), cert.key(), key.key()];
+                Err(ConfigError::new(cert, format!("needs {key} and {ca}, and {key} needs {cert}"))
+                    .remedy(format!("set all three, or {ca} alone")))
+            }
         }
     }
 }
@@ -142,30 +135,26 @@ impl Login {
             None => values.written(&table::CREDENTIALS_FILE)?.map(CredentialsSource::In),
         };
         let scheme = values.written(&table::AUTH)?;
-        if scheme == Some(Scheme::Kerberos) {
-            let kerberos = Kerberos::new(values)?;
-            if credentials.is_some() {
-                let problem = format!("is of no use with {auth} = \"kerberos\"");
-                return Err(ConfigError::new(file, problem).remedy("leave one of them out"));
-            }
-            return Ok(Some(Self::Kerberos(kerberos)));
+        if scheme != Some(Scheme::Kerberos) {
+            Kerberos::refuse_settings(values)?;
         }
-        Kerberos::refuse_settings(values)?;
         match (scheme, credentials) {
             (None, None) => Ok(None),
             (Some(Scheme::Digest), Some(credentials)) => Ok(Some(Self::Digest(credentials))),
-            (Some(_), Some(credentials)) => Ok(Some(Self::Sasl(credentials))),
-            (Some(_), None) => {
+            (Some(Scheme::Sasl), Some(credentials)) => Ok(Some(Self::Sasl(credentials))),
+            (Some(Scheme::Kerberos), None) => Kerberos::new(values).map(Self::Kerberos).map(Some),
+            (Some(Scheme::Kerberos), Some(_)) => {
+                let problem = format!("is of no use with {auth} = \"kerberos\"");
+                Err(ConfigError::new(file, problem).remedy("leave one of them out"))
+            }
+            (Some(Scheme::Digest | Scheme::Sasl), None) => {
                 Err(ConfigError::new(auth, "needs a user and a password").remedy(format!(
                     "set {file} to a file with one line, user:password (or \
                      {CREDENTIALS_VARIABLE} in the environment)"
                 )))
             }
-            (None, Some(credentials)) => {
-                let set = match credentials {
-                    CredentialsSource::Given(_) => CREDENTIALS_VARIABLE,
-                    CredentialsSource::In(_) => file,
-                };
+            (None, Some(_)) => {
+                let set = format!("{file} or {CREDENTIALS_VARIABLE}");
                 Err(ConfigError::new(set, format!("is set and {auth} is not"))
                     .remedy("say how to use them, \"digest\" or \"sasl\""))
             }
@@ -184,15 +173,14 @@ impl Login {
 impl Kerberos {
     /// Refuses the settings of Kerberos for any other login.
     fn refuse_settings(values: &Values) -> Result<(), ConfigError> {
-        let key = if values.written(&table::KERBEROS_PRINCIPAL)?.is_some() {
-            table::KERBEROS_PRINCIPAL.key()
-        } else if values.written(&table::KERBEROS_KEYTAB)?.is_some() {
-            table::KERBEROS_KEYTAB.key()
-        } else {
-            return Ok(());
-        };
-        let problem = format!("is set and {} is not \"kerberos\"", table::AUTH.key());
-        Err(ConfigError::new(key, problem).remedy("set both or none"))
+        let [principal, keytab] = [&table::KERBEROS_PRINCIPAL.row, &table::KERBEROS_KEYTAB.row];
+        for row in [principal, keytab] {
+            if !values.value(row).text.is_empty() {
+                let problem = format!("is set and {} is not \"kerberos\"", table::AUTH.key());
+                return Err(ConfigError::new(row.key, problem).remedy("set both or none"));
+            }
+        }
+        Ok(())
     }
 
     fn new(values: &Values) -> Result<Self, ConfigError> {
@@ -233,7 +221,7 @@ impl Scheme {
     const WORDS: [(&'static str, Self); 3] =
         [("digest", Self::Digest), ("sasl", Self::Sasl), ("kerberos", Self::Kerberos)];
 
-    pub(super) fn parse(text: &str) -> Result<Self, ValueError> {
+    pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
         one_of(text, &Self::WORDS).map_err(|flaw| {
             let file = table::CREDENTIALS_FILE.key();
             flaw.remedy(format!("user and password belong in {file}"))
@@ -248,7 +236,7 @@ impl AclPolicy {
         ("creator-readable", Self::CreatorReadable),
     ];
 
-    pub(super) fn parse(text: &str) -> Result<Self, ValueError> {
+    pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
         one_of(text, &Self::WORDS)
     }
 }

@@ -1,6 +1,6 @@
 //! Parses the connect string, the election's path and the prefix of its znodes.
 
-use super::error::ValueError;
+use super::error::ConfigError;
 use std::net::Ipv6Addr;
 use std::num::NonZeroU16;
 
@@ -14,12 +14,12 @@ pub struct Servers {
 }
 
 /// Parses a connect string, `host:port,host:port/chroot`.
-pub(super) fn parse(text: &str) -> Result<Servers, ValueError> {
+pub(super) fn parse(text: &str) -> Result<Servers, ConfigError> {
     // Text before an @ may contain a password.
-    let shown = |flaw: ValueError| if text.contains('@') { flaw.hiding_value() } else { flaw };
+    let shown = |flaw: ConfigError| if text.contains('@') { flaw.hiding_value() } else { flaw };
     let wrong = |problem: &str| {
         Err(shown(
-            ValueError::new(problem)
+            ConfigError::without_key(problem)
                 .remedy("write host:port,host:port/chroot, such as zk-0:2181,zk-1:2181,zk-2:2181"),
         ))
     };
@@ -38,26 +38,17 @@ pub(super) fn parse(text: &str) -> Result<Servers, ValueError> {
         return wrong("has a chroot before the last server");
     }
     let chroot = if chroot == "/" { "" } else { chroot };
-    if let Some(problem) = (!chroot.is_empty()).then(|| path_problem(chroot)).flatten() {
-        return wrong(&format!("has a chroot that {problem}"));
+    if !chroot.is_empty() && !is_path(chroot) {
+        return wrong("has a chroot that ZooKeeper does not accept as a path");
     }
     let mut with_ports = vec![];
     for host in hosts.split(',').map(str::trim) {
         let (name, port) = match host.rsplit_once(':') {
-            _ if host.ends_with(']') => (host, "2181"),
-            Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name, port),
-            Some(_) => return wrong("has an IPv6 address without brackets"),
-            None => (host, "2181"),
+            Some((name, port)) if !host.ends_with(']') => (name, port),
+            _ => (host, "2181"),
         };
-        let bracketed = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-        if bracketed.is_some_and(|address| address.parse::<Ipv6Addr>().is_err()) {
-            return wrong("has something in brackets that is not an IPv6 address");
-        }
-        if name.is_empty() {
-            return wrong("has an empty host");
-        }
-        if !name.chars().all(|c| c.is_ascii_graphic()) {
-            return wrong("has a host with unprintable characters or spaces");
+        if !is_host(name) {
+            return wrong("has a server whose name is not a host, or an IPv6 address in brackets");
         }
         if !is_port(port) {
             return wrong("has a port that is not a number from 1 to 65535");
@@ -67,39 +58,45 @@ pub(super) fn parse(text: &str) -> Result<Servers, ValueError> {
     Ok(Servers { hosts: with_ports.join(","), chroot: chroot.to_owned() })
 }
 
-/// Returns whether the text is a port number, without a sign.
-pub(super) fn is_port(text: &str) -> bool {
-    is_digits(text) && text.parse::<NonZeroU16>().is_ok()
+fn is_host(name: &str) -> bool {
+    match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => {
+            let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b':';
+            !name.is_empty() && name.bytes().all(is_allowed)
+        }
+    }
 }
 
-pub(super) fn is_digits(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit())
+/// Returns whether the text is a port number, without a sign.
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<NonZeroU16>().is_ok()
 }
 
 /// Parses the election's path, below the chroot.
-pub(super) fn parse_election(text: &str) -> Result<String, ValueError> {
+pub(super) fn parse_election(text: &str) -> Result<String, ConfigError> {
     if text == "/" {
-        return Err(ValueError::new("holds all of ZooKeeper")
+        return Err(ConfigError::without_key("holds all of ZooKeeper")
             .remedy("give the election a path of its own, such as \"/election\""));
     }
-    match path_problem(text) {
-        Some(problem) => Err(ValueError::new(problem).remedy("write a path such as \"/election\"")),
-        None => Ok(text.to_owned()),
+    if is_path(text) {
+        return Ok(text.to_owned());
     }
+    Err(ConfigError::without_key(NO_PATH).remedy("write a path such as \"/election\""))
 }
 
 /// Parses the path of the recipes' znodes, below the chroot. The result is empty for `/`.
-pub(super) fn parse_root(text: &str) -> Result<String, ValueError> {
-    match path_problem(text) {
-        _ if text == "/" => Ok(String::new()),
-        Some(problem) => Err(ValueError::new(problem)
+pub(super) fn parse_root(text: &str) -> Result<String, ConfigError> {
+    match text {
+        "/" => Ok(String::new()),
+        text if is_path(text) => Ok(text.to_owned()),
+        _ => Err(ConfigError::without_key(NO_PATH)
             .remedy("write a path such as \"/\", or \"\" to switch recipes off")),
-        None => Ok(text.to_owned()),
     }
 }
 
 /// Parses the prefix of the names of the members' znodes.
-pub(super) fn parse_prefix(text: &str) -> Result<String, ValueError> {
+pub(super) fn parse_prefix(text: &str) -> Result<String, ConfigError> {
     let begins_a_name = !text.is_empty()
         && text.len() <= 200
         && !text.contains('/')
@@ -107,31 +104,20 @@ pub(super) fn parse_prefix(text: &str) -> Result<String, ValueError> {
     if begins_a_name {
         return Ok(text.to_owned());
     }
-    Err(ValueError::new("cannot begin a znode's name")
+    Err(ConfigError::without_key("cannot begin a znode's name")
         .remedy("use visible characters without \"/\", such as \"leader_\""))
 }
 
-/// Returns the reason why ZooKeeper's `PathUtils.validatePath` rejects a path.
-fn path_problem(path: &str) -> Option<&'static str> {
-    if !path.starts_with('/') {
-        return Some("must start with \"/\"");
-    }
-    if path.len() > 1 && path.ends_with('/') {
-        return Some("must not end with \"/\"");
-    }
-    if path.contains("//") {
-        return Some("has an empty part");
-    }
-    if path.split('/').any(|part| part == "." || part == "..") {
-        return Some("has a part \".\" or \"..\", which ZooKeeper refuses");
-    }
-    if path.chars().any(is_refused) {
-        return Some("has a character that ZooKeeper refuses");
-    }
-    if path == "/zookeeper" || path.starts_with("/zookeeper/") {
-        return Some("is reserved for ZooKeeper itself");
-    }
-    None
+const NO_PATH: &str = "must be a path that ZooKeeper accepts: it starts with \"/\" and does not end so, has no part that \
+                       is empty, \".\" or \"..\", and is not in /zookeeper";
+
+/// Returns whether ZooKeeper accepts this path, except `/`, and does not reserve it for itself.
+fn is_path(path: &str) -> bool {
+    let Some(below) = path.strip_prefix('/') else { return false };
+    let mut parts = below.split('/');
+    parts.all(|part| !["", ".", ".."].contains(&part))
+        && below.split('/').next() != Some("zookeeper")
+        && !path.chars().any(is_refused)
 }
 
 /// Returns whether ZooKeeper rejects the character in a path.

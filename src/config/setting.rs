@@ -1,12 +1,12 @@
 //! The description of a setting: everything about a single key.
 
-use super::error::{ConfigError, ValueError};
+use super::error::ConfigError;
 use super::sources::Values;
 
 /// A setting with a value of type `T`.
 pub struct Setting<T> {
     pub row: Row,
-    pub(super) parser: fn(&str) -> Result<T, ValueError>,
+    pub(super) parser: fn(&str) -> Result<T, ConfigError>,
 }
 
 /// The description of a key, independent of the type of its value.

@@ -240,6 +240,6 @@ mod tests {
     fn a_setting_without_a_flag_is_named_by_its_variable() {
         let level = given("log.level", "loud", Origin::Environment("RUST_LOG"));
         let error = Values::new(level).unwrap().get(&super::super::table::LOG_LEVEL).unwrap_err();
-        assert!(error.to_string().starts_with("RUST_LOG = \"loud\" has"), "{error}");
+        assert!(error.to_string().starts_with("RUST_LOG = \"loud\" is not a level"), "{error}");
     }
 }

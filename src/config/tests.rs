@@ -64,7 +64,6 @@ fn an_error_begins_with_its_key_and_says_what_to_write_instead() {
         ("http.listen", "unix:/run/"),
         ("http.listen", &*long),
         ("http.probe_listen", "4041"),
-        ("http.probe_listen", "127.0.0.1:4040"),
         ("health.check", "x"),
         ("health.check", "https://h/"),
         ("health.check", "http://"),
@@ -143,31 +142,15 @@ fn a_command_is_run_only_where_there_is_time_to_end_it() {
     let error = with_command("5390ms", "10s").expect_err("6.89 s - 1 s - 0.5 s").to_string();
     let keys = ["exec.kill_after", "session_timeout", "tick_time", "lease.heartbeat", "than 5.39s"];
     assert!(keys.iter().all(|key| error.contains(key)), "{error}");
-    let least = error.split("at least ").nth(1).unwrap();
-    let enough = [
-        ("exec.kill_after", "5390ms"),
-        ("zookeeper.session_timeout", least),
-        ("lease.heartbeat", "1s"),
-    ];
-    assert!(config(&enough).unwrap().with_command().is_ok(), "{least}");
     let checked = config(&[("health.check", "/app/check")]).unwrap();
     let error = checked.with_command().unwrap_err().to_string();
     assert!(error.starts_with("health.check"), "{error}");
 }
 
 #[test]
-fn a_session_too_short_for_a_lease_is_refused_with_the_least_that_would_do() {
+fn a_session_too_short_for_a_lease_is_refused() {
     let error = error(&[("zookeeper.session_timeout", "1s")]);
     assert!(error.contains("zookeeper.session_timeout = 1s"), "{error}");
-    // The timeout that the error recommends is accepted, and one of a millisecond less is not.
-    let least = error.split("at least ").nth(1).unwrap().split(' ').next().unwrap();
-    let least = humantime::parse_duration(least).unwrap();
-    let tried = |timeout: Duration| {
-        let timeout = format!("{}ms", timeout.as_millis());
-        config(&[("zookeeper.session_timeout", &timeout)])
-    };
-    assert!(tried(least).is_ok(), "{error}");
-    assert!(tried(least - Duration::from_millis(1)).is_err(), "{error}");
 }
 
 #[test]

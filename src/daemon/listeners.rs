@@ -7,7 +7,7 @@ use std::fs::{self, Permissions};
 use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket, UnixStream};
 use tokio::sync::oneshot;
@@ -24,7 +24,7 @@ pub(super) struct Listeners {
     /// The listener of the application's API.
     api: ApiListener,
     /// The file of the Unix socket, to be removed at the end.
-    socket: Option<SocketFile>,
+    socket: Option<PathBuf>,
     /// The listener for probes only.
     probes: Option<TcpListener>,
 }
@@ -39,7 +39,9 @@ pub(super) struct Server {
     pub(super) close: oneshot::Sender<()>,
     /// Completes when the server has finished its requests.
     pub(super) done: JoinHandle<()>,
-    pub(super) socket: Option<SocketFile>,
+    /// The file of the Unix socket. It is removed before the listener is closed: afterwards, it may be that of the next
+    /// process.
+    pub(super) socket: Option<PathBuf>,
 }
 
 impl Listeners {
@@ -52,7 +54,7 @@ impl Listeners {
             Listen::Tcp(address) => (ApiListener::Tcp(bind("http.listen", *address)?), None),
             Listen::Unix(path) => {
                 let listener = bind_socket(listen, path, access).await?;
-                (ApiListener::Unix(listener), SocketFile::at(path))
+                (ApiListener::Unix(listener), Some(path.clone()))
             }
         };
         let probes = probe.map(|address| bind("http.probe_listen", address)).transpose()?;
@@ -145,35 +147,11 @@ async fn bind_socket(
     socket.listen(BACKLOG).with_context(cannot)
 }
 
-/// The file of a socket that this process has bound.
-pub(super) struct SocketFile {
-    path: PathBuf,
-    /// The device and inode numbers.
-    identity: (u64, u64),
-}
-
-impl SocketFile {
-    fn at(path: &Path) -> Option<Self> {
-        Some(Self { path: path.to_owned(), identity: identity(path)? })
-    }
-
-    /// Removes the file, unless another process has replaced it.
-    pub(super) fn remove(&self) {
-        if identity(&self.path) == Some(self.identity) {
-            let _already_gone = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Returns the device and inode numbers, which identify a file whatever its name is.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::process::getgid;
+    use std::os::unix::fs::MetadataExt;
     use std::time::Duration;
     use tokio::net::TcpStream;
     use tokio::time::timeout;

@@ -17,13 +17,12 @@ mod threads;
 use self::listeners::{Listeners, Server};
 use self::logging::Level;
 use self::reload::InForce;
-use self::signals::ShutdownSignals;
 use self::threads::{ApplicationInputs, ApplicationThread, CommandThread, SessionThread};
 use crate::byte_budget::ByteBudget;
 use crate::cli::{self, Effective};
 use crate::clock::Clock;
 use crate::config::{Config, Exec, LogFormat, Zookeeper};
-use crate::exec::{self, Plan};
+use crate::exec::{self, Plan, SignalListener, signal_name};
 use crate::holdings;
 use crate::http::{self, Authorization, ConnectionLimits};
 use crate::notify::{self, HooksHandle};
@@ -121,7 +120,7 @@ struct Daemon {
     status: StatusHandle,
     level: Level,
     in_force: InForce,
-    signals: ShutdownSignals,
+    signals: SignalListener,
     hangup: Signal,
     server: Server,
     election: SessionThread,
@@ -170,7 +169,7 @@ impl Daemon {
             Some(file) => Authorization::TokenIn(file.into()),
             None => Authorization::Header,
         };
-        let (signals, hangup) = (ShutdownSignals::new()?, signals::hangup()?);
+        let (signals, hangup) = (SignalListener::of_end()?, signals::hangup()?);
         let listeners =
             Listeners::open(&config.listen, &config.socket, config.probe_listen).await?;
         if let Some((plan, ..)) = &mut supervised {
@@ -275,7 +274,7 @@ impl Daemon {
             code = command.ended => match code {
                 Ok(Ok(code)) => {
                     // The supervisor has already handled earlier signals, so start with new listeners.
-                    self.signals = ShutdownSignals::new()?;
+                    self.signals = SignalListener::of_end()?;
                     Ok(code)
                 }
                 Ok(Err(error)) => {
@@ -293,8 +292,8 @@ impl Daemon {
     async fn run_until_signal(&mut self) -> anyhow::Result<u8> {
         loop {
             tokio::select! {
-                name = self.signals.next() => {
-                    info!("{name}: leaving");
+                signal = self.signals.next() => {
+                    info!("{}: leaving", signal_name(signal));
                     return Ok(0);
                 }
                 _ = self.hangup.recv() => {

@@ -15,7 +15,9 @@ use super::systemd;
 use super::threads::{ApplicationThread, SessionThread};
 use crate::cli;
 use crate::clock::Clock;
+use crate::exec::signal_name;
 use recipes::Moment;
+use std::fs;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
@@ -43,6 +45,9 @@ impl Daemon {
             let hooks_until = clock.now().after(HOOKS_TIMEOUT);
             tokio::join!(leave_queue(election), give_locks_back(holdings));
             finish_hooks(&mut application, clock, hooks_until).await;
+            if let Some(socket) = socket {
+                let _already_gone = fs::remove_file(socket);
+            }
             let _already_gone = close.send(());
             drop(timeout(DRAIN_TIMEOUT, done).await);
         };
@@ -54,12 +59,10 @@ impl Daemon {
         };
         tokio::select! {
             () = in_order => {}
-            name = second => {
+            signal = second => {
+                let name = signal_name(signal);
                 warn!("{name} again: gone at once, what is left in ZooKeeper expires by itself");
             }
-        }
-        if let Some(socket) = socket {
-            socket.remove();
         }
     }
 }

@@ -7,29 +7,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tracing::{error, info};
 
-/// Receives SIGINT and SIGTERM, from its creation on.
-pub(super) struct ShutdownSignals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl ShutdownSignals {
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
-    }
-
-    /// Waits for the next signal, and returns its name.
-    pub(super) async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
-        }
-    }
-}
-
 /// Sends SIGTERM to this process when a client requests its end. So it ends in the usual way, and so does the program of
 /// `exec`.
 pub(super) async fn terminate_when_asked(asked: Arc<Notify>) {

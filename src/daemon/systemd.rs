@@ -1,42 +1,23 @@
-//! Reports to systemd that this member serves, its state, and that its loop runs.
+//! Reports to systemd that this member serves, and that its loop runs.
 
 use crate::clock::Clock;
-use crate::status::{Snapshot, StatusHandle};
-use recipes::Moment;
-use recipes::election::Role;
+use crate::status::StatusHandle;
 use sd_notify::NotifyState;
 use std::time::Duration;
 
-/// Notifies systemd that the member is ready, then of each change of its state, and feeds the watchdog.
+/// Notifies systemd that the member is ready, and then feeds the watchdog.
 pub(super) async fn report(status: StatusHandle, clock: Clock) {
-    let mut snapshots = status.snapshot;
-    // Feed the watchdog three times as often as it requires, so that a late wake-up does not cause a timeout.
-    let feeding = sd_notify::watchdog_enabled().map(|patience| patience / 3);
     notify("READY=1").await;
-    let mut fed_at = None;
-    let mut sent_status = String::new();
-    loop {
-        let snapshot = snapshots.borrow_and_update().clone();
-        let now = clock.now();
-        let status = state_line(&snapshot, now);
-        if status != sent_status {
-            notify(&format!("STATUS={status}")).await;
-            sent_status = status;
+    let Some(patience) = sd_notify::watchdog_enabled() else { return };
+    let snapshot = status.snapshot;
+    while snapshot.has_changed().is_ok() {
+        // Feed it only while the runner's loop runs, so that systemd restarts a member that is stuck.
+        let is_alive = snapshot.borrow().loop_runs(clock.now());
+        if is_alive {
+            notify("WATCHDOG=1").await;
         }
-        // Feed the watchdog only while the runner's loop runs, so that systemd restarts a member that is stuck.
-        let feeding_at = feeding.map(|pause| fed_at.map_or(now, |fed: Moment| fed.after(pause)));
-        if feeding_at.is_some_and(|due| due <= now) {
-            fed_at = Some(now);
-            if snapshot.loop_runs(now) {
-                notify("WATCHDOG=1").await;
-            }
-        }
-        let feeding_at = feeding.zip(fed_at).map(|(pause, fed)| fed.after(pause));
-        let due = [feeding_at, snapshot.standing.changes_at(now)];
-        tokio::select! {
-            changed = snapshots.changed() => if changed.is_err() { return },
-            () = clock.sleep_until(due.into_iter().flatten().min()) => {}
-        }
+        // Feed it three times as often as it requires, so that a late wake-up does not cause a timeout.
+        clock.sleep_until(Some(clock.now().after(patience / 3))).await;
     }
 }
 
@@ -53,20 +34,4 @@ async fn notify(what: &str) {
     let sending =
         tokio::task::spawn_blocking(move || sd_notify::notify(&[NotifyState::Custom(&what)]));
     let _receiver_gone = sending.await;
-}
-
-/// Returns the text that `systemctl status` shows for this state.
-fn state_line(snapshot: &Snapshot, now: Moment) -> String {
-    match snapshot.standing.at(now) {
-        Role::Leader { announcement, .. } => format!("leads, token {}", announcement.ticket.token),
-        Role::Candidate => "first in the queue, not confirmed by a quorum".into(),
-        Role::Follower { leader: Some(announcement) } => {
-            format!("follows {}", announcement.leader.id)
-        }
-        Role::Follower { leader: None } => "in the queue, has heard of no leader".into(),
-        Role::Absent => match &snapshot.link.problem {
-            Some(problem) => format!("not in the queue: {problem}"),
-            None => "not in the queue".into(),
-        },
-    }
 }

@@ -1,14 +1,14 @@
 //! The server and the members, the actions on them, and the lines that are printed.
 
-use super::follow::{PATIENCE, follow, leader_of, sidecar_at};
+use super::follow::{PATIENCE, follow, sidecar_at};
 use super::keys::{HELP, Key, Keys};
 use super::member::{MemberEnvironment, MemberProcess, Ports};
-use super::signals::DevSignals;
 use super::timeline::Timeline;
 use super::{MOST_MEMBERS, Options, front, say, start_server, warning};
 use crate::api::{Done, LeaderState, RESIGN};
 use crate::clock::Clock;
 use crate::config::on_this_machine;
+use crate::exec::SignalListener;
 use anyhow::{Context, bail};
 use dev_server::DevServer;
 use recipes::Moment;
@@ -91,11 +91,11 @@ impl LocalElection {
     pub(super) async fn act(
         &mut self,
         options: &Options,
-        signals: &mut DevSignals,
+        signals: &mut SignalListener,
     ) -> anyhow::Result<()> {
         tokio::select! {
             begun = self.begin(options) => begun?,
-            () = signals.next() => return Ok(()),
+            _ = signals.next() => return Ok(()),
         }
         let mut keys = Keys::new().context("cannot read keys from the terminal")?;
         say(if keys.is_some() { HELP } else { "Ctrl-C or SIGTERM ends all of it." })?;
@@ -111,12 +111,12 @@ impl LocalElection {
                 }
             };
             tokio::select! {
-                () = signals.next() => return Ok(()),
+                _ = signals.next() => return Ok(()),
                 key = key => match key {
                     Some(Key::Quit) | None => return Ok(()),
                     Some(key) => tokio::select! {
                         pressed = self.pressed(key) => pressed?,
-                        () = signals.next() => return Ok(()),
+                        _ = signals.next() => return Ok(()),
                     },
                 },
                 Some(output) = self.outputs.recv() => self.print_output(output)?,
@@ -138,7 +138,7 @@ impl LocalElection {
         }
         say(&format!("logs       {logs}"))?;
         let port = front::serve(&mut self.ports, self.answering.subscribe()).await?;
-        say(&format!("election   http://127.0.0.1:{port}  any member{}", self.ports.taken_note()))?;
+        say(&format!("election   http://127.0.0.1:{port}  any member"))?;
         for _ in 0..options.members {
             let line = self.add().await?;
             say(&line)?;
@@ -176,9 +176,7 @@ impl LocalElection {
             }))
             .abort_handle(),
         );
-        let taken = self.ports.taken_note();
-        let line =
-            format!("{id:<9}  http://127.0.0.1:{}  process {}{taken}", member.port, member.pid());
+        let line = format!("{id:<9}  http://127.0.0.1:{}  process {}", member.port, member.pid());
         self.members.push(member);
         self.choose_answering();
         Ok(line)
@@ -219,23 +217,9 @@ impl LocalElection {
         if let Some(member) = self.members.iter_mut().find(|member| member.frozen) {
             member.frozen = false;
             member.signal(Signal::CONT);
-            let id = member.id.clone();
-            let sidecar = sidecar_at(member.port);
+            let line = format!("{} goes on", member.id);
             self.choose_answering();
-            let sender = self.sender.clone();
-            tokio::spawn(async move {
-                let says = match leader_of(&sidecar).await {
-                    Ok(Some(named)) if named.is_self => "still leads".to_owned(),
-                    Ok(Some(LeaderState { leader: Some(leader), .. })) => {
-                        format!("says that {} leads", leader.id.escape_debug())
-                    }
-                    Ok(_) => "says that it knows no leader".to_owned(),
-                    Err(trouble) => trouble.message().unwrap_or_default(),
-                };
-                let line = format!("{id} goes on, and {says}");
-                let _receiver_gone = sender.send(TaskOutput::Line(line));
-            });
-            return Ok(());
+            return self.print(&line);
         }
         let line = match self.leader() {
             Ok(leader) => {
@@ -332,7 +316,7 @@ impl LocalElection {
     }
 
     /// Ends the members, then the server. A signal cuts this short: the remaining members end with this process.
-    pub(super) async fn close(mut self, signals: &mut DevSignals) {
+    pub(super) async fn close(mut self, signals: &mut SignalListener) {
         for member in &self.members {
             member.signal(Signal::TERM);
             member.signal(Signal::CONT);
@@ -342,7 +326,7 @@ impl LocalElection {
             tokio::select! {
                 _ = self.deaths.recv() => {}
                 () = self.clock.sleep_until(Some(limit)) => break,
-                () = signals.next() => break,
+                _ = signals.next() => break,
             }
         }
         self.server.stop().await;

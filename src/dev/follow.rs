@@ -2,7 +2,7 @@
 
 use crate::api::{LEADER, LeaderState};
 use crate::config::Listen;
-use crate::terminal::{ClientError, Sidecar, SidecarAnswer};
+use crate::terminal::{Sidecar, SidecarAnswer};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -19,12 +19,6 @@ pub(super) fn sidecar_at(port: u16) -> Sidecar {
     Sidecar::that_listens(&Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
 }
 
-/// Returns the member's current answer about the leader.
-pub(super) async fn leader_of(sidecar: &Sidecar) -> Result<Option<LeaderState>, ClientError> {
-    let answer = sidecar.get(LEADER.path).within(PATIENCE).answer().await;
-    answer.map(|answer| named_in(&answer))
-}
-
 /// Reports the member's answer about the leader, now and at each change. Runs until the future is dropped.
 pub(super) async fn follow(sidecar: Sidecar, report: impl Fn(Option<LeaderState>)) {
     let mut path = LEADER.path.to_owned();
@@ -35,12 +29,7 @@ pub(super) async fn follow(sidecar: Sidecar, report: impl Fn(Option<LeaderState>
             None => sleep(PAUSE).await,
         }
         if let Some(answer) = answer {
-            report(named_in(&answer));
+            report(answer.body().ok());
         }
     }
-}
-
-/// Returns the leader in an answer, or `None` if the member knows no leader.
-fn named_in(answer: &SidecarAnswer) -> Option<LeaderState> {
-    answer.body().ok()
 }

@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use std::{env, io, mem};
+use std::{env, io};
 use tokio::signal::unix::Signal as Deaths;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -24,6 +24,8 @@ const PORTS: u16 = 100;
 /// The time limit for a new member to join the queue, on a busy machine.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
+/// How a member ends that cannot listen at its port.
+const CANNOT_LISTEN: &str = "exit code 1";
 /// How many lines of the log to print if a member could not start.
 const LAST_LINES: usize = 8;
 
@@ -48,29 +50,30 @@ pub(super) struct MemberEnvironment<'a> {
 }
 
 impl MemberProcess {
-    /// Starts a member at the next free port, and waits until it is in the queue. Skips ports that another program uses, or
-    /// takes before the member binds them.
+    /// Starts a member at the next free port, and waits until it is in the queue. Tries the next port if another program
+    /// takes this one before the member binds it.
     pub(super) async fn start(
         id: &str,
         ports: &mut Ports,
         surroundings: &MemberEnvironment<'_>,
         deaths: &mut Deaths,
     ) -> anyhow::Result<Self> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
+        let log = surroundings.logs.join(format!("{id}.log"));
+        for _ in 0..PORTS {
             let port = ports.next()?;
-            let log = surroundings.logs.join(format!("{id}.log"));
             let mut member = Self::spawn(id, port, surroundings, &log)
                 .with_context(|| format!("cannot start {id}"))?;
-            let Err(why) = member.joins(surroundings, deaths).await else { return Ok(member) };
-            let lost_port = !member.is_alive() && lost_port(&why, is_free(port));
-            if !lost_port || tries == PORTS {
-                // A member that is only slow would join later, without being listed, so kill it.
-                member.signal(Signal::KILL);
-                bail!("{id} cannot start: {why}; its log ends with:\n{}", end_of(&log));
+            match member.joins(surroundings, deaths).await {
+                Ok(()) => return Ok(member),
+                Err(why) if why == CANNOT_LISTEN => {}
+                Err(why) => {
+                    // A member that is only slow would join later, without being listed, so kill it.
+                    member.signal(Signal::KILL);
+                    bail!("{id} cannot start: {why}; its log ends with:\n{}", end_of(&log));
+                }
             }
         }
+        bail!("{id} cannot listen at any port; its log ends with:\n{}", end_of(&log))
     }
 
     /// Starts the member's process.
@@ -154,13 +157,6 @@ impl MemberProcess {
     }
 }
 
-/// Returns whether a member ended because another program took its port first. The port may be free again by now, if that
-/// program only checked whether the port was free.
-fn lost_port(how_it_ended: &str, is_free: bool) -> bool {
-    // `run` ends with this code if it cannot listen.
-    how_it_ended == "exit code 1" || !is_free
-}
-
 /// Returns whether this member's session belongs to this server.
 fn is_of(knobs: &Knobs, status: &Status) -> bool {
     let number = status.session.id.as_deref().and_then(|id| id.strip_prefix("0x"));
@@ -171,21 +167,11 @@ fn is_of(knobs: &Knobs, status: &Status) -> bool {
 /// Finds free ports. Each port is tried once.
 pub(super) struct Ports {
     next: u16,
-    /// The ports that were in use, until they are reported.
-    taken: Vec<String>,
 }
 
 impl Ports {
     pub(super) fn from(first: u16) -> Self {
-        Self { next: first, taken: vec![] }
-    }
-
-    /// Returns a note about the ports that were in use since the last note, for the end of a line.
-    pub(super) fn taken_note(&mut self) -> String {
-        match &*mem::take(&mut self.taken) {
-            [] => String::new(),
-            taken => format!("  ({} taken by another program)", taken.join(", ")),
-        }
+        Self { next: first }
     }
 
     pub(super) fn next(&mut self) -> anyhow::Result<u16> {
@@ -193,19 +179,14 @@ impl Ports {
         let last = self.next.saturating_add(PORTS - 1);
         for port in first..=last {
             self.next = port.saturating_add(1);
-            if is_free(port) {
+            if TcpListener::bind(local(port)).is_ok() {
                 return Ok(port);
             }
-            self.taken.push(port.to_string());
         }
         bail!(
             "no port from {first} to {last} of 127.0.0.1 is free for a member; end what listens there, or choose others (--port)"
         )
     }
-}
-
-fn is_free(port: u16) -> bool {
-    TcpListener::bind(local(port)).is_ok()
 }
 
 pub(super) fn local(port: u16) -> SocketAddr {
@@ -224,17 +205,4 @@ fn end_of(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_port_that_was_taken_for_a_moment_was_lost_as_well() {
-        assert!(lost_port("exit code 1", true));
-        assert!(lost_port("exit code 1", false));
-        assert!(lost_port("ended by signal 9", false));
-        assert!(!lost_port("exit code 2", true), "its settings are wrong at every port");
-    }
 }

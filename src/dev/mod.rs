@@ -6,22 +6,21 @@
 //! - `follow`: asks a member for the current leader.
 //! - `timeline`: turns the members' answers into lines about the leader. Pure.
 //! - `keys`: keys that the user presses.
-//! - `signals`: the signals that end it.
 
 mod election;
 mod follow;
 mod front;
 mod keys;
 mod member;
-mod signals;
 mod timeline;
 
 use self::election::LocalElection;
-use self::signals::DevSignals;
 use crate::config::on_this_machine;
+use crate::exec::SignalListener;
 use crate::{process, runtime};
 use anyhow::anyhow;
 use dev_server::{DevServer, ServerSettings};
+use rustix::process::Signal;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -70,7 +69,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// Runs the server and the members.
 async fn live(options: &Options) -> anyhow::Result<()> {
-    let mut signals = DevSignals::new()?;
+    let mut signals = SignalListener::new(&[Signal::INT, Signal::TERM, Signal::HUP])?;
     if options.members == 0 {
         return serve(options.listen, &mut signals).await;
     }
@@ -81,7 +80,7 @@ async fn live(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Runs only the server.
-async fn serve(listen: SocketAddr, signals: &mut DevSignals) -> anyhow::Result<()> {
+async fn serve(listen: SocketAddr, signals: &mut SignalListener) -> anyhow::Result<()> {
     let log = tracing_subscriber::fmt().with_writer(io::stderr);
     log.with_max_level(Level::INFO).with_ansi(process::log_has_colours()).init();
     let server = start_server(listen).await?;

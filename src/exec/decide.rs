@@ -63,27 +63,14 @@ pub(super) fn decide(
     }
 }
 
-/// The behaviour of a member whose command has ended by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AfterExit {
-    /// The member leaves with the command's exit code.
-    Leave,
-    /// The member continues to lead without the command.
-    Stay,
-    /// The command is started again.
-    Restart,
-}
-
 /// Returns what the member does after its command ended by itself with this exit code. With `once`, exit code 0 means
 /// leave.
-pub(super) fn after_exit(code: u8, on_exit: OnExit, once: bool) -> AfterExit {
+pub(super) fn after_exit(code: u8, on_exit: OnExit, once: bool) -> OnExit {
     match on_exit {
-        _ if once && code == 0 => AfterExit::Leave,
+        _ if once && code == 0 => OnExit::Leave,
         // By the shell's convention, the program cannot be run or was not found. A restart would fail in the same way.
-        _ if matches!(code, 126 | 127) => AfterExit::Leave,
-        OnExit::Leave => AfterExit::Leave,
-        OnExit::Stay => AfterExit::Stay,
-        OnExit::Restart => AfterExit::Restart,
+        _ if matches!(code, 126 | 127) => OnExit::Leave,
+        other => other,
     }
 }
 
@@ -173,18 +160,18 @@ mod tests {
 
     #[test]
     fn once_counts_only_what_went_well() {
-        assert_eq!(after_exit(0, OnExit::Restart, true), AfterExit::Leave);
-        assert_eq!(after_exit(1, OnExit::Restart, true), AfterExit::Restart);
-        assert_eq!(after_exit(0, OnExit::Restart, false), AfterExit::Restart);
-        assert_eq!(after_exit(1, OnExit::Leave, false), AfterExit::Leave);
-        assert_eq!(after_exit(0, OnExit::Stay, false), AfterExit::Stay);
+        assert_eq!(after_exit(0, OnExit::Restart, true), OnExit::Leave);
+        assert_eq!(after_exit(1, OnExit::Restart, true), OnExit::Restart);
+        assert_eq!(after_exit(0, OnExit::Restart, false), OnExit::Restart);
+        assert_eq!(after_exit(1, OnExit::Leave, false), OnExit::Leave);
+        assert_eq!(after_exit(0, OnExit::Stay, false), OnExit::Stay);
     }
 
     #[test]
     fn what_cannot_be_run_is_not_tried_again() {
         for (code, on_exit) in [(126, OnExit::Restart), (127, OnExit::Restart), (127, OnExit::Stay)]
         {
-            assert_eq!(after_exit(code, on_exit, false), AfterExit::Leave, "{code}");
+            assert_eq!(after_exit(code, on_exit, false), OnExit::Leave, "{code}");
         }
     }
 

@@ -19,7 +19,7 @@ mod supervisor;
 
 pub use decide::CommandLease;
 pub use guard::{run_inner_guard, run_outer_guard};
-pub use signals::SignalListener;
+pub use signals::{SignalListener, signal_name};
 pub use supervisor::{Plan, Requests, run_under, supervise};
 
 use crate::config::KILL_MARGIN;

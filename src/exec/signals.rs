@@ -22,6 +22,14 @@ impl SignalListener {
         Ok(Self(streams))
     }
 
+    /// Begins to receive SIGINT and SIGTERM.
+    ///
+    /// # Errors
+    /// The operating system refuses it.
+    pub fn of_end() -> io::Result<Self> {
+        Self::new(&[Signal::INT, Signal::TERM])
+    }
+
     /// Waits for the next signal.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|context| {
@@ -31,5 +39,14 @@ impl SignalListener {
             received.map_or(Poll::Pending, Poll::Ready)
         })
         .await
+    }
+}
+
+/// Returns the signal's name, for the log.
+pub fn signal_name(signal: Signal) -> String {
+    match signal {
+        Signal::TERM => "SIGTERM".into(),
+        Signal::INT => "SIGINT".into(),
+        other => format!("signal {}", other.as_raw()),
     }
 }

@@ -2,9 +2,9 @@
 //! given up, whether an operator, the application or a signal asks for that.
 
 use super::countdown::{AGAIN, Countdown, KillStep};
-use super::decide::{AfterExit, CommandLease, CommandStage, CommandStep, after_exit, decide, rest};
+use super::decide::{CommandLease, CommandStage, CommandStep, after_exit, decide, rest};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
-use super::signals::SignalListener;
+use super::signals::{SignalListener, signal_name};
 use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, KILL_MARGIN, OnExit};
@@ -388,11 +388,8 @@ impl Supervisor {
                     run.kill_at.or_else(|| Some(self.clock.now().after(self.plan.stopped_for)));
                 run.take_terminal_back();
                 let limit = humantime::format_duration(self.plan.stopped_for);
-                let why = match signal {
-                    Some(Signal::TTIN) => ", as it reads from the terminal in the background",
-                    Some(Signal::TTOU) => ", as it writes to the terminal in the background",
-                    _ => "",
-                };
+                let why =
+                    if uses_terminal { ", as it uses the terminal in the background" } else { "" };
                 warn!(
                     "the program is stopped{why}: continue it with kill -CONT {}. It is killed, and {under} given up, if it \
                      is stopped for {limit} (--stopped-for)",
@@ -514,15 +511,15 @@ impl Supervisor {
         let is_interrupted = run.terminal.is_some() && code == INTERRUPTED;
         let on_exit = if is_interrupted { OnExit::Leave } else { self.plan.on_exit };
         match after_exit(code, on_exit, self.plan.once) {
-            AfterExit::Leave => {
+            OnExit::Leave => {
                 info!(code, "the program has ended: leaving");
                 self.leaving = Some(code);
             }
-            AfterExit::Stay => {
+            OnExit::Stay => {
                 info!(code, "the program has ended: leading on without it");
                 run.next_stage = CommandStage::Idle { not_before: now, ended_under: Some(token) };
             }
-            AfterExit::Restart => {
+            OnExit::Restart => {
                 let rest = rest(self.last_rest, now.since(run.begun_at));
                 self.last_rest = Some(rest);
                 info!(code, "the program has ended: it is started again in {rest:?}");
@@ -542,7 +539,7 @@ impl Supervisor {
 
     /// Handles a signal to this process: ends the command and leaves, or forwards the signal to the command.
     fn on_signal(&mut self, signal: Signal) {
-        let name = name(signal);
+        let name = signal_name(signal);
         let ends_us = matches!(signal, Signal::TERM | Signal::INT);
         match &mut self.run {
             None if ends_us => self.leaving = Some(0),
@@ -672,51 +669,5 @@ async fn receive(link: &Option<GuardLink>) -> Option<FromGuard> {
     match link {
         Some(link) => link.receive().await,
         None => pending().await,
-    }
-}
-
-fn name(signal: Signal) -> String {
-    match signal {
-        Signal::TERM => "SIGTERM".into(),
-        Signal::INT => "SIGINT".into(),
-        other => format!("signal {}", other.as_raw()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A supervisor that was frozen reads first that the inner guard is gone.
-    #[tokio::test]
-    async fn a_guard_that_is_killed_as_no_time_is_left_is_told_from_one_that_died() {
-        let (outer_link, outer_socket) = GuardLink::pair().unwrap();
-        let outer_guard = GuardLink::over(outer_socket).unwrap();
-        let now = Clock::system().now();
-        let until = now.after(Duration::from_secs(60));
-        let mut run = Run {
-            begun_at: now,
-            outer_guard: Pid::INIT,
-            outer_link: Some(outer_link),
-            inner_link: None,
-            has_ended: false,
-            program: None,
-            terminal: None,
-            kill_at: None,
-            wants_terminal: false,
-            was_stopped_too_long: false,
-            is_ours_to_kill: false,
-            outer_guard_kills: false,
-            complain_at: None,
-            next_stage: CommandStage::Idle { not_before: now, ended_under: None },
-            countdown: Countdown::new(Duration::ZERO, SUPERVISOR_KILLS, until),
-        };
-        assert!(run.is_well());
-        outer_guard.send(FromGuard::Kills).unwrap();
-        assert!(!run.is_well());
-        assert_eq!(receive(&run.outer_link).await, Some(FromGuard::Kills));
-        run.outer_guard_kills = true;
-        outer_guard.send(FromGuard::Gone).unwrap();
-        assert!(!run.is_well());
     }
 }

@@ -64,10 +64,7 @@ async fn set_label(api: &Api<'_>, key: &str, pod: &str, value: &str) -> Result<(
     if status.is_success() {
         return Ok(());
     }
-    let place = format!("pod {pod} in the namespace {namespace}");
-    let right = "apiGroups: [\"\"], resources: [pods], verbs: [patch]";
-    let remedy = "set POD_NAME by the downward API (metadata.name)";
-    Err(api.refusal(status, &answer, &place, right, remedy))
+    Err(api.refusal(status, &answer, &format!("pod {pod} in the namespace {namespace}")))
 }
 
 /// Writes the address into the EndpointSlice, unless a later leader has already written to it.
@@ -84,16 +81,12 @@ async fn set_endpoint(
     let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{name}");
     let patch_path = format!("{path}?fieldManager=bellwether");
     let place = format!("EndpointSlice {name} in the namespace {namespace}");
-    let right = format!(
-        "apiGroups: [discovery.k8s.io], resources: [endpointslices], resourceNames: [{name}], verbs: [get, patch]"
-    );
-    let remedy = "create it, with the label kubernetes.io/service-name: SERVICE";
     let endpoints =
         json!([{ "addresses": [address.to_string()], "conditions": { "ready": true } }]);
     for _ in 0..CONFLICTS_MAX {
         let (status, answer) = api.request(Method::GET, &path, None).await?;
         if !status.is_success() {
-            return Err(api.refusal(status, &answer, &place, &right, remedy));
+            return Err(api.refusal(status, &answer, &place));
         }
         let slice: Value = serde_json::from_slice(&answer)
             .map_err(|error| format!("the API server's answer for {place}: {error}"))?;
@@ -121,7 +114,7 @@ async fn set_endpoint(
         match status {
             StatusCode::CONFLICT => {}
             status if status.is_success() => return Ok(()),
-            status => return Err(api.refusal(status, &answer, &place, &right, remedy)),
+            status => return Err(api.refusal(status, &answer, &place)),
         }
     }
     Err(format!("{place} is changed by others all the time"))
@@ -173,43 +166,11 @@ impl<'a> Api<'a> {
         answer.map_err(|why| format!("the API server at {host}:{port}: {why}"))
     }
 
-    /// Describes an error answer of the API server: its reason, and the permission or object that is missing.
-    fn refusal(
-        &self,
-        status: StatusCode,
-        answer: &[u8],
-        place: &str,
-        right: &str,
-        if_missing: &str,
-    ) -> String {
-        let why =
-            complaint(answer, &self.token).map_or_else(String::new, |why| format!(" ({why})"));
-        match status {
-            StatusCode::UNAUTHORIZED => format!(
-                "the API server does not accept the token in {}/token{why}: is it of this cluster, and \
-                 is it renewed?",
-                self.hook.account.display()
-            ),
-            StatusCode::FORBIDDEN => format!(
-                "the API server forbids it{why}: give this pod's service account a Role with {right} in \
-                 the namespace {}",
-                self.namespace
-            ),
-            StatusCode::NOT_FOUND => {
-                format!("the API server knows no {place}{why}: {if_missing}")
-            }
-            other => format!("the API server answers {other} for {place}{why}"),
-        }
+    /// Describes an error answer of the API server.
+    fn refusal(&self, status: StatusCode, answer: &[u8], place: &str) -> String {
+        let why = complaint(answer, &self.token).map(|why| format!(" ({why})"));
+        format!("the API server answers {status} for {place}{}", why.unwrap_or_default())
     }
-}
-
-/// Describes a timeout of a request to the API server, with a possible reason.
-pub(super) fn unanswered(hook: &KubernetesHook, limit: Duration) -> String {
-    let KubernetesHook { host, port, .. } = hook;
-    format!(
-        "no answer of the API server at {host}:{port} within {limit:?}: may this pod reach it \
-         (NetworkPolicy)?"
-    )
 }
 
 /// Reads a file of the service account.
@@ -219,13 +180,7 @@ fn in_account<T>(
     parse: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<T, String> {
     let path = account.join(name);
-    let text = files::read(&path, Size::Line).map_err(|why| {
-        format!(
-            "{} {why}: is a service account mounted (automountServiceAccountToken: true, or a \
-             projected volume)?",
-            path.display()
-        )
-    })?;
+    let text = files::read(&path, Size::Line).map_err(|why| format!("{} {why}", path.display()))?;
     parse(&text).ok_or_else(|| format!("{} holds no {name}", path.display()))
 }
 

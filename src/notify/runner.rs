@@ -301,12 +301,7 @@ impl HookRunner {
                 });
                 tokio::select! {
                     done = kubernetes::set(&hook, view) => done.map_err(HookError::Failed),
-                    reason = reason => Err(match reason {
-                        StopReason::TimedOut(limit) => {
-                            HookError::Failed(kubernetes::unanswered(&hook, limit))
-                        }
-                        reason => reason.into(),
-                    }),
+                    reason = reason => Err(reason.into()),
                 }
             }
             // These hooks act once per change, and keep nothing up to date.

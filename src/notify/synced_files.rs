@@ -24,9 +24,6 @@ const CHANGED: &str = "config-changed";
 /// How long to wait before a failed write is repeated, and before a value is requested again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// A value that has not been read within this time is reported in the log.
-const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Keeps one value in its file.
 struct FileSync {
     config: SyncedFileConfig,
@@ -40,8 +37,6 @@ struct FileSync {
     deaths: Signal,
     /// The index of the value that the file contains, if this process has written it.
     written: Option<u64>,
-    /// Whether the log already reports that the value has not been read yet.
-    is_late: bool,
 }
 
 /// Keeps all values in their files. Does not return.
@@ -67,7 +62,6 @@ pub async fn sync_all(
             lock: WriteLock::default(),
             deaths: signal(SignalKind::child())?,
             written: None,
-            is_late: false,
         };
         syncs.spawn(sync.run(handle.clone()));
     }
@@ -98,7 +92,6 @@ impl FileSync {
         loop {
             let known = watched.known.borrow_and_update().clone();
             let is_behind = self.take(&known).await;
-            let is_unknown = known.reading.is_none() && !self.is_late;
             tokio::select! {
                 changed = watched.known.changed() => if changed.is_err() {
                     // Either the thread of the locks and barriers starts again, or this member leaves.
@@ -107,11 +100,6 @@ impl FileSync {
                     watched = self.watched(&handle).await;
                 },
                 () = sleep(AGAIN), if is_behind => {}
-                () = sleep(FIRST_READ_TIMEOUT), if is_unknown => {
-                    self.is_late = true;
-                    let name = &self.config.name;
-                    warn!("config {name}: no answer from ZooKeeper yet; {} is unchanged", self.path());
-                }
             }
         }
     }

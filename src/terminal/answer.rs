@@ -68,20 +68,24 @@ impl SidecarAnswer {
     /// Parses the body of a successful answer.
     ///
     /// # Errors
-    /// [`ClientError::No`] or [`ClientError::Unread`] for a problem document, [`ClientError::Unanswered`] for any other
-    /// failure.
+    /// [`ClientError::No`] for a refusal, [`ClientError::Unanswered`] for any other failure.
     pub fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
         self.check_success()?;
         self.parsed()
     }
 
-    /// Returns an error unless the answer is a success. A problem document becomes a [`ClientError::No`], or
-    /// [`ClientError::Unread`] if ZooKeeper could not be read.
+    /// Returns whether the answer is a problem document.
+    pub(super) fn is_problem(&self) -> bool {
+        self.header(CONTENT_TYPE) == Some("application/problem+json")
+    }
+
+    /// Returns an error unless the answer is a success. A refusal becomes a [`ClientError::No`], unless ZooKeeper could not
+    /// be read or written.
     pub(super) fn check_success(&self) -> Result<(), ClientError> {
         if self.status.is_success() {
             return Ok(());
         }
-        if self.header(CONTENT_TYPE) != Some("application/problem+json") {
+        if !self.is_problem() {
             return Err(self.unexpected_status());
         }
         let Problem { r#type, title, detail, .. } = self.parsed()?;
@@ -97,7 +101,7 @@ impl SidecarAnswer {
         }
         let told = visible(&format!("{title}: {detail}"));
         let is_unread = kind.ends_with("-unavailable") || UNREACHED.contains(&kind);
-        Err(if is_unread { ClientError::Unread(told) } else { ClientError::No(told) })
+        Err(if is_unread { ClientError::Unanswered(told) } else { ClientError::No(told) })
     }
 
     /// Parses the body, also that of a refusal.

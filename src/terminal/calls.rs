@@ -1,9 +1,9 @@
 //! Calls of the sidecar's API that take a single request.
 
-use super::sidecar::{COMMAND_TIMEOUT, SidecarRequest};
+use super::sidecar::COMMAND_TIMEOUT;
 use super::views::HumanView;
-use super::{ClientError, OutputFormat, Sidecar, SidecarAnswer, print, remark, screen};
-use crate::api::{self, BarrierState, Endpoint, LockQueue, Transfer, Transferred};
+use super::{ClientError, OutputFormat, Sidecar, SidecarAnswer, print, remark};
+use crate::api::{self, BarrierState, Endpoint, LockQueue, Transfer};
 use crate::holdings::HoldingName;
 use hyper::header::CONTENT_TYPE;
 use std::time::Duration;
@@ -12,74 +12,72 @@ use std::time::Duration;
 /// the session timeout.
 const LEASE_END_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A query or command of the sidecar's API that takes a single request.
+/// A query or command of the sidecar's API that takes a single request, and whose answer is shown.
 pub struct Call {
-    path: &'static str,
+    path: String,
     is_command: bool,
+    /// The body, as JSON.
+    body: Option<String>,
+    /// The time limit, if it differs from that of other queries and commands.
+    timeout: Option<Duration>,
     view: View,
 }
 
 /// Returns the text to print for an answer, or the error if it is not a success.
-type View = fn(&Sidecar, &SidecarAnswer, OutputFormat) -> Result<String, ClientError>;
-
-pub static LEADER: Call = Call::of(&api::LEADER);
-pub static STATUS: Call = Call::of(&api::STATUS);
-pub static MEMBERS: Call = Call::of(&api::MEMBERS);
-pub static HISTORY: Call = Call::of(&api::HISTORY);
-pub static CONFIG_NAMES: Call = Call::of(&api::CONFIG_NAMES);
-pub static LOCK_NAMES: Call = Call::of(&api::LOCKS);
-/// The queue of a lock. The name of the lock is appended to the path.
-pub static LOCK_QUEUE: Call = Call { view: view::<LockQueue>, ..Call::of(&api::LOCKS) };
-pub static BARRIER_NAMES: Call = Call::of(&api::BARRIERS);
-/// The state of a barrier. The name of the barrier is appended to the path.
-pub static BARRIER: Call = Call { view: view::<BarrierState>, ..Call::of(&api::BARRIERS) };
-pub static RESIGN: Call = Call::of(&api::RESIGN);
-pub static PAUSE: Call = Call::of(&api::PAUSE);
-pub static RESUME: Call = Call::of(&api::RESUME);
-pub static DRAIN: Call = Call::of(&api::DRAIN);
-pub static SHUTDOWN: Call = Call::of(&api::SHUTDOWN);
+type View = fn(&SidecarAnswer, OutputFormat) -> Result<String, ClientError>;
 
 impl Call {
-    const fn of<T: HumanView>(endpoint: &Endpoint<T>) -> Self {
-        Self { path: endpoint.path, is_command: endpoint.is_command, view: view::<T> }
+    pub fn of<T: HumanView>(endpoint: &Endpoint<T>) -> Self {
+        Self {
+            path: endpoint.path.to_owned(),
+            is_command: endpoint.is_command,
+            body: None,
+            timeout: None,
+            view: view::<T>,
+        }
     }
 
-    /// Sends the request and prints the answer. `of` is a name to append to the path. With `again`, repeats the request and
-    /// prints each changed answer.
+    /// Reads the queue of a lock.
+    pub fn lock_queue(name: &HoldingName) -> Self {
+        let path = format!("{}/{name}", api::LOCKS.path);
+        Self { path, view: view::<LockQueue>, ..Self::of(&api::LOCKS) }
+    }
+
+    /// Reads the state of a barrier.
+    pub fn barrier(name: &HoldingName) -> Self {
+        let path = format!("{}/{name}", api::BARRIERS.path);
+        Self { path, view: view::<BarrierState>, ..Self::of(&api::BARRIERS) }
+    }
+
+    /// Transfers leadership; without an id, to any member that is ready.
+    pub fn transfer(to: Option<String>, within: Duration) -> Self {
+        let body = Transfer { to, within_ms: within.as_millis().try_into().ok() };
+        // After the hand-over, the sidecar may wait as long again for the announcement of the next leader.
+        let timeout = Some(2 * within + COMMAND_TIMEOUT);
+        Self { body: Some(api::json(&body)), timeout, ..Self::of(&api::TRANSFER) }
+    }
+
+    /// Sends the request and prints the answer. With JSON output, a refusal is printed as well.
     pub(super) async fn ask(
         &self,
         sidecar: &Sidecar,
-        of: Option<&HoldingName>,
-        again: bool,
         form: OutputFormat,
     ) -> Result<(), ClientError> {
-        let path = match of {
-            Some(name) => format!("{}/{name}", self.path),
-            None => self.path.to_owned(),
-        };
-        if !again {
-            let request = if self.is_command { sidecar.post(path) } else { sidecar.get(path) };
-            return ask_once(sidecar, request, self.view, form).await;
+        let mut request =
+            if self.is_command { sidecar.post(&self.path) } else { sidecar.get(&self.path) };
+        if let Some(body) = &self.body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
         }
-        screen::repeat(form, async || {
-            (self.view)(sidecar, &sidecar.get(&path).answer().await?, form)
-        })
-        .await
+        if let Some(timeout) = self.timeout {
+            request = request.within(timeout);
+        }
+        let answer = request.answer().await?;
+        let shown = (self.view)(&answer, form);
+        if shown.is_err() && answer.is_problem() {
+            print(form.render(|_| String::new(), &answer.text()))?;
+        }
+        print(shown?)
     }
-}
-
-/// Asks the leader to hand over, and prints the answer.
-pub(super) async fn transfer(
-    sidecar: &Sidecar,
-    to: Option<String>,
-    within: Duration,
-    form: OutputFormat,
-) -> Result<(), ClientError> {
-    let wanted = Transfer { to, within_ms: within.as_millis().try_into().ok() };
-    let request = sidecar.post(api::TRANSFER.path).header(CONTENT_TYPE, "application/json");
-    // After the hand-over, the sidecar may wait as long again for the announcement of the next leader.
-    let request = request.body(api::json(&wanted)).within(2 * within + COMMAND_TIMEOUT);
-    ask_once(sidecar, request, view::<Transferred>, form).await
 }
 
 /// Deletes a place in a lock's queue.
@@ -103,26 +101,7 @@ pub(super) async fn break_lock(
 }
 
 /// Returns the text to print for an answer.
-fn view<T: HumanView>(
-    sidecar: &Sidecar,
-    answer: &SidecarAnswer,
-    form: OutputFormat,
-) -> Result<String, ClientError> {
+fn view<T: HumanView>(answer: &SidecarAnswer, form: OutputFormat) -> Result<String, ClientError> {
     let body = answer.body::<T>()?;
-    Ok(form.render(|is_wide| sidecar.with_url(&body.view(is_wide)).into_owned(), &answer.text()))
-}
-
-/// Sends the request, and prints the answer. With JSON output, a refusal is printed as well.
-async fn ask_once(
-    sidecar: &Sidecar,
-    request: SidecarRequest<'_>,
-    view: View,
-    form: OutputFormat,
-) -> Result<(), ClientError> {
-    let answer = request.answer().await?;
-    let shown = view(sidecar, &answer, form);
-    if let Err(ClientError::No(_) | ClientError::Unread(_)) = &shown {
-        print(form.render(|_| String::new(), &answer.text()))?;
-    }
-    print(shown?)
+    Ok(form.render(|is_wide| body.view(is_wide), &answer.text()))
 }

@@ -3,14 +3,13 @@
 //! A lease cannot be observed from outside. If all members announce the head of the queue, it leads, unless it is frozen or
 //! disconnected.
 
-use super::foreign::ForeignElection;
 use super::table::{Cell, pairs, table};
 use super::views::{BAD, GOOD, ODD, PLAIN, condition, labels, marks};
-use super::{ClientError, OutputFormat, print, screen};
+use super::{ClientError, OutputFormat, print};
 use crate::api::{self, Standby};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::zookeeper::{Election, Inspector, MemberData, UNKNOWN_ZNODE_REMEDY, Znode};
+use crate::zookeeper::{self, Election, MemberData, UNKNOWN_ZNODE_REMEDY, Znode};
 use recipes::{FencingToken, ForeignClient};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -23,7 +22,7 @@ struct InspectedElection<'a> {
     /// The election's path, including the chroot of the connect string.
     path: &'a str,
     /// Whether all members announce the head, which owns the claim if there is one, and there are neither duplicate ids nor
-    /// elections of other clients.
+    /// contenders of other clients.
     healthy: bool,
     /// A description of the result, for people.
     verdict: String,
@@ -37,8 +36,8 @@ struct InspectedElection<'a> {
     duplicate_ids: Vec<&'a str>,
     /// The znodes named like a member's, but without a session. Members ignore them.
     non_ephemeral: Vec<&'a str>,
-    /// Other clients' elections in the same path.
-    foreign: Vec<ForeignElection<'a>>,
+    /// The contenders of other clients, which are elections of their own in the same path.
+    foreign: Vec<ForeignContender<'a>>,
     /// The znodes that belong neither to members nor to another client's contenders.
     unknown_znodes: Vec<&'a str>,
 }
@@ -85,6 +84,13 @@ struct ClaimZnode<'a> {
     is: QueueLocation,
 }
 
+#[derive(Serialize)]
+struct ForeignContender<'a> {
+    znode: &'a str,
+    /// The client's name, as in settings.
+    family: &'static str,
+}
+
 /// The leader that a member announces.
 #[derive(Serialize)]
 struct NamedLeader<'a> {
@@ -106,46 +112,22 @@ enum QueueLocation {
 }
 
 /// Inspects the election, and prints the result.
-pub(super) async fn once(
+pub(super) async fn inspect(
     settings: &Settings,
     patience: Duration,
     clock: Clock,
     form: OutputFormat,
 ) -> Result<(), ClientError> {
-    let mut inspector = Inspector::of(settings);
-    let read = read(&mut inspector, settings, patience).await;
-    inspector.close().await;
-    let election = read?;
-    let inspected = InspectedElection::read(settings, election.as_ref(), clock);
-    print(inspected.render(form))?;
-    if inspected.healthy { Ok(()) } else { Err(ClientError::Exit(1, None)) }
-}
-
-/// Inspects the election periodically, and prints each changed result.
-pub(super) async fn again(
-    settings: &Settings,
-    patience: Duration,
-    clock: Clock,
-    form: OutputFormat,
-) -> Result<(), ClientError> {
-    let mut inspector = Inspector::of(settings);
-    screen::repeat(form, async || {
-        let election = read(&mut inspector, settings, patience).await?;
-        Ok(InspectedElection::read(settings, election.as_ref(), clock).render(form))
-    })
-    .await
-}
-
-async fn read(
-    inspector: &mut Inspector,
-    settings: &Settings,
-    patience: Duration,
-) -> Result<Option<Election>, ClientError> {
-    let read = timeout(patience, inspector.read()).await;
-    read.unwrap_or_else(|_| Err(format!("not within {patience:?}"))).map_err(|why| {
+    let read = timeout(patience, zookeeper::read_election(settings)).await;
+    let election = read.unwrap_or_else(|_| Err(format!("not within {patience:?}")));
+    let election = election.map_err(|why| {
         let hosts = &settings.zookeeper.hosts;
         ClientError::Unanswered(format!("ZooKeeper at {hosts} gives no answer: {why}"))
-    })
+    })?;
+    let family = settings.znodes.family();
+    let inspected = InspectedElection::of(&settings.root, family, election.as_ref(), clock.date());
+    print(form.render(|is_wide| inspected.shown(is_wide), &api::json(&inspected)))?;
+    if inspected.healthy { Ok(()) } else { Err(ClientError::Exit(1, None)) }
 }
 
 /// Returns the names of the znodes that match.
@@ -154,10 +136,6 @@ fn names_where(znodes: &[Znode], is_wanted: impl Fn(&Znode) -> bool) -> Vec<&str
 }
 
 impl<'a> InspectedElection<'a> {
-    fn read(settings: &'a Settings, election: Option<&'a Election>, clock: Clock) -> Self {
-        Self::of(&settings.root, settings.znodes.family(), election, clock.date())
-    }
-
     /// `family` is the client whose queue the members join, unless it is their own.
     fn of(
         path: &'a str,
@@ -184,8 +162,7 @@ impl<'a> InspectedElection<'a> {
         let mut duplicate_ids: Vec<_> =
             ids.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
         duplicate_ids.dedup();
-        let foreign =
-            election.map(|election| ForeignElection::all(election, now)).unwrap_or_default();
+        let foreign: Vec<_> = znodes.iter().filter_map(ForeignContender::of).collect();
         let own = judged(exists, &members, claim.as_ref(), &duplicate_ids);
         let healthy = own.is_ok() && foreign.is_empty();
         let mut verdict = own.unwrap_or_else(|why| why);
@@ -193,7 +170,7 @@ impl<'a> InspectedElection<'a> {
             verdict += &format!(", by the rule of {family}");
         }
         if !foreign.is_empty() {
-            verdict = judged_beside(&verdict, members.is_empty(), &foreign);
+            verdict += "; contenders of other clients stand in the same path";
         }
         Self {
             path,
@@ -213,10 +190,6 @@ impl<'a> InspectedElection<'a> {
         }
     }
 
-    fn render(&self, form: OutputFormat) -> String {
-        form.render(|is_wide| self.shown(is_wide), &api::json(self))
-    }
-
     fn shown(&self, is_wide: bool) -> String {
         let verdict = Cell::new(&self.verdict).style(if self.healthy { GOOD } else { BAD });
         let claim = match &self.claim {
@@ -234,20 +207,17 @@ impl<'a> InspectedElection<'a> {
             text.push('\n');
             text += &table(&heading[..columns], self.queue.iter().map(QueuedMember::row));
         }
-        if !self.foreign.is_empty() {
-            text.push('\n');
-            text += &ForeignElection::shown(&self.foreign);
+        let mut others = vec![];
+        for ForeignContender { znode, family } in &self.foreign {
+            others.push(vec![Cell::new(znode), Cell::new(family).style(BAD)]);
         }
-        let non_ephemeral = self
-            .non_ephemeral
-            .iter()
-            .map(|name| (*name, "of no session, passed over: delete it", BAD));
-        let unknown_clients =
-            self.unknown_znodes.iter().map(|name| (*name, "an unknown client", ODD));
-        let others: Vec<_> = non_ephemeral
-            .chain(unknown_clients)
-            .map(|(name, is, style)| vec![Cell::new(name), Cell::new(is).style(style)])
-            .collect();
+        for znode in &self.non_ephemeral {
+            let is = Cell::new("of no session, passed over: delete it").style(BAD);
+            others.push(vec![Cell::new(znode), is]);
+        }
+        for znode in &self.unknown_znodes {
+            others.push(vec![Cell::new(znode), Cell::new("an unknown client").style(ODD)]);
+        }
         if !others.is_empty() {
             text.push('\n');
             text += &table(&["NO MEMBER", "IS"], others);
@@ -300,17 +270,9 @@ fn judged(
     ))
 }
 
-/// Extends the verdict on the election with those on the elections of other clients in the same path.
-fn judged_beside(own: &str, is_empty: bool, foreign: &[ForeignElection<'_>]) -> String {
-    let theirs: Vec<_> = foreign.iter().map(ForeignElection::verdict).collect();
-    let theirs = theirs.join("; ");
-    match (is_empty, foreign) {
-        (true, [only]) => {
-            let family = only.family;
-            format!("no member stands here, unless shown with --compatible-with {family}; {theirs}")
-        }
-        (true, _) => format!("{} elections in one path: {theirs}", foreign.len()),
-        (false, _) => format!("{} elections in one path: {own}; {theirs}", foreign.len() + 1),
+impl<'a> ForeignContender<'a> {
+    fn of(znode: &'a Znode) -> Option<Self> {
+        Some(Self { znode: &znode.name, family: znode.foreign?.name() })
     }
 }
 
@@ -440,12 +402,12 @@ impl QueueLocation {
     }
 }
 
-pub(super) fn age_ms(znode: &Znode, now: SystemTime) -> u64 {
+fn age_ms(znode: &Znode, now: SystemTime) -> u64 {
     let age = now.duration_since(znode.created_at).unwrap_or_default();
     age.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-pub(super) fn age(ms: u64) -> String {
+fn age(ms: u64) -> String {
     humantime::format_duration(Duration::from_secs(ms / 1000)).to_string()
 }
 
@@ -461,7 +423,6 @@ impl<'a> NamedLeader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zookeeper::Foreign;
     use anstream::adapter::strip_str;
     use recipes::election::{Announcement, Profile, ZnodeData};
     use recipes::{MemberId, Sequence, SessionId, Ticket};
@@ -496,36 +457,18 @@ mod tests {
     }
 
     #[test]
-    fn other_clients_contenders_are_elections_of_their_own() {
-        let foreign = |name: &str, number: i32, id: Option<&str>| {
-            let family = ForeignClient::of_name(name).unwrap().0;
-            let foreign = Some(Foreign { family, number, id: id.map(str::to_owned) });
-            let name = name.to_owned();
-            Znode { name, sequence: None, data: None, foreign, ..znode(0, "x", "x") }
-        };
-        let latch = |n: i32| format!("_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-{n:010}");
+    fn an_election_beside_other_clients_contenders_is_not_healthy() {
+        let name = "_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-0000000007".to_owned();
+        let foreign = Some(ForeignClient::CuratorLatch);
         let mut shared = election(&["a", "b"], Some(0));
-        shared.znodes.push(foreign(&latch(7), 7, Some("10.0.0.8")));
-        shared.znodes.push(foreign(&latch(3), 3, Some("10.0.0.7")));
-        shared.znodes.push(foreign("n_0000000009", 9, None));
+        let latch = Znode { name, sequence: None, data: None, foreign, ..znode(0, "x", "x") };
+        shared.znodes.push(latch);
         let judged = judged_of(&shared);
-        assert!(!judged.healthy);
-        let verdict = "3 elections in one path: a leads, named by all 2; by Curator's LeaderLatch, 10.0.0.7 leads; \
-                       ZooKeeper's LeaderElectionSupport fails on the name _c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-0000000007";
-        assert_eq!(judged.verdict, verdict);
+        let verdict = "a leads, named by all 2; contenders of other clients stand in the same path";
+        assert_eq!((judged.healthy, &*judged.verdict), (false, verdict));
         assert!(judged.unknown_znodes.is_empty());
         let text = strip_str(&judged.shown(false)).to_string();
-        let line = |id| text.lines().find(|line| line.starts_with(id)).unwrap_or(&text);
-        assert!(line("10.0.0.7").contains("leader"), "{text}");
-        assert!(line("10.0.0.8").contains("contender"), "{text}");
-        assert!(line("(no id)").contains("n_0000000009"), "{text}");
-
-        let znodes = shared.znodes.split_off(2);
-        let theirs = Election { znodes: znodes[..2].to_vec(), claim: None };
-        let judged = judged_of(&theirs);
-        let verdict = "no member stands here, unless shown with --compatible-with curator-latch; by Curator's \
-                       LeaderLatch, 10.0.0.7 leads";
-        assert_eq!((judged.healthy, &*judged.verdict), (false, verdict));
+        assert!(text.contains("-latch-0000000007  curator-latch\n"), "{text}");
     }
 
     fn judged_of(election: &Election) -> InspectedElection<'_> {

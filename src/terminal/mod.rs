@@ -2,20 +2,17 @@
 //!
 //! - `sidecar`, `answer`: the sidecar's address, requests and answers; `poll` waits for changes.
 //! - `calls`: calls that take a single request; `watch`, `wait` and `probe`: the other ones.
-//! - `views`: shows answers, the bodies of `api`, to people. `screen` prints changed output again.
+//! - `views`: shows answers, the bodies of `api`, to people.
 //! - `guarded`: runs a command while a lock is held, or inside a barrier. `shared_config`: reads, writes and follows a
 //!   value.
-//! - `inspect`: the only subcommand that reads ZooKeeper instead of calling a sidecar. `foreign` is its part on other
-//!   clients.
+//! - `inspect`: the only subcommand that reads ZooKeeper instead of calling a sidecar.
 
 mod answer;
 mod calls;
-mod foreign;
 mod guarded;
 mod inspect;
 mod poll;
 mod probe;
-mod screen;
 mod shared_config;
 mod sidecar;
 mod table;
@@ -24,16 +21,12 @@ mod views;
 mod wait;
 mod watch;
 
-use crate::api::Transfer;
 use crate::clock::Clock;
 use crate::config::Settings;
 pub use crate::holdings::HoldingName;
 pub use crate::shared_config::{Condition, ConfigName};
 pub use answer::SidecarAnswer;
-pub use calls::{
-    BARRIER, BARRIER_NAMES, CONFIG_NAMES, Call, DRAIN, HISTORY, LEADER, LOCK_NAMES, LOCK_QUEUE,
-    MEMBERS, PAUSE, RESIGN, RESUME, SHUTDOWN, STATUS,
-};
+pub use calls::Call;
 use clap::ValueEnum;
 pub use guarded::{GuardedCommand, HoldingProcess, Patience};
 pub use probe::Probe;
@@ -43,13 +36,14 @@ pub use sidecar::{Sidecar, SidecarRequest, Token};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::time::Duration;
+pub use views::HumanView;
 
 /// A subcommand of the client, with its arguments.
 pub enum ClientCommand {
     /// Call a sidecar.
     Ask { sidecar: Sidecar, query: Query },
     /// Inspect an election in ZooKeeper.
-    Inspect { settings: Settings, patience: Duration, again: bool, form: OutputFormat },
+    Inspect { settings: Settings, patience: Duration, form: OutputFormat },
     /// Run a command under a lock, or inside a barrier.
     Guarded(GuardedCommand),
 }
@@ -97,17 +91,11 @@ impl ClientCommand {
     }
 }
 
-/// The maximum time limit of a transfer.
-pub const LONGEST_TRANSFER: Duration = Transfer::LONGEST;
-
 /// A call of a sidecar.
 pub enum Query {
-    /// Sends a single request. With `again`, repeats it and prints each changed answer.
+    /// Sends a single request.
     Call {
-        call: &'static Call,
-        /// A name to append to the path.
-        of: Option<HoldingName>,
-        again: bool,
+        call: Call,
         form: OutputFormat,
     },
     /// Prints events.
@@ -125,12 +113,6 @@ pub enum Query {
     Probe {
         probe: Probe,
         verbose: bool,
-    },
-    /// Transfers leadership; without an id, to any member that is ready.
-    Transfer {
-        to: Option<String>,
-        within: Duration,
-        form: OutputFormat,
     },
     BreakLock {
         name: HoldingName,
@@ -160,10 +142,8 @@ pub enum ClientError {
     No(String),
     /// The exit code of a program that was run, or could not be run, and the reason, unless it was printed already.
     Exit(u8, Option<String>),
-    /// There was no answer, or it was not that of a sidecar.
+    /// There was no answer, or it was not that of a sidecar; or the sidecar cannot carry out the request without ZooKeeper.
     Unanswered(String),
-    /// The sidecar answered, but cannot answer or carry out the request without ZooKeeper.
-    Unread(String),
 }
 
 impl ClientError {
@@ -185,25 +165,14 @@ impl ClientError {
         match self {
             Self::No(_) => 1,
             Self::Exit(code, _) => *code,
-            Self::Unanswered(_) | Self::Unread(_) => 3,
-        }
-    }
-
-    /// Adds `--url`, if it was given, to the commands in the reason.
-    fn with_url(self, sidecar: &Sidecar) -> Self {
-        let hint = |why: String| sidecar.with_url(&why).into_owned();
-        match self {
-            Self::No(why) => Self::No(hint(why)),
-            Self::Exit(code, why) => Self::Exit(code, why.map(hint)),
-            Self::Unanswered(why) => Self::Unanswered(hint(why)),
-            Self::Unread(why) => Self::Unread(hint(why)),
+            Self::Unanswered(_) => 3,
         }
     }
 
     /// Returns the reason, or `None` if it was printed already.
     pub fn message(&self) -> Option<String> {
         match self {
-            Self::No(why) | Self::Unanswered(why) | Self::Unread(why) => Some(why.clone()),
+            Self::No(why) | Self::Unanswered(why) => Some(why.clone()),
             Self::Exit(_, why) => why.clone(),
         }
     }
@@ -214,34 +183,24 @@ impl ClientError {
 /// # Errors
 /// The answer is not yes.
 pub async fn run(command: &ClientCommand, clock: Clock) -> Result<(), ClientError> {
-    let done = match command {
+    match command {
         ClientCommand::Ask { sidecar, query } => ask(sidecar, query, clock).await,
-        ClientCommand::Inspect { settings, patience, again, form } => match again {
-            true => inspect::again(settings, *patience, clock, *form).await,
-            false => inspect::once(settings, *patience, clock, *form).await,
-        },
+        ClientCommand::Inspect { settings, patience, form } => {
+            inspect::inspect(settings, *patience, clock, *form).await
+        }
         ClientCommand::Guarded(guarded) => guarded.run(clock).await,
-    };
-    done.map_err(|error| match command.sidecar() {
-        Some(sidecar) => error.with_url(sidecar),
-        None => error,
-    })
+    }
 }
 
 /// Runs a call of a sidecar.
 async fn ask(sidecar: &Sidecar, query: &Query, clock: Clock) -> Result<(), ClientError> {
     match query {
-        Query::Call { call, of, again, form } => {
-            call.ask(sidecar, of.as_ref(), *again, *form).await
-        }
+        Query::Call { call, form } => call.ask(sidecar, *form).await,
         Query::Watch { form } => watch::watch(sidecar, clock, *form).await,
         Query::Wait { itself, at_most, command, form } => {
             wait::wait(sidecar, *itself, *at_most, command, *form).await
         }
         Query::Probe { probe, verbose } => probe::probe(sidecar, *probe, *verbose).await,
-        Query::Transfer { to, within, form } => {
-            calls::transfer(sidecar, to.clone(), *within, *form).await
-        }
         Query::BreakLock { name, token, is_at_once } => {
             calls::break_lock(sidecar, name, *token, *is_at_once).await
         }

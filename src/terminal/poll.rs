@@ -3,7 +3,7 @@
 use super::sidecar::{ANSWER_TIMEOUT, Sidecar};
 use super::{ClientError, SidecarAnswer, remark};
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// The time limit of each waiting request. It is short, so that a frozen sidecar is noticed soon.
 const ROUND: Duration = Duration::from_secs(20);
@@ -15,7 +15,7 @@ pub(super) struct Poll<'a, T> {
     path: String,
     read: fn(&SidecarAnswer) -> Result<T, ClientError>,
     /// The index of the last answer.
-    pub(super) seen: Option<u64>,
+    seen: Option<u64>,
     /// Whether the current failure was printed already.
     is_remarked: bool,
 }
@@ -57,6 +57,41 @@ impl<'a, T> Poll<'a, T> {
         let index = index.ok_or_else(|| answer.nonsense("it tells no index"))?;
         self.seen = Some(index);
         Ok(Polled { answer, index, state })
+    }
+
+    /// Waits until `check` accepts the state, and returns it with its answer. After the time limit, returns why it has not
+    /// been accepted.
+    pub(super) async fn until(
+        &mut self,
+        limit: Option<Duration>,
+        check: impl Fn(&T) -> Result<(), String>,
+    ) -> Result<(SidecarAnswer, T), ClientError> {
+        let mut last = ClientError::Unanswered("it has not answered".into());
+        let accepted = async {
+            loop {
+                last = match self.next().await {
+                    Ok(Polled { answer, state: Ok(state), .. }) => match check(&state) {
+                        Ok(()) => return (answer, state),
+                        Err(why) => ClientError::No(why),
+                    },
+                    Ok(Polled { state: Err(why), .. }) => ClientError::No(why),
+                    Err(trouble) => {
+                        // The sidecar may have restarted, so that the next answer counts whatever its index is.
+                        self.seen = None;
+                        trouble
+                    }
+                };
+            }
+        };
+        let Some(limit) = limit else { return Ok(accepted.await) };
+        let accepted = timeout(limit, accepted).await;
+        accepted.map_err(|_| {
+            let why = format!("not within {limit:?}: {}", last.message().unwrap_or_default());
+            match last {
+                ClientError::No(_) => ClientError::No(why),
+                _ => ClientError::Unanswered(why),
+            }
+        })
     }
 
     /// Returns the next change. An error is returned after a pause. It is printed only once, until the sidecar answers

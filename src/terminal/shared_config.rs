@@ -13,10 +13,6 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use tokio::time::timeout;
-
-/// The time limit of the last request after a wait. A sidecar reports within two seconds that ZooKeeper does not answer.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A command on a single value.
 pub struct ConfigCommand {
@@ -64,17 +60,7 @@ impl ConfigCommand {
             }
             ConfigAction::Get { wait: Some(wait), form, .. } => {
                 let mut poll = Poll::new(sidecar, &path, StoredValue::read);
-                if let Ok((index, value)) = timeout(*wait, until_there(&mut poll)).await {
-                    return print_value(*form, Some(index), &value);
-                }
-                // Perhaps there is no value only because nothing could be read, so ask a last time.
-                let answer = sidecar.get(path).within(CLOSE_TIMEOUT).answer().await?;
-                let value = StoredValue::read(&answer).map_err(|error| match error {
-                    ClientError::No(_) if answer.index().is_some() => {
-                        ClientError::No(format!("{} is not there within {wait:?}", self.name))
-                    }
-                    error => error,
-                })?;
+                let (answer, value) = poll.until(Some(*wait), |_| Ok(())).await?;
                 print_value(*form, answer.index(), &value)
             }
             ConfigAction::Put { value, condition, is_ephemeral } => {
@@ -152,15 +138,6 @@ impl StoredValue {
         answer.check_success()?;
         let version = answer.header(ETAG).unwrap_or_default().trim_matches('"').to_owned();
         Ok(Self { data: answer.bytes.clone(), version })
-    }
-}
-
-/// Returns the value as soon as it exists, even if the sidecar restarts meanwhile.
-async fn until_there(poll: &mut Poll<'_, StoredValue>) -> (u64, StoredValue) {
-    loop {
-        if let Ok(Polled { index, state: Ok(value), .. }) = poll.next().await {
-            return (index, value);
-        }
     }
 }
 

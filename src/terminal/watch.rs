@@ -19,32 +19,21 @@ pub(super) async fn watch(
     let mut seen = None;
     let mut stream = sidecar.get(EVENTS.path).events().await?;
     loop {
-        let mut reported = follow(&mut stream, &mut seen, form).await?;
-        report_lost(sidecar, clock, &reported);
+        let why = follow(&mut stream, &mut seen, form).await?;
+        let at = api::date(clock.date());
+        let name = sidecar.name();
+        remark(&format!("{at}: the event stream of {name} is lost, trying again: {why}"));
         stream = loop {
             sleep(RETRY_PAUSE).await;
             let mut request = sidecar.get(EVENTS.path);
             if let Some(id) = &seen {
                 request = request.header(LAST_EVENT_ID, id);
             }
-            match request.events().await {
-                Ok(stream) => break stream,
-                Err(trouble) => {
-                    let why = trouble.message().unwrap_or_default();
-                    if why != reported {
-                        report_lost(sidecar, clock, &why);
-                        reported = why;
-                    }
-                }
+            if let Ok(stream) = request.events().await {
+                break stream;
             }
         };
     }
-}
-
-/// Prints that the stream was lost, or could not be opened again.
-fn report_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
-    let at = api::date(clock.date());
-    remark(&format!("{at}: the event stream of {} is lost, trying again: {why}", sidecar.name()));
 }
 
 /// Prints the events of a stream. Returns the reason why the stream ended.

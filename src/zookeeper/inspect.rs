@@ -39,18 +39,8 @@ pub struct Znode {
     pub sequence: Option<Sequence>,
     /// `None` if the data was not written by a member.
     pub data: Option<MemberData>,
-    /// `None` unless the znode takes part in the election of another client.
-    pub foreign: Option<Foreign>,
-}
-
-/// A foreign contender, which takes part in another client's election in the same path.
-#[derive(Clone, Debug)]
-pub struct Foreign {
-    pub family: ForeignClient,
-    /// The number in the znode's name, which gives the contender its place in that client's queue.
-    pub number: i32,
-    /// The id that the contender wrote into its znode.
-    pub id: Option<String>,
+    /// The client whose contender the znode is; `None` unless it is a foreign contender.
+    pub foreign: Option<ForeignClient>,
 }
 
 /// The znodes below the election's path.
@@ -62,53 +52,23 @@ pub struct Election {
     pub claim: Option<Znode>,
 }
 
-/// Reads an election any number of times, over one connection for as long as that lasts.
-pub struct Inspector {
-    settings: Settings,
-    /// The current connection; `None` before the first reading, and after one that failed.
-    opened: Option<OpenedConnection>,
-}
-
-impl Inspector {
-    pub fn of(settings: &Settings) -> Self {
-        Self { settings: settings.clone(), opened: None }
-    }
-
-    /// Reads the election. Returns `None` if its path does not exist.
-    ///
-    /// # Errors
-    /// The reason why ZooKeeper does not answer, or refuses the request.
-    pub async fn read(&mut self) -> Result<Option<Election>, String> {
-        let settings = &self.settings;
-        let opened = match self.opened.take() {
-            Some(opened) => opened,
-            None => {
-                let credentials = Credentials::of_command(&settings.zookeeper);
-                connect_or_explain(&settings.zookeeper, &credentials).await?
-            }
-        };
-        let error = match read(&opened.connection, settings).await {
-            Ok(read) => {
-                self.opened = Some(opened);
-                return Ok(read);
-            }
-            Err(error) if is_server_answer(&error) => {
-                let acl = settings.zookeeper.security.acl;
-                let root = &settings.root;
-                refusal(&opened.connection, acl, root, &error).await
-            }
-            Err(error) => in_words(&error),
-        };
-        close(opened).await;
-        Err(error)
-    }
-
-    /// Closes the session.
-    pub async fn close(self) {
-        if let Some(opened) = self.opened {
-            close(opened).await;
+/// Reads an election. Returns `None` if its path does not exist.
+///
+/// # Errors
+/// The reason why ZooKeeper does not answer, or refuses the request.
+pub async fn read_election(settings: &Settings) -> Result<Option<Election>, String> {
+    let credentials = Credentials::of_command(&settings.zookeeper);
+    let opened = connect_or_explain(&settings.zookeeper, &credentials).await?;
+    let read = match read(&opened.connection, settings).await {
+        Ok(read) => Ok(read),
+        Err(error) if is_server_answer(&error) => {
+            let acl = settings.zookeeper.security.acl;
+            Err(refusal(&opened.connection, acl, &settings.root, &error).await)
         }
-    }
+        Err(error) => Err(in_words(&error)),
+    };
+    close(opened).await;
+    read
 }
 
 async fn close(opened: OpenedConnection) {
@@ -275,12 +235,8 @@ async fn read_all(
             }
             _ => decode(&data, naming),
         };
-        let foreign = match foreign_name(&name, naming) {
-            Some((family, number)) if owner(&stat).is_some() => {
-                Some(Foreign { family, number, id: ForeignClient::id(&data) })
-            }
-            _ => None,
-        };
+        let foreign = foreign_name(&name, naming).filter(|_| owner(&stat).is_some());
+        let foreign = foreign.map(|(family, _)| family);
         znodes.push(Znode { foreign, ..znode(name, &stat, sequence, member) });
     }
     Ok(znodes)

@@ -19,7 +19,7 @@
 //! 5. the loss of our own znode reaches the member before the loss of the predecessor's, if it was committed before it
 //!    (`queue/watches.rs` explains how).
 //!
-//! [`check`] validates the settings before anything is started. [`Inspector`] reads from outside: it does not join, and it
+//! [`check`] validates the settings before anything is started. [`read_election`] reads from outside: it does not join, and it
 //! writes nothing.
 
 mod cached;
@@ -40,5 +40,5 @@ pub use election::MemberData;
 #[cfg(any(test, fuzzing))]
 pub(crate) use election::{decode, encode};
 pub use holdings::{HoldingsSettings, run_holdings};
-pub use inspect::{Election, Foreign, Inspector, TriedServer, Znode, try_servers};
+pub use inspect::{Election, TriedServer, Znode, read_election, try_servers};
 pub use runner::{ResumeState, run};

@@ -89,7 +89,7 @@ fn a_program_in_the_background_that_reads_from_the_terminal_is_told_of() {
         "set -m; {command} -- sh -c 'read -r name </dev/tty' & wait $!; echo \"ended with $?\""
     );
     let terminal = Pseudoterminal::running(&line);
-    terminal.shows("reads from the terminal in the background");
+    terminal.shows("uses the terminal in the background");
     terminal.shows("ended with 137");
     assert_eq!(terminal.ends(), 0);
 }
@@ -103,7 +103,7 @@ fn a_program_that_waits_for_the_terminal_goes_on_in_the_foreground() {
         "set -m; {command} -- sh -c 'read -r name </dev/tty; echo \"got $name\"' & read -r go </dev/tty; fg"
     );
     let mut terminal = Pseudoterminal::running(&line);
-    terminal.shows("reads from the terminal in the background");
+    terminal.shows("uses the terminal in the background");
     terminal.types("go\n");
     terminal.types("it\n");
     terminal.shows("got it");

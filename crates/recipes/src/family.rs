@@ -1,11 +1,9 @@
-//! Elections of other clients: which client a znode belongs to, by its name, and which znode in a path each client
-//! considers the first.
+//! Elections of other clients: which client a znode belongs to, by its name.
 //!
 //! Each client names the znodes of its contenders in its own way, and orders all znodes in the path by its own rule. So
 //! two kinds of contenders in one path form two elections: each has its own leader, or one of them fails.
 
 use crate::{Sequence, SessionId};
-use std::cmp::Ordering;
 use std::fmt;
 
 /// The maximum length of a contender's id as it is shown, in characters.
@@ -28,17 +26,6 @@ pub enum ForeignClient {
     GoZookeeper,
     /// `leader_<10 digits>`, of Bellwether's members outside other clients' elections, with the default prefix
     Bellwether,
-}
-
-/// The first of the znodes in a path, by a client's rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum First<'a> {
-    /// This znode is first. If it belongs to another client, none of this client's contenders leads.
-    Znode(&'a str),
-    /// The client cannot parse this name, and its call fails.
-    Fails(&'a str),
-    /// The client ignores all znodes in the path.
-    None,
 }
 
 impl ForeignClient {
@@ -122,50 +109,6 @@ impl ForeignClient {
         guid.len() == 32 && guid[12] == b'8' && guid.ends_with(MEMBERS.as_bytes())
     }
 
-    /// Returns the znode that the client considers the first of all znodes in a path.
-    pub fn first<'a>(self, names: impl IntoIterator<Item = &'a str>) -> First<'a> {
-        let mut first: Option<&str> = None;
-        for name in names {
-            match self.reads(name) {
-                NameMeaning::Ignores => continue,
-                NameMeaning::Fails => return First::Fails(name),
-                NameMeaning::Ranks => {}
-            }
-            if first.is_none_or(|known| self.order(name, known) == Ordering::Less) {
-                first = Some(name);
-            }
-        }
-        first.map_or(First::None, First::Znode)
-    }
-
-    fn reads(self, name: &str) -> NameMeaning {
-        fn or(ranks: bool, otherwise: NameMeaning) -> NameMeaning {
-            if ranks { NameMeaning::Ranks } else { otherwise }
-        }
-        match self {
-            // Curator ranks other clients' znodes too, by the whole name.
-            Self::CuratorLatch | Self::CuratorSelector => NameMeaning::Ranks,
-            Self::Kazoo => or(kazoos_number(name).is_some(), NameMeaning::Ignores),
-            Self::ZookeeperRecipe => or(recipes_number(name).is_some(), NameMeaning::Fails),
-            Self::DocumentedRecipe => or(documented_number(name).is_some(), NameMeaning::Ignores),
-            Self::GoZookeeper => or(gos_number(name).is_some(), NameMeaning::Fails),
-            Self::Bellwether => or(own_number(name).is_some(), NameMeaning::Ignores),
-        }
-    }
-
-    /// Compares two names as the client does: by text or by number.
-    fn order(self, one: &str, other: &str) -> Ordering {
-        match self {
-            Self::CuratorLatch => behind_last(one, "latch-").cmp(behind_last(other, "latch-")),
-            Self::CuratorSelector => behind_last(one, "lock-").cmp(behind_last(other, "lock-")),
-            Self::Kazoo => kazoos_number(one).cmp(&kazoos_number(other)),
-            Self::ZookeeperRecipe => recipes_number(one).cmp(&recipes_number(other)),
-            Self::DocumentedRecipe => documented_number(one).cmp(&documented_number(other)),
-            Self::GoZookeeper => gos_number(one).cmp(&gos_number(other)),
-            Self::Bellwether => own_number(one).cmp(&own_number(other)),
-        }
-    }
-
     /// Returns the id in the data of a contender's znode, as text. Control characters are replaced, and an id that is
     /// too long is cut. `None` if the data is blank.
     pub fn id(data: &[u8]) -> Option<String> {
@@ -202,15 +145,6 @@ const MEMBERS: &str = "62656c6c776574";
 fn hex_of(session: SessionId) -> String {
     let id = format!("{:016x}", session.0);
     format!("{}8{}8{}{MEMBERS}", &id[..12], &id[12..15], &id[15..])
-}
-
-/// How a client treats a znode, given its name.
-enum NameMeaning {
-    /// The client includes the znode in its order.
-    Ranks,
-    Ignores,
-    /// The client cannot parse the name, and its call fails.
-    Fails,
 }
 
 /// Formats the client's name for operators.
@@ -256,39 +190,6 @@ fn is_uuid(text: &str) -> bool {
             8 | 13 | 18 | 23 => b == b'-',
             _ => b.is_ascii_hexdigit(),
         })
-}
-
-/// Returns the text that Curator sorts by: everything after the last `kind`, or else the whole name.
-fn behind_last<'a>(name: &'a str, kind: &str) -> &'a str {
-    name.rsplit_once(kind).map_or(name, |(_, behind)| behind)
-}
-
-/// Returns the text that kazoo sorts by: `__lock__(-?\d{10})$`.
-fn kazoos_number(name: &str) -> Option<&str> {
-    let (_, number) = name.rsplit_once("__lock__")?;
-    let digits = number.strip_prefix('-').unwrap_or(number);
-    (digits.len() == 10 && digits.bytes().all(|b| b.is_ascii_digit())).then_some(number)
-}
-
-/// Returns the result of `Integer.valueOf(name.substring(2))`.
-fn recipes_number(name: &str) -> Option<i32> {
-    name.get(2..).and_then(|number| number.parse().ok())
-}
-
-fn documented_number(name: &str) -> Option<i32> {
-    name.rsplit_once("-n_").and_then(|(_, number)| number.parse().ok())
-}
-
-fn own_number(name: &str) -> Option<i32> {
-    ForeignClient::of_name(name)
-        .filter(|(family, _)| *family == ForeignClient::Bellwether)
-        .map(|(_, number)| number)
-}
-
-/// Returns the number that go-zookeeper parses, after `lock-` or else after `__`.
-fn gos_number(name: &str) -> Option<i64> {
-    let (_, number) = name.rsplit_once("lock-").or_else(|| name.rsplit_once("__"))?;
-    number.parse().ok()
 }
 
 #[cfg(test)]
@@ -360,16 +261,6 @@ mod tests {
     }
 
     #[test]
-    fn each_clients_first_is_its_lowest_number() {
-        for family in ForeignClient::ALL {
-            let names = ["0000000012", "0000000003", "0000000040"].map(|n| name(family, n));
-            let first = family.first(names.iter().map(|it| &**it));
-            assert_eq!(first, First::Znode(&names[1]), "{family}");
-            assert_eq!(family.first([]), First::None, "{family}");
-        }
-    }
-
-    #[test]
     fn a_sessions_names_are_the_clients_and_tell_that_a_member_made_them() {
         let session = SessionId(0x0123_4567_89ab_cdef);
         for family in ForeignClient::ALL {
@@ -403,61 +294,6 @@ mod tests {
             let expected = if numbers.contains(&family) { numbers.to_vec() } else { vec![family] };
             assert_eq!(counted, expected, "{family}");
             assert_eq!(family.place(&name(family, "-2147483648")), None, "{family}");
-        }
-    }
-
-    /// Each as the clients' sources have it, and as it was seen with them.
-    #[test]
-    fn a_path_shared_by_two_clients_has_two_leaders_or_one_that_fails() {
-        use ForeignClient::{CuratorLatch, CuratorSelector, GoZookeeper, Kazoo, ZookeeperRecipe};
-        let lead = |one: ForeignClient, other: ForeignClient| {
-            let [first, second] = [name(one, "0000000000"), name(other, "0000000001")];
-            [one, other].map(|family| match family.first([&*first, &*second]) {
-                First::Znode(it) if it == name(family, &it[it.len() - 10..]) => "leads",
-                First::Znode(_) => "waits",
-                First::Fails(_) => "fails",
-                First::None => "ignores all",
-            })
-        };
-        for (one, other, both) in [
-            (CuratorLatch, CuratorSelector, ["leads", "leads"]),
-            (CuratorLatch, Kazoo, ["leads", "leads"]),
-            (CuratorSelector, Kazoo, ["leads", "leads"]),
-            (ZookeeperRecipe, CuratorLatch, ["fails", "leads"]),
-            (CuratorLatch, GoZookeeper, ["leads", "fails"]),
-            // One queue: the second waits behind the first.
-            (CuratorSelector, GoZookeeper, ["leads", "waits"]),
-            (GoZookeeper, CuratorSelector, ["leads", "waits"]),
-            // go-zookeeper waits behind kazoo's, which do not know of it.
-            (Kazoo, GoZookeeper, ["leads", "waits"]),
-            (GoZookeeper, Kazoo, ["leads", "leads"]),
-        ] {
-            assert_eq!(lead(one, other), both, "{one}, then {other}");
-        }
-    }
-
-    /// By the first digits of a random name.
-    #[test]
-    fn curator_places_kazoos_names_anywhere() {
-        let own = name(ForeignClient::CuratorSelector, "1000000000");
-        let below = format!("00{}__lock__0000000009", &HEX[2..]);
-        let above = format!("ff{}__lock__0000000000", &HEX[2..]);
-        let first = |other| ForeignClient::CuratorSelector.first([&*own, other]);
-        assert_eq!(first(&below), First::Znode(&below));
-        assert_eq!(first(&above), First::Znode(&own));
-    }
-
-    #[test]
-    fn beyond_the_counters_end_text_and_number_agree_on_the_sign_alone() {
-        for family in ForeignClient::ALL {
-            let names = ["-2147483648", "2147483647", "-2147483647"].map(|n| name(family, n));
-            let first = family.first(names.iter().map(|it| &**it));
-            let by_text = matches!(
-                family,
-                ForeignClient::CuratorLatch | ForeignClient::CuratorSelector | ForeignClient::Kazoo
-            );
-            let expected = if by_text { &names[2] } else { &names[0] };
-            assert_eq!(first, First::Znode(expected), "{family}");
         }
     }
 }

@@ -65,7 +65,7 @@ mod session;
 mod time;
 
 pub use contender::{AcquiredBy, ClaimOwner};
-pub use family::{First, ForeignClient};
+pub use family::ForeignClient;
 pub use ids::{FencingToken, MemberId, Sequence, SessionId, Ticket};
 pub use lease::{LeaseDuration, Margins};
 pub use queue::Queue;

@@ -2,7 +2,7 @@
 
 use super::{HookAction, HookConfig, Webhook};
 use crate::config::SyncedFileConfig;
-use crate::config::error::{ConfigError, ValueError};
+use crate::config::error::ConfigError;
 use crate::config::files::token_in;
 use crate::files::{self, Size};
 use base64::Engine;
@@ -23,7 +23,7 @@ pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Resul
         if kept.insert(file.to_owned()) {
             return Ok(());
         }
-        let flaw = ValueError::new("is the file of another hook or value already");
+        let flaw = ConfigError::without_key("is the file of another hook or value already");
         Err(flaw.remedy("give each its own").in_file(&key, file))
     };
     for (n, hook) in hooks.iter().enumerate() {
@@ -47,23 +47,13 @@ pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Resul
 /// A sentence about the directory that is missing, or about what is in the way.
 pub fn replaceable(file: &Path) -> Result<(), String> {
     if let Some(directory) = file.parent().filter(|directory| !directory.is_dir()) {
-        return Err(without_directory(file, directory));
+        let file = file.display();
+        let directory = directory.display();
+        return Err(format!(
+            "{file} cannot be written: directory {directory} does not exist; create it"
+        ));
     }
     check_replaceable(file).map_err(|flaw| format!("{} {flaw}", file.display()))
-}
-
-/// Returns a warning if the file's directory does not exist yet.
-pub fn no_directory(key: &str, file: &Path) -> Option<String> {
-    // A bare file name belongs to the working directory, which exists.
-    let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty())?;
-    (!directory.is_dir()).then(|| format!("{key}: {}", without_directory(file, directory)))
-}
-
-/// Describes a file whose directory is missing.
-fn without_directory(file: &Path, directory: &Path) -> String {
-    let file = file.display();
-    let directory = directory.display();
-    format!("{file} cannot be written: directory {directory} does not exist; create it")
 }
 
 /// Reads the secret for signing messages.
@@ -75,10 +65,10 @@ pub fn secret(file: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// Checks that there is either no file, a regular file or a link.
-fn check_replaceable(file: &Path) -> Result<(), ValueError> {
+fn check_replaceable(file: &Path) -> Result<(), ConfigError> {
     match fs::symlink_metadata(file) {
         Ok(found) if !found.is_file() && !found.is_symlink() => {
-            Err(ValueError::new("is there and no regular file")
+            Err(ConfigError::without_key("is there and no regular file")
                 .remedy("name one that may be replaced"))
         }
         // Permissions are not checked here: a failed write reports them.
@@ -86,23 +76,25 @@ fn check_replaceable(file: &Path) -> Result<(), ValueError> {
     }
 }
 
-fn read_secret(file: &Path) -> Result<Vec<u8>, ValueError> {
+fn read_secret(file: &Path) -> Result<Vec<u8>, ConfigError> {
     files::read(file, Size::Line)
-        .map_err(|why| ValueError::new(why).remedy("name a file with one line, the secret"))
+        .map_err(|why| {
+            ConfigError::without_key(why).remedy("name a file with one line, the secret")
+        })
         .and_then(|text| secret_in(&text))
 }
 
 /// Parses a secret: Base64 after `whsec_`, or visible ASCII characters.
-fn secret_in(text: &[u8]) -> Result<Vec<u8>, ValueError> {
+fn secret_in(text: &[u8]) -> Result<Vec<u8>, ConfigError> {
     let Some(written) = token_in(text) else {
-        return Err(ValueError::new("holds no secret")
+        return Err(ConfigError::without_key("holds no secret")
             .remedy("write one line of visible ASCII characters, such as whsec_..."));
     };
     let Some(encoded) = written.strip_prefix(b"whsec_") else { return Ok(written.to_vec()) };
     let secret = BASE64_STANDARD.decode(encoded).ok().filter(|secret| !secret.is_empty());
     let remedy = "write whsec_ and the secret in Base64, or a secret without whsec_";
     secret.ok_or_else(|| {
-        ValueError::new("holds a secret that is not Base64 after whsec_").remedy(remedy)
+        ConfigError::without_key("holds a secret that is not Base64 after whsec_").remedy(remedy)
     })
 }
 

@@ -93,20 +93,8 @@ fn progress(
                 note_id(id, told)?;
                 return Ok(Some(HoldingProgress::Waits(in_front_of(size, present))));
             }
-            let LockWaiting { position, holders } = parsed(data)?;
-            let holders = holders.unwrap_or_default();
-            let members = holders.iter().map(|place| {
-                let member = place.member.as_deref().unwrap_or("another");
-                match &place.process {
-                    Some(process) => format!("{member} by {process}"),
-                    None => member.to_owned(),
-                }
-            });
-            let members = members.collect::<Vec<_>>().join(", ");
-            HoldingProgress::Waits(match &*members {
-                "" => format!("behind {position} at most"),
-                members => format!("behind {position} at most, held through {members}"),
-            })
+            let LockWaiting { position, .. } = parsed(data)?;
+            HoldingProgress::Waits(format!("behind {position} at most"))
         }
         "left" => HoldingProgress::AllLeft,
         "held" | "entered" | "renewed" => {
@@ -181,15 +169,11 @@ mod tests {
         for name in ["held", "renewed"] {
             assert_eq!(read(name, held), Ok(Some(HoldingProgress::Held(lease))));
         }
-        let place = r#"{"member":"a","process":"web-3:4711","mode":"exclusive","slots":null,"token":4,"znode":"write-0000000001","since":"T"}"#;
-        let waiting = read("waiting", &format!(r#"{{"position":2,"holders":[{place}]}}"#));
-        let behind = "behind 2 at most, held through a by web-3:4711";
-        assert_eq!(waiting, Ok(Some(HoldingProgress::Waits(behind.into()))));
         let waiting = read("waiting", r#"{"position":2,"holders":null}"#);
         assert_eq!(waiting, Ok(Some(HoldingProgress::Waits("behind 2 at most".into()))));
         assert_eq!(id.get(), None, "a lock has none");
         let waiting = read("waiting", r#"{"id":"1f","present":1,"size":3}"#);
-        let told = "a barrier of 3, 1 of them there";
+        let told = "a barrier of 3, 1 there";
         assert_eq!(waiting, Ok(Some(HoldingProgress::Waits(told.into()))));
         assert_eq!(id.get().map(String::as_str), Some("1f"));
         let entered = held.replacen('{', r#"{"id":"1f","#, 1);

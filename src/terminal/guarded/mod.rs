@@ -9,14 +9,13 @@ mod by_sidecar;
 use self::by_itself::OwnHolding;
 use self::by_sidecar::SidecarStream;
 use super::{ClientError, Sidecar, remark, text};
-use crate::api;
 use crate::clock::Clock;
 use crate::config::{HoldingConfig, KILL_MARGIN, OnExit};
 use crate::exec::{self, CommandLease, Plan, SignalListener};
 use crate::holdings::{HoldingName, ProcessName};
 use crate::zookeeper::Credentials;
 use recipes::holding::HoldingSpec;
-use rustix::process::{Resource, Signal, getrlimit};
+use rustix::process::{Resource, getrlimit};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
@@ -28,10 +27,6 @@ use tokio::time::timeout;
 
 /// The exit code if the lock was not acquired, or the barrier not entered, in time. `timeout` uses the same code.
 const NOT_IN_TIME: u8 = 124;
-
-/// The time limit for asking a sidecar why it was not in time. A sidecar reports within two seconds that ZooKeeper does not
-/// answer.
-const REASON_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The minimum time to wait for a sidecar's first answer, even if the lock is wanted sooner.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
@@ -120,7 +115,7 @@ impl GuardedCommand {
                     Patience::AtMost(limit) => timeout(limit.max(FIRST_ANSWER), opening).await,
                     Patience::Endless | Patience::Try => Ok(opening.await),
                 };
-                let Ok(opened) = opened else { return Err(self.not_in_time(false, false).await) };
+                let Ok(opened) = opened else { return Err(self.not_in_time()) };
                 let stream = opened.map_err(failed)?;
                 let hold = stream.hold().clone();
                 let (publisher, progress) = watch::channel(HoldingProgress::Asked);
@@ -256,7 +251,6 @@ impl GuardedCommand {
         let mut held_since = None;
         loop {
             let known = progress.borrow_and_update().clone();
-            let is_known = known != HoldingProgress::Asked;
             match known {
                 HoldingProgress::Asked => {}
                 HoldingProgress::Waits(behind) => {
@@ -288,16 +282,14 @@ impl GuardedCommand {
                         Some(_) | None => held_since = held_since.or(Some(now)),
                     }
                 }
-                HoldingProgress::NotInTime => {
-                    return Err(self.not_in_time(is_known, is_told).await);
-                }
+                HoldingProgress::NotInTime => return Err(self.not_in_time()),
                 HoldingProgress::Over(why) => return Err(self.not_acquired(&why)),
             }
             tokio::select! {
                 changed = progress.changed() => {
                     changed.map_err(|_| self.not_acquired("its state can no longer be read"))?;
                 }
-                () = clock.sleep_until(until) => return Err(self.not_in_time(is_known, is_told).await),
+                () = clock.sleep_until(until) => return Err(self.not_in_time()),
                 error = &mut interrupted => return Err(error),
             }
         }
@@ -310,34 +302,8 @@ impl GuardedCommand {
         }
     }
 
-    /// Returns the error for a wait that was too long, with the reason if it can be read. `is_known`: without a sidecar,
-    /// whether ZooKeeper has answered this process. `is_in_queue`: whether the sidecar has reported a place in the queue.
-    async fn not_in_time(&self, is_known: bool, is_in_queue: bool) -> ClientError {
-        match &self.holder {
-            HoldingProcess::Sidecar(sidecar) => {
-                let root = match self.wanted {
-                    HoldingSpec::Lock(_) => api::LOCKS.path,
-                    HoldingSpec::Barrier(_) => api::BARRIERS.path,
-                };
-                let path = format!("{root}/{}", self.name);
-                let asked = sidecar.get(path).within(REASON_TIMEOUT).answer().await;
-                match asked.and_then(|answer| answer.body::<serde_json::Value>()) {
-                    Err(ClientError::Unread(why) | ClientError::Unanswered(why)) => {
-                        return self.not_acquired(&why);
-                    }
-                    Ok(queue) if !is_in_queue && is_empty(&queue) => {
-                        let why =
-                            "ZooKeeper gave it no place in the queue: the sidecar's log says why";
-                        return self.not_acquired(why);
-                    }
-                    _ => {}
-                }
-            }
-            HoldingProcess::Itself(_, credentials) if !is_known => {
-                return self.not_acquired(&by_itself::unanswered(credentials));
-            }
-            HoldingProcess::Itself(..) => {}
-        }
+    /// Returns the error for a wait that was too long.
+    fn not_in_time(&self) -> ClientError {
         let why = match self.wanted {
             HoldingSpec::Lock(_) => format!(
                 "timed out waiting for lock {}: `bellwether locks {0}` shows who is ahead",
@@ -362,13 +328,6 @@ impl GuardedCommand {
     }
 }
 
-/// Returns whether a lock's queue or a barrier has no members.
-fn is_empty(queue: &serde_json::Value) -> bool {
-    ["holders", "waiting", "members"]
-        .iter()
-        .all(|part| queue[part].as_array().is_none_or(Vec::is_empty))
-}
-
 /// Returns a name for this process, for people: its host name and process id.
 fn this_process() -> ProcessName {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -385,13 +344,7 @@ fn this_process() -> ProcessName {
 /// Describes the barrier that this process waits for. `present` counts this process, and those that are still inside from
 /// an earlier round.
 fn in_front_of(size: u32, present: u64) -> String {
-    if present < size.into() {
-        format!("a barrier of {size}, {present} of them there")
-    } else {
-        format!(
-            "a barrier of {size}, until it opens, or those inside since an earlier round have left"
-        )
-    }
+    format!("a barrier of {size}, {present} there")
 }
 
 /// Returns how much of each lease is reserved for ending the command: at most half, because the lease is renewed in the
@@ -413,7 +366,7 @@ fn failure(why: String) -> ClientError {
 /// Waits for SIGINT or SIGTERM, whose default action would end the process at once and leave its session open. Returns the
 /// error with the exit code of a process that the signal ends: 128 and its number.
 async fn interrupted() -> ClientError {
-    match SignalListener::new(&[Signal::INT, Signal::TERM]) {
+    match SignalListener::of_end() {
         Ok(mut signals) => ClientError::Exit(128 + signals.next().await.as_raw() as u8, None),
         Err(error) => failure(format!("cannot wait for signals: {error}")),
     }
@@ -422,16 +375,6 @@ async fn interrupted() -> ClientError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_in_front_of_a_barrier_is_told_how_many_are_missing_or_that_it_waits_for_others_to_leave()
-    {
-        assert_eq!(in_front_of(3, 1), "a barrier of 3, 1 of them there");
-        for (size, present) in [(3, 4), (1, 1)] {
-            let told = in_front_of(size, present);
-            assert!(told.contains("have left") && !told.contains("there"), "{told}");
-        }
-    }
 
     #[test]
     fn at_most_half_of_a_lease_is_there_to_end_a_command_in() {

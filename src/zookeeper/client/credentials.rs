@@ -7,7 +7,7 @@ use super::tls_errors;
 use crate::clock::Clock;
 use crate::config::security::{self, Login, OwnCertificate, Scheme, Security, Tls};
 use crate::config::table::{CREDENTIALS_FILE, SERVERS, TLS_CA, TLS_CERT, TLS_KEY};
-use crate::config::{ConfigError, Settings, ValueError, Zookeeper, named};
+use crate::config::{ConfigError, Settings, Zookeeper, named};
 use crate::files::{self, Size};
 use ::zookeeper::{Connector, SaslOptions, TlsOptions};
 use recipes::Moment;
@@ -318,7 +318,7 @@ impl Trust {
                 }
                 error => format!("cannot be used: {error}"),
             };
-            ValueError::new(problem).in_file(TLS_CA.key(), &tls.ca)
+            ConfigError::without_key(problem).in_file(TLS_CA.key(), &tls.ca)
         })?;
         let builder = ClientConfig::builder().with_webpki_verifier(verifier);
         let Some(own) = &tls.own else {
@@ -339,16 +339,16 @@ fn unusable_pair(own: &OwnCertificate, error: Error) -> ConfigError {
     let key = own.key.display();
     match error {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            ValueError::new(format!("is not the private key of the certificate in {cert}"))
+            ConfigError::without_key(format!("is not the private key of the certificate in {cert}"))
                 .remedy("take both from the same issue")
                 .in_file(TLS_KEY.key(), &own.key)
         }
         Error::InvalidCertificate(wrong) => {
             let why = tls_errors::of_certificate(&wrong);
-            ValueError::new(format!("holds a certificate that {why}"))
+            ConfigError::without_key(format!("holds a certificate that {why}"))
                 .in_file(TLS_CERT.key(), &own.cert)
         }
-        error => ValueError::new(format!("cannot be used with {key}: {error}"))
+        error => ConfigError::without_key(format!("cannot be used with {key}: {error}"))
             .in_file(TLS_CERT.key(), &own.cert),
     }
 }
@@ -368,7 +368,7 @@ fn authorities(file: &Path) -> Result<Authorities, ConfigError> {
                 }
                 error => format!("holds something that is not a certificate: {error}"),
             };
-            ValueError::new(problem).in_file(TLS_CA.key(), file)
+            ConfigError::without_key(problem).in_file(TLS_CA.key(), file)
         })?;
     }
     let crls =
@@ -387,7 +387,7 @@ fn certificates(key: &str, file: &Path) -> Result<Certificates, ConfigError> {
     let found = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| invalid_pem(key, file, &error))?;
     if found.is_empty() {
-        let flaw = ValueError::new("holds no certificate in PEM (BEGIN CERTIFICATE)");
+        let flaw = ConfigError::without_key("holds no certificate in PEM (BEGIN CERTIFICATE)");
         return Err(flaw.in_file(key, file));
     }
     Ok((found, text))
@@ -403,7 +403,7 @@ fn private_key(file: &Path) -> Result<(PrivateKeyDer<'static>, SecretString), Co
             } else {
                 "BEGIN PRIVATE KEY"
             };
-            ValueError::new(format!("holds no private key in PEM ({what})")).in_file(TLS_KEY.key(), file)
+            ConfigError::without_key(format!("holds no private key in PEM ({what})")).in_file(TLS_KEY.key(), file)
         }
         error => invalid_pem(TLS_KEY.key(), file, &error),
     })?;
@@ -416,7 +416,7 @@ fn invalid_pem(key: &str, file: &Path, error: &PemError) -> ConfigError {
         PemError::MissingSectionEnd { .. } => "ends in the middle of a section",
         _ => "is not valid PEM",
     };
-    ValueError::new(problem).in_file(key, file)
+    ConfigError::without_key(problem).in_file(key, file)
 }
 
 /// Reads the user and the password of a login, `user:password`.
@@ -434,7 +434,7 @@ fn credentials(source: &security::CredentialsSource) -> Result<SecretString, Con
     {
         return Ok(secret);
     }
-    let flaw = ValueError::new("does not hold one line, user:password");
+    let flaw = ConfigError::without_key("does not hold one line, user:password");
     Err(match source {
         security::CredentialsSource::Given(_) => flaw.of(security::CREDENTIALS_VARIABLE),
         security::CredentialsSource::In(file) => flaw.in_file(key, file),
@@ -452,7 +452,7 @@ fn describe_source(source: &security::CredentialsSource) -> String {
 }
 
 fn text(key: &str, file: &Path) -> Result<Zeroizing<String>, ConfigError> {
-    read_text(file).map_err(|problem| ValueError::new(problem).in_file(key, file))
+    read_text(file).map_err(|problem| ConfigError::without_key(problem).in_file(key, file))
 }
 
 fn read_text(file: &Path) -> Result<Zeroizing<String>, String> {

@@ -3,7 +3,7 @@
 use super::code;
 use crate::config::security::Kerberos;
 use crate::config::table::KERBEROS_KEYTAB;
-use crate::config::{ConfigError, ValueError, named};
+use crate::config::{ConfigError, named};
 use crate::files::{self, Size};
 use ::zookeeper::GssapiError;
 use recipes::Moment;
@@ -126,15 +126,15 @@ fn explain_missing_key(settings: &Kerberos, keytab: &Path, content: &[u8]) -> Op
 }
 
 /// Reads the file, and checks that it is a keytab.
-fn read(keytab: &Path) -> Result<Zeroizing<Vec<u8>>, ValueError> {
-    let content = files::read(keytab, Size::Certificates).map_err(ValueError::new)?;
+fn read(keytab: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
+    let content = files::read(keytab, Size::Certificates).map_err(ConfigError::without_key)?;
     let content = Zeroizing::new(content);
     let flaw = match content.first_chunk() {
         Some(magic) if KEYTAB_MAGIC.contains(magic) => return Ok(content),
         _ if content.is_empty() => "is empty",
         _ => "is not a keytab",
     };
-    Err(ValueError::new(flaw).remedy("have it made by ktadd or ktutil"))
+    Err(ConfigError::without_key(flaw).remedy("have it made by ktadd or ktutil"))
 }
 
 /// Returns the principals of the keys, each once; `None` for content that is not understood.
