@@ -25,6 +25,7 @@ pub use self::programs::runnable;
 use crate::config::{self, Check, Config, ConfigErrors, Health, HookAction, Scope, table};
 use crate::terminal::ClientCommand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -188,7 +189,7 @@ pub enum CliCommand {
 pub fn read() -> Result<CliCommand, String> {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) if error.use_stderr() => error.exit(),
+        Err(error) if error.use_stderr() => without_harmful_tip(error).exit(),
         Err(help) => return Ok(CliCommand::Say(help.render().ansi().to_string().into())),
     };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -212,6 +213,19 @@ pub fn read() -> Result<CliCommand, String> {
             packaging::write(packaging, command()).map(CliCommand::Say)
         }
     }
+}
+
+/// Removes the suggestion of a command that acts, unless it is `config`: a user who mistypes a command must not be led to move
+/// leadership, or to end a process.
+fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
+    const COMMANDS: [&str; 6] = ["resign", "pause", "resume", "drain", "shutdown", "transfer"];
+    let kind = ContextKind::SuggestedSubcommand;
+    if let Some(ContextValue::Strings(names)) = error.get(kind)
+        && names.iter().any(|name| COMMANDS.contains(&&**name))
+    {
+        error.remove(kind);
+    }
+    error
 }
 
 /// Builds the command line, with the flags of settings, and the exit codes after the help of the commands that use them.

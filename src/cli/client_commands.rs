@@ -12,6 +12,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The variable that names the sidecar to ask.
+const URL_VARIABLE: &str = "BELLWETHER_URL";
+
 #[derive(Subcommand)]
 pub(super) enum ClientSubcommand {
     /// Print who leads.
@@ -69,6 +72,7 @@ pub(super) enum ClientSubcommand {
     /// Read, write and follow values that applications share, through the sidecar.
     Config(ConfigArguments),
     /// Have the leader go to the tail of the queue.
+    #[command(visible_aliases = ["step-down", "demote"])]
     Resign(SidecarCommand),
     /// Have this member leave the queue until told to resume.
     Pause(SidecarCommand),
@@ -82,6 +86,7 @@ pub(super) enum ClientSubcommand {
     ///
     /// Ask the leader's sidecar; any other one names the leader, and exits with 1. The leader leads on until the
     /// other is ready to lead at once, and if that does not come to be. Without --to any member will do.
+    #[command(visible_aliases = ["switchover", "failover", "promote"])]
     Transfer(TransferArguments),
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
     ///
@@ -94,7 +99,7 @@ pub(super) enum ClientSubcommand {
 #[derive(Args)]
 pub(super) struct SidecarUrl {
     /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where the sidecar listens that is this container's first process, else where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
-    #[arg(short, long, env = "BELLWETHER_URL", value_name = "URL")]
+    #[arg(short, long, env = URL_VARIABLE, value_name = "URL")]
     url: Option<String>,
 }
 
@@ -331,7 +336,11 @@ impl CommandTarget {
 impl SidecarUrl {
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
-            return Sidecar::at(&url);
+            let mut sidecar = Sidecar::at(&url)?;
+            // A hint need not repeat what the environment says.
+            let is_variable = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
+            sidecar.url = Some(url).filter(|_| !is_variable);
+            return Ok(sidecar);
         }
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::that_listens(&listen));

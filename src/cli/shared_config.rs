@@ -31,6 +31,7 @@ enum ConfigSubcommands {
         asked: FormatArguments,
     },
     /// Write a value, and print its version.
+    #[command(visible_alias = "set")]
     Put {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
@@ -65,6 +66,7 @@ enum ConfigSubcommands {
     /// Print the names of the values.
     Ls(FormatArguments),
     /// Delete a value.
+    #[command(visible_alias = "delete")]
     Rm {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,

@@ -106,7 +106,7 @@ impl Reader<'_> {
         let key = key.map_or("", |(key, _)| key.trim());
         let comma = if key.is_empty() { "" } else { ", " };
         let place = format!("{}, line {}{comma}{}:", self.name, line + 1, printable(key));
-        let why = printable(&why.replace('\n', " "));
+        let why = printable(&in_words_of_toml(why));
         self.errors.push((line, ConfigError::new(place, why)));
     }
 }
@@ -130,6 +130,30 @@ fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.into() })
         .collect()
+}
+
+/// Replaces Rust terms in the parser's error with TOML terms.
+fn in_words_of_toml(error: &str) -> String {
+    let words = [
+        ("\n", " "),
+        ("unknown field", "unknown key"),
+        (
+            "invalid type: map, expected a sequence",
+            "such a table is written in two brackets, as [[hook]]",
+        ),
+        ("string values must be quoted, expected literal string", "text has to stand in quotes"),
+        ("invalid type: sequence", "found a list"),
+        ("invalid type: map", "found a table"),
+        ("invalid type: ", "found "),
+        ("expected a string", "expected text in quotes"),
+        ("expected a sequence", "expected a list"),
+        ("expected a map", "expected a table"),
+        ("invalid value: ", "found "),
+        ("expected u8", "expected a whole number from 0 to 255"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected u64", "expected a whole number of at least 0"),
+    ];
+    words.iter().fold(error.to_owned(), |said, (of_rust, of_toml)| said.replace(of_rust, of_toml))
 }
 
 #[cfg(test)]
@@ -164,14 +188,14 @@ mod tests {
         // The names of tables are no settings.
         assert!(error("zookeeper = \"a:1\"").contains("expected a table"));
         assert!(error("zookeeper.tls = 1").contains("expected a table"));
-        assert!(error("lease.heartbeat.x = 1").contains("expected a string"));
+        assert!(error("lease.heartbeat.x = 1").contains("expected text in quotes"));
     }
 
     #[test]
     fn a_value_of_another_kind_is_refused() {
-        assert!(error("[health]\ninterval = 5").contains("expected a string"));
-        assert!(error("[health]\nfailures = \"3\"").contains("expected u32"));
-        assert!(error("[member]\nlabels = [1]").contains("expected a map"));
+        assert!(error("[health]\ninterval = 5").contains("expected text in quotes"));
+        assert!(error("[health]\nfailures = \"3\"").contains("from 0 to 4294967295"));
+        assert!(error("[member]\nlabels = [1]").contains("expected a table"));
     }
 
     #[test]

@@ -76,7 +76,11 @@ impl Call {
         if shown.is_err() && answer.is_problem() {
             print(form.render(|_| String::new(), &answer.text()))?;
         }
-        print(shown?)
+        let shown = shown?;
+        match form {
+            OutputFormat::Json => print(shown),
+            OutputFormat::Table | OutputFormat::Wide => print(sidecar.with_url(&shown)),
+        }
     }
 }
 

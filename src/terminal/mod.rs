@@ -169,6 +169,15 @@ impl ClientError {
         }
     }
 
+    /// Adds `--url`, if it was given, to the commands in the reason.
+    fn with_url(self, sidecar: &Sidecar) -> Self {
+        match self {
+            Self::No(why) => Self::No(sidecar.with_url(&why)),
+            Self::Exit(code, why) => Self::Exit(code, why.map(|why| sidecar.with_url(&why))),
+            Self::Unanswered(why) => Self::Unanswered(sidecar.with_url(&why)),
+        }
+    }
+
     /// Returns the reason, or `None` if it was printed already.
     pub fn message(&self) -> Option<String> {
         match self {
@@ -183,13 +192,17 @@ impl ClientError {
 /// # Errors
 /// The answer is not yes.
 pub async fn run(command: &ClientCommand, clock: Clock) -> Result<(), ClientError> {
-    match command {
+    let done = match command {
         ClientCommand::Ask { sidecar, query } => ask(sidecar, query, clock).await,
         ClientCommand::Inspect { settings, patience, form } => {
             inspect::inspect(settings, *patience, clock, *form).await
         }
         ClientCommand::Guarded(guarded) => guarded.run(clock).await,
-    }
+    };
+    done.map_err(|error| match command.sidecar() {
+        Some(sidecar) => error.with_url(sidecar),
+        None => error,
+    })
 }
 
 /// Runs a call of a sidecar.

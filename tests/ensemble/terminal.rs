@@ -217,7 +217,9 @@ fn commands_are_answered_in_a_sentence() {
     let after = agreed_after(&before, [&first, &second]);
     let said = yes(&ask(&first, &["pause"]));
     assert!(said.contains("paused: it is not in the queue"), "{said}");
-    assert!(yes(&ask(&first, &["status"])).contains("`bellwether resume`"));
+    // The command that it names asks the same member.
+    let hint = format!("`bellwether resume --url {}`", url(&first));
+    assert!(yes(&ask(&first, &["status"])).contains(&hint));
     assert!(yes(&ask(&first, &["resume"])).contains("has resumed: it "));
     agreed([&first, &second]);
     let said: Value = serde_json::from_str(&yes(&ask(&second, &["drain", "--json"]))).unwrap();
