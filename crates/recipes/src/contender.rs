@@ -62,8 +62,8 @@ pub(crate) enum AfterRefusal {
     Ignored,
     /// The owner of the claim is ahead: this contender keeps its place and waits.
     Wait,
-    /// A contender behind this one owns the claim, or may have owned it since. Its token is larger, and tokens must grow
-    /// from holder to holder, so this contender must leave the queue.
+    /// A contender behind this one owns the claim, or may have owned it since. Its token is larger, and tokens must
+    /// grow from holder to holder, so this contender must leave the queue.
     Leave,
 }
 
