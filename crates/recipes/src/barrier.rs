@@ -121,7 +121,7 @@ enum Stage {
     /// Like `Outside`, but without a session to read the barrier.
     OutsideNoSession(Inside),
     /// The member gave up, was refused, or lost its lease. The end was reported, but the znode is not deleted yet.
-    /// `None` while the znode is being created.
+    /// `None` while the znode is still being created.
     Withdrawing(Option<Ticket>),
     /// The end was reported, and the znode is gone.
     Over,

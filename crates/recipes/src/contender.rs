@@ -202,7 +202,7 @@ impl Contender {
             QueuePlace::Missing => AfterQueueRead::Missing,
             QueuePlace::Behind { predecessor, head } => {
                 let is_watched = watched == Some(predecessor);
-                // Keep the tokens that were read, as long as they belong to the same znodes.
+                // Keep the tokens that were read, if the predecessor and the head are the same as before.
                 let mut predecessor_token = None;
                 let mut head_token = None;
                 if let Some(known) = known {
@@ -226,7 +226,7 @@ impl Contender {
         }
     }
 
-    /// Notes the ticket of a znode that was read and is watched. Returns true if it is the predecessor's.
+    /// Notes the token of a znode that was read and is watched, if it is the predecessor's. Returns true if it is.
     pub(crate) fn on_predecessor_read(&mut self, read: Ticket) -> bool {
         let ContenderState::Behind(ahead) = &mut self.state else { return false };
         if ahead.predecessor != read.sequence {
@@ -295,8 +295,8 @@ impl Contender {
         }
         let next = ahead.queue.behind(gone).filter(|next| *next < own);
         match next {
-            // If the gone head was never read, many members may have died at once. Then read the queue, instead of each
-            // of them in turn.
+            // If the gone head was never read, many members may have died at once. Then read the queue, instead of one
+            // next head after another.
             Some(next) if ahead.head_token.is_some() => {
                 ahead.head = Head::Present(next);
                 ahead.head_token = None;

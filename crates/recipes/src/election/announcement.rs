@@ -11,6 +11,7 @@ pub struct Profile {
     pub id: MemberId,
     /// The address of the member's application.
     pub address: Option<String>,
+    /// The labels of the member's application.
     pub labels: BTreeMap<String, String>,
     /// Grows with each change to address or labels: a larger one is newer.
     pub revision: u64,

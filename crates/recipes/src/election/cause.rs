@@ -15,13 +15,17 @@ pub enum Cause {
     Paused,
     /// This member's process is shutting down.
     Left,
+    /// This member's session ended, and its znode with it.
     SessionExpired,
     /// The servers granted a session too short for a useful lease.
     SessionTooShort,
+    /// No quorum acknowledged a heartbeat of this leader in time.
     LeaseRanOut,
     /// This member's own znode was deleted by force.
     ZnodeDeleted,
+    /// A quorum refused this member's claim, or a renewal because its claim znode is gone.
     ClaimRefused,
+    /// This member's application is unhealthy, so the member left the queue.
     Unhealthy,
     /// This member left the queue because the path has foreign contenders, whose client sorts it by another rule.
     Foreign,

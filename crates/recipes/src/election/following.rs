@@ -27,7 +27,8 @@ impl Member {
             (Some(leader), Some(distance)) => Some((leader, distance)),
             _ => None,
         };
-        // In another client's election, only the head's znode shows who leads.
+        // In another client's election, only the head's znode shows who leads, and only the standby's predecessor is
+        // the head.
         if !(self.relays || queue.contender.is_standby()) {
             return;
         }
@@ -119,6 +120,7 @@ impl Member {
         }
         let after = queue.contender.on_head_gone(gone);
         if after != AfterHeadGone::Ignored {
+            // The members up to the gone head have left.
             queue.leader.retain_if(|leader| leader > gone);
         }
         if let AfterHeadGone::Read(head) = after {

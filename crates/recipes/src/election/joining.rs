@@ -187,6 +187,7 @@ impl Member {
                 self.join(session);
             }
             AfterQueueRead::Behind { watch, head } => {
+                // The members before the head have left.
                 queue.leader.retain_if(|leader| leader >= head);
                 self.outbox.extend(watch.map(Action::WatchPredecessor));
                 // The predecessor's announcement may have been skipped before, and it is read again only when it

@@ -41,6 +41,7 @@ pub struct Member {
     pub(super) made_way: Option<(FencingToken, Sequence)>,
     /// The last terms of all known leaders, by which a leader decides when to hand over to a member of higher priority.
     pub(super) preemption: Preemption,
+    /// Whether the member has a session, and whether it is in the queue.
     pub(super) phase: Phase,
     /// Grows with each change of the published state; `None` until the member, or its previous process, has joined.
     pub(super) index: Option<u64>,
@@ -117,7 +118,7 @@ impl Member {
         if self.phase == Phase::Withdrawn { vec![] } else { vec![Action::OpenSession] }
     }
 
-    /// Handles one event at one moment, and returns the actions that follow from it, in order.
+    /// Handles an event at the moment `now`, and returns the actions that follow from it, in order.
     pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
         let leader_before = self.reported_leader();
         self.on_event(now, event);

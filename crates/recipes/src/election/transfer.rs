@@ -141,6 +141,7 @@ impl Member {
             predecessors.predecessor_is_head() && predecessors.predecessor_has_token(offer.leader)
         });
         let leader = queue.leader.announcement().map(|known| known.ticket.token);
+        // Only an offer of the current leader counts.
         if offer.target == own && (is_standby || leader == Some(offer.leader)) {
             // The acceptance of an earlier offer does not count for this one: it must be written again.
             if queue.received_offer.as_deref() != Some(&offer) {

@@ -130,6 +130,7 @@ pub enum End {
 pub enum Loss {
     /// No quorum acknowledged a heartbeat in time.
     LeaseRanOut,
+    /// The session ended, and the znode with it.
     SessionEnded,
     /// The znode was deleted by force.
     Deleted,
@@ -187,6 +188,7 @@ enum HoldingsPhase {
     Opening,
     /// The servers grant sessions that are too short for a useful lease. Another session is requested at `retry_at`.
     TooShort { retry_at: Moment },
+    /// The session is open.
     Open {
         session: LeasedSession,
         /// Since this moment, nothing but reads has needed the session; `None` while something else needs it.
@@ -206,6 +208,7 @@ pub struct Holdings {
     /// The session is closed when nothing has needed it for so long.
     idle_after: Duration,
     phase: HoldingsPhase,
+    /// The holdings that are not over.
     holdings: BTreeMap<HoldingId, Holding>,
     /// Whether something besides the holdings needs the session.
     in_use: bool,
@@ -479,7 +482,8 @@ impl Holdings {
         vec![Action::CloseSession]
     }
 
-    /// Reports the end of all holdings, and closes the session. Their znodes end with it, so none has to be deleted.
+    /// Releases all holdings, and closes the session. Their znodes end with it, so none has to be deleted. A member
+    /// that is inside a barrier, or leaving it, gets no [`Action::Ended`]: the runner reports its end.
     fn on_stop(&mut self) -> Vec<Action> {
         let released = self.for_each_recipe(|recipe| recipe.release()).into_iter();
         let mut actions: Vec<_> = released

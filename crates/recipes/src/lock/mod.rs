@@ -48,7 +48,7 @@ enum Stage {
     Joining,
     /// The own znode exists: the lock is waited for or held.
     InQueue(InQueue),
-    /// The end was reported, but the znode is not deleted yet. `None` while the znode is being created.
+    /// The end was reported, but the znode is not deleted yet. `None` while the znode is still being created.
     Leaving(Option<Ticket>),
     /// The end was reported, and the znode is gone.
     Over,
@@ -61,7 +61,7 @@ struct InQueue {
     /// The znodes ahead that [count](Mode::counts), in order, as of the last reading, without the znodes that are known
     /// to be gone since.
     ahead: Vec<Sequence>,
-    /// The watched znodes among `ahead`, with their tokens; `None` until a znode was read.
+    /// The watched znodes among `ahead`, each with its token; `None` until the znode was read.
     watched: BTreeMap<Sequence, Option<FencingToken>>,
 }
 
