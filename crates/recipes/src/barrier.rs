@@ -36,7 +36,7 @@ pub struct Round(pub i64);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reading {
     pub round: Round,
-    /// The size that all members must name; `None` if neither `ready` nor a znode names one.
+    /// The size that all members must name; `None` if neither `ready` nor a znode names a size.
     pub size: Option<NonZeroU32>,
     /// The members that count: all whose znodes name this size, or no size.
     pub members: Queue,

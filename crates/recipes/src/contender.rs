@@ -355,7 +355,7 @@ impl Contender {
     /// The answer earns no lease, since nothing was committed.
     pub(crate) fn on_claim_refused(
         &mut self,
-        holder: ClaimOwner,
+        owner: ClaimOwner,
         session: &mut LeasedSession,
         sent_at: Moment,
         now: Moment,
@@ -367,7 +367,7 @@ impl Contender {
             _ => return AfterRefusal::Ignored,
         }
         // Compare tokens, since a re-created path assigns the same sequences again.
-        let is_ahead = match holder {
+        let is_ahead = match owner {
             ClaimOwner::Contender(holder) => holder.token < self.ticket.token,
             ClaimOwner::Unknown => true,
             ClaimOwner::Gone => false,

@@ -107,8 +107,8 @@ impl Margins {
         if cfg!(bellwether_without_lease) {
             return WITHOUT_LEASE;
         }
-        // The delay is 7 to 8 of these parts of a heartbeat, so that half of the interval is left for the answer. A
-        // shorter delay would cost more requests and not make the lease longer.
+        // The longest time between heartbeats is divided into `parts`, and the delay is 7 to 8 of them. So half of the
+        // interval is left for the answer. A shorter delay would cost more requests and not make the lease longer.
         let parts = match interval {
             HeartbeatInterval::Normal => 16,
             HeartbeatInterval::Double => 8,
@@ -141,7 +141,7 @@ pub(crate) fn idle_delay(ticket: Sequence, session_timeout: Duration) -> Duratio
     longest * (63 * 256 + jitter(ticket.number().unsigned_abs())) / (64 * 256)
 }
 
-/// Returns a number from 0 to 255, far from that of the next ticket or session.
+/// Returns a number from 0 to 255, far from the result for the next ticket or session.
 fn jitter(number: u32) -> u32 {
     number.wrapping_mul(0x9E37_79B9) >> 24
 }
@@ -152,7 +152,8 @@ fn jitter(number: u32) -> u32 {
 const WITHOUT_LEASE: Duration = Duration::from_secs(365 * 86_400);
 
 impl LeasePolicy {
-    /// Returns the lease that an acknowledged quorum write earns at this heartbeat interval, if it is useful.
+    /// Returns the duration of the lease that an acknowledged quorum write earns at this heartbeat interval; `None` if
+    /// so short a lease is not useful.
     pub(crate) fn lease_duration(
         &self,
         session_timeout: Duration,

@@ -100,6 +100,7 @@ impl Predecessors {
         self.is_in_order_with_head(ticket) && ticket.sequence < self.head.sequence()
     }
 
+    /// Returns false if the sequence of this ticket is smaller than the head's but its token is larger, or the reverse.
     fn is_in_order_with_head(&self, ticket: Ticket) -> bool {
         match self.head_token {
             Some(token) => {

@@ -129,7 +129,7 @@ impl LeasedSession {
         policy.lease_duration(timeout, HeartbeatInterval::Normal)?;
         self.timeout = self.timeout.min(timeout);
         self.history = self.history.resumed(sent_at, now, self.timeout, &policy.margins);
-        // With a shorter timeout, the servers end the session sooner than the lease assumed.
+        // With a shorter timeout, the servers end the session sooner than the lease assumed, so shorten the lease.
         self.lease =
             self.lease.map(|lease| lease.cut_to(policy.lease_duration(timeout, lease.interval())));
         Some(self)

@@ -165,7 +165,7 @@ impl Member {
         now: Moment,
     ) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
-        // Sequences and tokens grow together, unless a znode was created by hand: then the head is not believed.
+        // Sequences and tokens grow together, unless a znode was created by hand: then do not believe the head.
         let in_order = queue.out_of_order().is_none();
         let announced = announcement.as_ref().map(|announcement| announcement.ticket);
         let self_announcement =

@@ -44,7 +44,7 @@ impl Member {
         self.index = self.index.max(index);
         match LeasedSession::taken_over(self.lease_policy, record, timeout, sent_at, now) {
             None => self.close_short_session(now),
-            // The session may own a znode in the queue: a new session does not.
+            // The session may own a znode in the queue, so replace it by a new session, which owns none.
             Some(_) if self.must_stay_out => self.rejoin(),
             Some(session) => {
                 self.phase = Phase::InSession(session, Stage::FindingTicket);
@@ -64,7 +64,7 @@ impl Member {
             is_current = found.profile == self.profile && found.priority == self.priority;
             queue.ready_in_znode = found.ready;
             queue.distance_in_znode = found.distance;
-            // If the previous process led, its announcement must not change before this member leads again.
+            // If the previous process led, the own znode must keep announcing that until this member leads again.
             if let Some(announcement) = found.announcement
                 && announcement.ticket == ticket
             {

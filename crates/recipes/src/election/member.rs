@@ -328,7 +328,7 @@ impl Member {
         }
     }
 
-    /// Closes the session, and enters this phase without one.
+    /// Closes the session, and enters `phase`, in which the member has none.
     fn close(&mut self, phase: Phase) {
         self.phase = phase;
         self.outbox.push(Action::CloseSession);
@@ -391,6 +391,7 @@ impl Member {
         };
         let is_outdated =
             ready != queue.ready_in_znode || accepts != queue.accepts_in_znode || has_come_near;
+        // The claim of a first member has written all of this.
         if !is_outdated || queue.contender.is_first() {
             return;
         }

@@ -63,7 +63,7 @@ pub(super) struct Preferred {
     is_due: bool,
 }
 
-/// The state of preemption that outlasts the member's own place in the queue.
+/// The knowledge about priorities and terms that a member keeps when it leaves the queue and joins again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Preemption {
     /// When the priorities were last requested.
@@ -126,6 +126,7 @@ impl Member {
         let wait = match self.priority {
             // Contenders of other clients support neither priorities nor transfers.
             _ if !self.relays => None,
+            // A leader of the lowest priority hands over as soon as another member is ready.
             Priority::LOWEST => Some(Duration::ZERO),
             _ => self.preempt_after,
         };

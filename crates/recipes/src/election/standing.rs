@@ -96,7 +96,7 @@ impl Standing {
         self.acquired_by().is_some() && matches!(self.at(now), Role::Candidate)
     }
 
-    /// Returns when the lease of a leader that [has lapsed](Self::has_lapsed) ended.
+    /// Returns when the lease ended, if it [has lapsed](Self::has_lapsed).
     pub fn lapsed_at(&self, now: Moment) -> Option<Moment> {
         let (session, _) = self.phase.in_queue()?;
         if self.has_lapsed(now) { session.lease_ends_at() } else { None }
@@ -125,7 +125,7 @@ impl Standing {
         queue.contender.predecessors().map(|ahead| ahead.predecessor)
     }
 
-    /// Returns an upper bound of the place in the queue, where the head's is 1: the members ahead only become fewer.
+    /// Returns an upper bound of the place in the queue, where the head has place 1. Members ahead can only leave.
     pub fn place(&self) -> Option<usize> {
         let (_, queue) = self.phase.in_queue()?;
         if queue.contender.is_first() {

@@ -85,8 +85,8 @@ impl Member {
         self.outbox.push(Action::ReadTarget(target));
     }
 
-    /// Leaves the queue to the target, if the target has accepted this offer. Otherwise this member keeps leading: the
-    /// target may have left while the application ended its work.
+    /// Leaves the queue, so that the target leads, if the target has accepted this offer. Otherwise this member keeps
+    /// leading: the target may have left while this member's application ended its work.
     pub(super) fn hand_over(&mut self, offer: Offer) {
         let Some((_, queue)) = self.phase.in_queue() else { return };
         let Some(transfer) = &queue.transfer else { return };
@@ -126,6 +126,7 @@ impl Member {
         transfer.target_state = TransferTarget::Gone;
     }
 
+    /// Returns the transfer under way, if it is to this target.
     fn transfer_to(&mut self, target: Sequence) -> Option<&mut OngoingTransfer> {
         let (_, queue) = self.phase.in_queue_mut()?;
         queue.transfer.as_deref_mut().filter(|transfer| transfer.offer.target == target)

@@ -207,6 +207,7 @@ pub struct Holdings {
     lease_policy: LeasePolicy,
     /// The session is closed when nothing has needed it for so long.
     idle_after: Duration,
+    /// Whether there is a session.
     phase: HoldingsPhase,
     /// The holdings that are not over.
     holdings: BTreeMap<HoldingId, Holding>,
@@ -522,7 +523,8 @@ impl Holdings {
     }
 
     fn send_heartbeat(&mut self, now: Moment) -> Vec<Action> {
-        // `confirm` needs the state before this heartbeat, since it counts the turns to ask a quorum from the last one.
+        // `confirm` needs the session before this heartbeat: it compares the moment of the previous heartbeat with
+        // `now`.
         let Some(session_before) = self.session() else { return vec![] };
         let Some(due_at) = self.heartbeat_due(&session_before) else { return vec![] };
         if due_at > now {
@@ -536,8 +538,8 @@ impl Holdings {
         actions
     }
 
-    /// Asks a quorum, a few holdings at a time, whether the znodes that holdings wait for still exist: a server that
-    /// lost a transaction may show a deleted znode indefinitely.
+    /// Asks a quorum whether the znodes that some of the holdings wait for still exist: a server that lost a
+    /// transaction may show a deleted znode indefinitely. The turn of each holding comes at another heartbeat.
     fn confirm(&self, session: &LeasedSession, now: Moment) -> Vec<Action> {
         let mut actions = vec![];
         for (id, holding) in &self.holdings {
