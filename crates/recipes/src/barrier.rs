@@ -397,6 +397,7 @@ impl Barrier {
         let present = reading.members.iter().count();
         let mut effects = vec![];
         let to_watch = match reading.ready {
+            // The barrier is open for this member.
             Some(last) if own <= last => {
                 self.enter(session, now, ticket, Inside { round, last });
                 return vec![];

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// servers at most an interval apart if the answer to the second came within an interval of the sending of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HeartbeatHistory {
-    /// When the last heartbeat was sent.
+    /// When the last answered heartbeat was sent.
     last_sent: Moment,
     /// When the last heartbeat that surely reached the servers' leader was sent. A server that is cut off from the
     /// leader still answers reads.
@@ -90,7 +90,7 @@ impl HeartbeatHistory {
 
     /// Adds a heartbeat that was sent at `sent_at` and answered at `answered_at`.
     pub(crate) fn answered(self, sent_at: Moment, answered_at: Moment, margins: &Margins) -> Self {
-        // A later heartbeat was answered already, so this answer shows nothing new.
+        // This heartbeat, or a later one, was answered already, so the answer shows nothing new.
         if sent_at <= self.last_sent {
             return self;
         }
@@ -107,7 +107,7 @@ impl HeartbeatHistory {
         Self { last_sent: sent_at, normal, double, ..self }
     }
 
-    /// Notes that a quorum committed a heartbeat that was sent at this moment.
+    /// Notes that a quorum committed a heartbeat that was sent at `sent_at`.
     pub(crate) fn committed(self, sent_at: Moment) -> Self {
         Self { last_confirmed: self.last_confirmed.max(sent_at), ..self }
     }

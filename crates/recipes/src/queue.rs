@@ -10,11 +10,10 @@ pub struct Queue(Arc<[Sequence]>);
 /// The place of a contender in a reading of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum QueuePlace {
+    /// No contender is ahead.
     First,
-    Behind {
-        predecessor: Sequence,
-        head: Sequence,
-    },
+    /// The contender right ahead is `predecessor`, and the first one is `head`.
+    Behind { predecessor: Sequence, head: Sequence },
     /// The reading does not show the contender.
     Missing,
 }

@@ -13,7 +13,7 @@ pub struct Profile {
     pub address: Option<String>,
     /// The labels of the member's application.
     pub labels: BTreeMap<String, String>,
-    /// Grows with each change to address or labels: a larger one is newer.
+    /// Grows with each change to address or labels: a profile with a larger revision is newer.
     pub revision: u64,
 }
 

@@ -46,8 +46,8 @@ pub fn changes(before: &View, now: &Role) -> Vec<Change> {
     let mut changes = vec![];
     let has_lost_term = before.own_term().is_some() && before.own_term() != after.own_term();
     if has_lost_term {
-        // If another leader follows, the term ended together with this member's znode, and the member was out of the
-        // queue until it created the next one.
+        // If a leader is known now, the term ended together with this member's znode. The member was out of the queue
+        // until it created another znode, so its role was `Absent`.
         let role = if after == View::NoLeader { now.clone() } else { Role::Absent };
         changes.push(Change { kind: ChangeKind::LostLeadership, token: before.own_term(), role });
     }

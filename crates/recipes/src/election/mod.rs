@@ -49,7 +49,8 @@ pub enum Event {
     TicketLost(Ticket),
     /// The answer to [`Action::ReadQueue`], which may already be outdated.
     QueueRead(Queue),
-    /// The predecessor's znode, which is now watched, with its announcement and its distance from the head.
+    /// The predecessor's znode, which is now watched, with the announcement and the predecessor's distance from the
+    /// head in it.
     PredecessorRead {
         predecessor: Ticket,
         announcement: Option<Announcement>,
@@ -106,9 +107,9 @@ pub enum Command {
     Preempt { until: Moment },
     /// Leave the queue until [`Command::Resume`].
     Pause,
-    /// Rejoin after [`Command::Pause`].
+    /// Rejoin after [`Command::Pause`], unless the application is unhealthy.
     Resume,
-    /// The application is healthy or unhealthy.
+    /// The application is healthy or unhealthy. An unhealthy member is out of the queue until it is healthy again.
     ReportHealth { healthy: bool },
     /// The application has a new address or new labels.
     UpdateProfile { address: Option<String>, labels: BTreeMap<String, String> },

@@ -19,9 +19,9 @@ pub(super) enum Phase {
     Withdrawn,
     /// A session was requested and is not granted yet.
     NoSession,
-    /// The servers grant sessions too short for a useful lease. Another one is requested at `retry_at`.
+    /// The servers grant sessions too short for a useful lease. Another session is requested at `retry_at`.
     SessionTooShort { retry_at: Moment },
-    /// In this session.
+    /// In this session, but not necessarily in the queue.
     InSession(LeasedSession, Stage),
 }
 
@@ -46,7 +46,7 @@ pub(super) struct InQueue {
     pub(super) contender: Contender,
     /// The leader according to the announcements of the members ahead.
     pub(super) leader: KnownLeader,
-    /// The leader that the predecessor's znode announces, by its ticket, and the predecessor's distance from it.
+    /// The ticket of the leader in the predecessor's announcement, and the predecessor's distance from that leader.
     pub(super) relayed_distance: Option<(Ticket, Distance)>,
     /// The own distance from the leader, as last written into the own znode.
     pub(super) distance_in_znode: Option<Distance>,
@@ -140,7 +140,7 @@ impl InQueue {
         Announcement { leader: own.clone(), ticket: self.contender.ticket() }
     }
 
-    /// Returns the current data for the own znode, which the caller writes now.
+    /// Returns the current data for the own znode. The caller writes it now, so the distance is noted as written.
     pub(super) fn data(&mut self, own: &Arc<Profile>, priority: Priority) -> ZnodeData {
         self.distance_in_znode = self.distance();
         let distance = self.distance_in_znode;

@@ -1,11 +1,12 @@
 //! Priorities, and the transfer of leadership to a member of higher priority.
 //!
 //! Each member writes its priority into its own znode. A leader that may preempt reads the priorities of the queue from
-//! time to time, and transfers leadership to the member of the highest priority once it has seen that member there for
-//! long enough. The transfer shows whether the target is ready: the leader keeps leading until the target has accepted.
+//! time to time, and transfers leadership to the member of the highest priority once it has seen that member in the
+//! queue for long enough. The transfer shows whether the target is ready: the leader keeps leading until the target has
+//! accepted.
 //!
-//! The wait for a member doubles with each of its last terms that were shorter than the wait, and with each transfer by
-//! priority that failed in this term.
+//! The wait for a member is doubled for each of that member's last terms in a row that were shorter than the wait, and
+//! for each transfer by priority that failed in this leader's term.
 
 use super::phase::InQueue;
 use super::{Action, Announcement, Member};
@@ -33,14 +34,14 @@ impl Priority {
     }
 }
 
-/// Members whose znode contains no priority have this one.
+/// The priority of members whose znode contains none.
 impl Default for Priority {
     fn default() -> Self {
         Self(50)
     }
 }
 
-/// A member of the queue, as described by its znode.
+/// A member of the queue, with the id and priority in its znode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MemberPriority {
     pub member: Sequence,

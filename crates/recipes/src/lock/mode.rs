@@ -32,7 +32,7 @@ impl Mode {
     }
 
     /// Returns true if the two modes cannot belong to the same lock: if one has slots, the other must have the same
-    /// number.
+    /// number of slots.
     pub(crate) fn is_incompatible_with(self, other: Self) -> bool {
         self != other && matches!((self, other), (Self::Slots(_), _) | (_, Self::Slots(_)))
     }
@@ -60,6 +60,7 @@ pub fn holders(queue: &[Mode]) -> impl Iterator<Item = bool> {
     let mut ahead = 0;
     let mut not_shared = 0;
     queue.iter().map(move |mode| {
+        // A shared lock waits only for entries that are not shared.
         let in_the_way = if *mode == Mode::Shared { not_shared } else { ahead };
         ahead += 1;
         not_shared += usize::from(*mode != Mode::Shared);
