@@ -1,24 +1,25 @@
 //! Double barriers: all members enter together once enough are present, and a member learns that all have left only
 //! after they have.
 //!
-//! Each member has a znode in the barrier's path. A member that finds enough of these creates `ready`, if a quorum
-//! confirms that all of them exist: so there is a moment at which that many members are present. `ready` has the
-//! largest number among them, and all members up to that number are inside. So a member that comes later knows that it
-//! is not inside, and waits for the next round.
-//! To leave, a member deletes its znode. It has left when the znodes of all others inside are gone, including those of
-//! dead members. Then `ready` is deleted, and the next round can begin.
+//! Each member has a znode in the barrier's path. A member that finds enough of these znodes creates the znode `ready`,
+//! if a quorum confirms that all of them exist: so there is a moment at which that many members are present. `ready`
+//! contains the largest sequence among them, and all members up to that sequence are inside. So a member that comes
+//! later knows that it is not inside, and waits for the next round.
 //!
-//! Rounds are distinguished by the last write to the barrier's path. `ready` is created only in the round that was
-//! read, and is deleted in one transaction with the step to the next round. So a late member can neither open a barrier
-//! that others have already left, nor delete the `ready` of another round.
+//! To leave, a member deletes its znode. It has left when the znodes of all others inside are gone, including the
+//! znodes of dead members. Then `ready` is deleted, and the next round can begin.
+//!
+//! A round is identified by the last write to the barrier's path. `ready` is created only if the round is still the one
+//! that was read, and it is deleted in one transaction with the write that begins the next round. So a late member can
+//! neither open a barrier that others have already left, nor delete the `ready` of another round.
 //!
 //! All members of a barrier must name the same size: that of the first existing znode that names one or, once `ready`
 //! exists, the size in `ready`. A member that names a different size is refused, and not counted.
 //!
-//! A member is inside only while its session's lease runs. Until then its znode exists, so no other member is notified
-//! that it has left. A server that still shows a deleted znode does not keep a member waiting forever, because a quorum
-//! is asked. But if a server lost the transaction that created a member's znode, or if the znode was deleted by force,
-//! others may be notified that all have left while that member is still inside.
+//! A member is inside only while its session's lease runs. Until the lease ends, its znode exists, so no other member
+//! is notified that it has left. A server that still shows a deleted znode does not keep a member waiting forever,
+//! because the member asks a quorum. But if a server lost the transaction that created a member's znode, or if the
+//! znode was deleted by force, others may be notified that all have left while that member is still inside.
 
 use crate::holding::{End, HoldingSpec, HoldingState, Loss};
 use crate::place::{Action, Effect, Event, Recipe};
@@ -35,11 +36,11 @@ pub struct Round(pub i64);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reading {
     pub round: Round,
-    /// The size that all members must name; `None` if neither `ready` nor a znode names one.
+    /// The size that all members must name; `None` if neither `ready` nor a znode names a size.
     pub size: Option<NonZeroU32>,
-    /// The members that count: those whose znodes name this size, or no size.
+    /// The members that count: all whose znodes name this size, or no size.
     pub members: Queue,
-    /// The number in `ready`: all members up to it are inside. `None` if `ready` does not exist.
+    /// The sequence in `ready`: all members up to it are inside. `None` if `ready` does not exist.
     pub ready: Option<Sequence>,
 }
 
@@ -54,7 +55,7 @@ pub struct BarrierEntry {
 /// The content of the znode `ready`, whose existence means that the barrier is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ready {
-    /// The largest number inside: all members up to it may enter.
+    /// The largest sequence among the members that may enter.
     pub last: Sequence,
     /// The size of the barrier; `None` if another ZooKeeper client created `ready`.
     pub size: Option<NonZeroU32>,
@@ -66,12 +67,11 @@ pub fn prefix(size: NonZeroU32) -> String {
 }
 
 impl BarrierEntry {
-    /// Parses the name of a znode, which may have any prefix that ends in `-`, then a number. Returns `None` for other
-    /// names.
+    /// Parses the name of a znode: any prefix that ends in `-`, then ten digits. Returns `None` for other names.
     pub fn of_name(name: &str) -> Option<Self> {
-        let (begins, _) = name.rsplit_once('-')?;
-        let sequence = Sequence::of_name(name, &format!("{begins}-"))?;
-        let size = begins.strip_prefix("size-").and_then(|size| size.parse().ok());
+        let (start, _) = name.rsplit_once('-')?;
+        let sequence = Sequence::of_name(name, &format!("{start}-"))?;
+        let size = start.strip_prefix("size-").and_then(|size| size.parse().ok());
         Some(Self { sequence, size })
     }
 }
@@ -81,7 +81,7 @@ impl Reading {
     pub fn of(round: Round, mut entries: Vec<BarrierEntry>, ready: Option<Ready>) -> Self {
         entries.sort_unstable_by_key(|entry| entry.sequence);
         let size_in_ready = ready.and_then(|ready| ready.size);
-        // If `ready` names no size, the first entry that does decides.
+        // If `ready` names no size, the first entry that names one decides.
         let size = size_in_ready.or_else(|| entries.iter().find_map(|entry| entry.size));
         let members = entries
             .iter()
@@ -115,19 +115,19 @@ enum Stage {
     Inside { ticket: Ticket, inside: Inside },
     /// The own znode is being deleted. After that, the member waits until all others have left.
     Leaving { ticket: Ticket, inside: Inside },
-    /// The own znode is gone, but others may still be inside. `watched` is the last of them, on whose znode there is a
-    /// watch.
+    /// The own znode is gone, but others may still be inside. `watched` is the last member inside, on whose znode there
+    /// is a watch.
     Outside { inside: Inside, watched: Option<Sequence> },
     /// Like `Outside`, but without a session to read the barrier.
     OutsideNoSession(Inside),
     /// The member gave up, was refused, or lost its lease. The end was reported, but the znode is not deleted yet.
-    /// `None` while the znode is being created.
+    /// `None` while the znode is still being created.
     Withdrawing(Option<Ticket>),
     /// The end was reported, and the znode is gone.
     Over,
 }
 
-/// The members inside a barrier in one round: all with a number up to `last`.
+/// The members inside a barrier in one round: all with a sequence up to `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Inside {
     round: Round,
@@ -137,6 +137,7 @@ struct Inside {
 impl Inside {
     /// Returns the last of these members that this reading still shows; `None` if all have left.
     fn last_present(self, reading: &Reading) -> Option<Sequence> {
+        // A later round begins only when all have left.
         if reading.round != self.round {
             return None;
         }
@@ -154,7 +155,7 @@ impl Recipe for Barrier {
     fn on_session_opened(&mut self) -> Vec<Effect> {
         match self.stage {
             Stage::NoSession => self.join(),
-            Stage::OutsideNoSession(inside) => self.watch_outside(inside),
+            Stage::OutsideNoSession(inside) => self.wait_outside(inside),
             _ => vec![],
         }
     }
@@ -308,7 +309,7 @@ impl Barrier {
         vec![Effect::Ended(end), Effect::Do(Action::Leave(ticket))]
     }
 
-    /// Enters by the session's lease, if enough of it is left. Otherwise the member enters after the next heartbeat.
+    /// Enters the open barrier if enough of the session's lease is left, and otherwise after the next heartbeat.
     fn enter(&mut self, session: &LeasedSession, now: Moment, ticket: Ticket, inside: Inside) {
         self.stage = if session.has_enough_lease(now) {
             Stage::Inside { ticket, inside }
@@ -318,7 +319,7 @@ impl Barrier {
     }
 
     /// Begins to wait outside until all others have left.
-    fn watch_outside(&mut self, inside: Inside) -> Vec<Effect> {
+    fn wait_outside(&mut self, inside: Inside) -> Vec<Effect> {
         self.stage = Stage::Outside { inside, watched: None };
         vec![Effect::Do(Action::Read)]
     }
@@ -354,7 +355,7 @@ impl Barrier {
 
     fn on_left(&mut self) -> Vec<Effect> {
         match self.stage {
-            Stage::Leaving { inside, .. } => self.watch_outside(inside),
+            Stage::Leaving { inside, .. } => self.wait_outside(inside),
             Stage::Withdrawing(_) => {
                 self.stage = Stage::Over;
                 vec![]
@@ -373,8 +374,8 @@ impl Barrier {
         }
     }
 
-    /// Enters if the barrier is open for this member. Otherwise opens it if enough members are present, or ends the
-    /// round of an earlier group if all its members are gone.
+    /// Enters if the barrier is open for this member. If it is open for others, ends their round once they are gone. If
+    /// it is not open, opens it once enough members are present.
     fn on_read_waiting(
         &mut self,
         session: &LeasedSession,
@@ -395,13 +396,14 @@ impl Barrier {
         }
         let present = reading.members.iter().count();
         let mut effects = vec![];
-        let watch = match reading.ready {
+        let to_watch = match reading.ready {
+            // The barrier is open for this member.
             Some(last) if own <= last => {
                 self.enter(session, now, ticket, Inside { round, last });
                 return vec![];
             }
-            // Others are inside, or died there. The first waiting member watches them, and ends their round when all
-            // are gone.
+            // Others are inside, or died there. Each waiting member watches the member ahead of it, so the first one is
+            // notified when the last member inside is gone. It ends their round when all are gone.
             Some(last) => {
                 let inside = Inside { round, last };
                 if inside.last_present(reading).is_none() {
@@ -418,16 +420,16 @@ impl Barrier {
                 None
             }
         };
-        if let Some(ahead) = watch
+        if let Some(ahead) = to_watch
             && watched != Some(ahead)
         {
             effects.push(Effect::Do(Action::Watch(ahead)));
         }
-        self.stage = Stage::Waiting { ticket, present: Some(present), watched: watch };
+        self.stage = Stage::Waiting { ticket, present: Some(present), watched: to_watch };
         effects
     }
 
-    /// Ends the round and reports that all have left, once they have.
+    /// Waits for the last member inside to leave. Once all have left, ends the round, and then reports the end.
     fn on_read_outside(
         &mut self,
         reading: &Reading,

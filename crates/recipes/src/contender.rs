@@ -18,8 +18,8 @@ pub(crate) struct Contender {
 /// The state of a contender, from joining the queue to holding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ContenderState {
-    /// The queue is being read. `Some` if this contender was already behind others: none that is ahead now can have a
-    /// smaller sequence than the head known then.
+    /// The queue is being read. `Some` if this contender was already behind others: a contender that is ahead now
+    /// cannot have a smaller sequence than the head of that time.
     Locating(Option<Predecessors>),
     /// These contenders are ahead.
     Behind(Predecessors),
@@ -51,7 +51,7 @@ pub enum ClaimOwner {
     Contender(Ticket),
     /// The claim was created by a client that is not a contender.
     Unknown,
-    /// No contender: the claim znode of this contender's own acknowledged claim is gone.
+    /// No owner: the claim znode that this contender created with its acknowledged claim is gone.
     Gone,
 }
 
@@ -60,10 +60,10 @@ pub enum ClaimOwner {
 pub(crate) enum AfterRefusal {
     /// This contender no longer claims or holds, or has claimed again since.
     Ignored,
-    /// The holder is ahead: this contender keeps its place and waits.
+    /// The owner of the claim is ahead: this contender keeps its place and waits.
     Wait,
-    /// The holder is, or may have been, behind, with a larger token. Tokens must grow from holder to holder, so this
-    /// contender must leave the queue.
+    /// A contender behind this one owns the claim, or may have owned it since. Its token is larger, and tokens must
+    /// grow from holder to holder, so this contender must leave the queue.
     Leave,
 }
 
@@ -109,7 +109,7 @@ pub(crate) enum AfterHeadGone {
 }
 
 impl Contender {
-    /// Begins with the own znode, whose ticket is this one, and a queue that is not read yet.
+    /// Creates a contender whose own znode has this ticket, and whose queue is not read yet.
     pub(crate) fn joined(ticket: Ticket) -> Self {
         Self { ticket, state: ContenderState::Locating(None) }
     }
@@ -166,12 +166,12 @@ impl Contender {
         }
     }
 
-    /// Returns true if the sequence of this ticket, of an announced leader, is smaller than those of all members that
-    /// the queue showed. So that leader has left since it was announced, or the server that listed the queue does not
-    /// show it.
-    pub(crate) fn is_ahead_of_queue(&self, ticket: Ticket) -> bool {
-        ticket.token < self.ticket.token
-            && self.predecessors().is_some_and(|ahead| ahead.is_before_head(ticket))
+    /// Returns true if `leader`, the ticket of an announced leader, has a smaller sequence than all members in the last
+    /// listing of the queue. Then that leader has left since it was announced, or the server that listed the queue does
+    /// not show it.
+    pub(crate) fn is_ahead_of_queue(&self, leader: Ticket) -> bool {
+        leader.token < self.ticket.token
+            && self.predecessors().is_some_and(|ahead| ahead.is_before_head(leader))
     }
 
     /// Forgets the queue, which must be read again: the server that listed it did not show all of it.
@@ -189,7 +189,8 @@ impl Contender {
                 return AfterQueueRead::Ignored;
             }
         };
-        // ZooKeeper never assigns a sequence below the head's after the head's. Such a znode was created by hand.
+        // Ignore znodes that sort before the known head: ZooKeeper assigns growing sequences, so they were created by
+        // hand.
         let queue = match known {
             Some(known) => {
                 queue.iter().filter(|sequence| known.head.allows_first(*sequence)).collect()
@@ -201,7 +202,7 @@ impl Contender {
             QueuePlace::Missing => AfterQueueRead::Missing,
             QueuePlace::Behind { predecessor, head } => {
                 let is_watched = watched == Some(predecessor);
-                // Keep the tokens that were read, as long as they belong to the same znodes.
+                // Keep the tokens that were read, if the predecessor and the head are the same as before.
                 let mut predecessor_token = None;
                 let mut head_token = None;
                 if let Some(known) = known {
@@ -225,7 +226,7 @@ impl Contender {
         }
     }
 
-    /// Notes the ticket of a znode that was read and is watched. Returns true if it is the predecessor's.
+    /// Notes the token of a znode that was read and is watched, if it is the predecessor's. Returns true if it is.
     pub(crate) fn on_predecessor_read(&mut self, read: Ticket) -> bool {
         let ContenderState::Behind(ahead) = &mut self.state else { return false };
         if ahead.predecessor != read.sequence {
@@ -238,8 +239,8 @@ impl Contender {
         true
     }
 
-    /// Handles the disappearance of the znode with this sequence. The token is that of the znode that was watched
-    /// there, if any.
+    /// Handles the disappearance of the znode with the sequence `gone`. The token is that of the watched znode with
+    /// this sequence, if it was read.
     ///
     /// The queue never grows at its head. So once the head is gone, the member right behind it is first, and holds at
     /// once if its session has a lease: until that lease ends, its own znode exists, and no member behind it can be
@@ -261,8 +262,8 @@ impl Contender {
             self.state = ContenderState::Locating(Some(ahead.clone()));
             return AfterPredecessorGone::ReadQueue;
         }
-        // Compare tokens, since a re-created path assigns the same sequences again. A token larger than the own one
-        // belongs to a znode created by hand.
+        // A re-created path assigns the same sequences again, so only an equal token shows that the predecessor itself
+        // is gone. A token larger than the own one belongs to a znode created by hand.
         let is_known = token.is_some() && token == ahead.predecessor_token;
         let is_older = token.is_some_and(|token| token < self.ticket.token);
         if is_known && is_older && session.has_enough_lease(now) {
@@ -275,7 +276,7 @@ impl Contender {
         }
     }
 
-    /// Notes the ticket of the head. Returns true if it is the head as it is known here.
+    /// Notes the token of the head's znode. Returns false if `head` is not the head that this contender knows.
     pub(crate) fn on_head_read(&mut self, head: Ticket) -> bool {
         let ContenderState::Behind(ahead) = &mut self.state else { return false };
         if ahead.head != Head::Present(head.sequence) {
@@ -285,7 +286,7 @@ impl Contender {
         true
     }
 
-    /// Handles the disappearance of the head, if this znode is the head that is known here.
+    /// Handles the disappearance of the znode with the sequence `gone`, if it is the head that this contender knows.
     pub(crate) fn on_head_gone(&mut self, gone: Sequence) -> AfterHeadGone {
         let own = self.ticket.sequence;
         let ContenderState::Behind(ahead) = &mut self.state else { return AfterHeadGone::Ignored };
@@ -294,8 +295,8 @@ impl Contender {
         }
         let next = ahead.queue.behind(gone).filter(|next| *next < own);
         match next {
-            // If the gone head was never read, many members may have died at once. Then read the queue, instead of each
-            // of them in turn.
+            // If the gone head was never read, many members may have died at once. Then read the queue, instead of one
+            // next head after another.
             Some(next) if ahead.head_token.is_some() => {
                 ahead.head = Head::Present(next);
                 ahead.head_token = None;
@@ -308,14 +309,14 @@ impl Contender {
         }
     }
 
-    /// Begins to claim. The caller sends a quorum write at this moment, and its commit makes this contender hold.
+    /// Begins to claim. The caller sends a quorum write at `now`, and this contender holds once the write is committed.
     pub(crate) fn claim(&mut self, session: &mut LeasedSession, now: Moment) {
         session.heartbeat_sent(now);
         self.state = ContenderState::Claiming { sent_at: now };
     }
 
     /// Begins to hold a lock by the session's lease, and returns true, if enough of the lease is left. The caller has
-    /// read that no entry is in the way, and none can come, since the queue never grows at its head.
+    /// read the queue and found no entry in the way. None can come later, since the queue never grows at its head.
     pub(crate) fn hold_by_lease(&mut self, session: &LeasedSession, now: Moment) -> bool {
         let holds = session.has_enough_lease(now);
         if holds {
@@ -324,8 +325,9 @@ impl Contender {
         holds
     }
 
-    /// Handles the commit of a write to the own znode, sent at this moment. Returns false if the lease had run out
-    /// before the answer came: the servers may already be ending the session, so the caller must leave the queue.
+    /// Handles the commit of a write to the own znode, sent at `sent_at`. Returns false if this contender held, but its
+    /// lease had run out before the answer came: the servers may already be ending the session, so the caller must
+    /// leave the queue.
     pub(crate) fn on_committed(
         &mut self,
         session: &mut LeasedSession,
@@ -336,7 +338,7 @@ impl Contender {
             return false;
         }
         session.committed(sent_at, now);
-        // Only the claim and later writes confirm that the znode contains the claim.
+        // Only the claim and later writes confirm that the znode contains the claim: ignore an earlier write.
         if let ContenderState::Claiming { sent_at: claimed_at } = self.state
             && sent_at >= claimed_at
             && session.lease_left(now).is_some()
@@ -346,13 +348,14 @@ impl Contender {
         true
     }
 
-    /// Handles the refusal, by a quorum, of the claim sent at this moment or of a renewal: another client owns the
-    /// claim znode. So the server that showed this contender as the first is wrong, or an unknown client used force.
+    /// Handles the refusal, by a quorum, of the claim or of a renewal, sent at `sent_at`. Another client owns the claim
+    /// znode, or the claim znode is gone. So the server that showed this contender as the first is wrong, or an unknown
+    /// client has created or deleted a znode.
     ///
     /// The answer earns no lease, since nothing was committed.
     pub(crate) fn on_claim_refused(
         &mut self,
-        holder: ClaimOwner,
+        owner: ClaimOwner,
         session: &mut LeasedSession,
         sent_at: Moment,
         now: Moment,
@@ -364,7 +367,7 @@ impl Contender {
             _ => return AfterRefusal::Ignored,
         }
         // Compare tokens, since a re-created path assigns the same sequences again.
-        let is_ahead = match holder {
+        let is_ahead = match owner {
             ClaimOwner::Contender(holder) => holder.token < self.ticket.token,
             ClaimOwner::Unknown => true,
             ClaimOwner::Gone => false,

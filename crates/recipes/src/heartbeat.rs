@@ -15,7 +15,7 @@ use std::time::Duration;
 /// servers at most an interval apart if the answer to the second came within an interval of the sending of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HeartbeatHistory {
-    /// When the last heartbeat was sent.
+    /// When the last answered heartbeat was sent.
     last_sent: Moment,
     /// When the last heartbeat that surely reached the servers' leader was sent. A server that is cut off from the
     /// leader still answers reads.
@@ -37,18 +37,19 @@ struct Regularity {
 }
 
 impl HeartbeatHistory {
-    /// Begins with a request sent at this moment, which opened the session or resumed it in time.
-    pub(crate) fn begun(at: Moment) -> Self {
-        Self::from(Regularity { since: at, known_to_leader: true }, at)
+    /// Begins with a request sent at `sent_at`, which opened the session, or resumed it while it was known to live.
+    pub(crate) fn begun(sent_at: Moment) -> Self {
+        Self::from(Regularity { since: sent_at, known_to_leader: true }, sent_at)
     }
 
+    /// Begins with the same regularity at both intervals.
     fn from(regularity: Regularity, last_sent: Moment) -> Self {
         Self { last_sent, last_confirmed: last_sent, normal: regularity, double: regularity }
     }
 
-    /// Continues after the session, of this timeout, was resumed by a request sent and answered at these moments. If
-    /// the answer came so late that the servers may already have been ending the session, regularity begins with the
-    /// answer.
+    /// Continues after a request, sent at `sent_at` and answered at `answered_at`, resumed the session, which has this
+    /// timeout. If the answer came so late that the servers may already have been ending the session, regularity begins
+    /// with the answer.
     pub(crate) fn resumed(
         self,
         sent_at: Moment,
@@ -59,8 +60,8 @@ impl HeartbeatHistory {
         Self::taken_over(self.known_until(timeout, margins), sent_at, answered_at)
     }
 
-    /// Begins with a request, sent and answered at these moments, that resumed a session known to live until
-    /// `known_until`.
+    /// Begins with a request, sent at `sent_at` and answered at `answered_at`, that resumed a session which was known
+    /// to live until `known_until`. Only if the answer came before that moment do heartbeats count as regular at once.
     pub(crate) fn taken_over(
         known_until: Option<Moment>,
         sent_at: Moment,
@@ -73,13 +74,13 @@ impl HeartbeatHistory {
         }
     }
 
-    /// Returns until when the session, of this timeout, is known to live, given how regular its heartbeats have been;
-    /// `None` if nothing is known. A resumption that is answered before that moment comes in time.
+    /// Returns the moment until which the session surely lives, given its timeout and how regular its heartbeats have
+    /// been; `None` if nothing is known. A resumption that is answered before that moment comes in time.
     pub(crate) fn known_until(&self, timeout: Duration, margins: &Margins) -> Option<Moment> {
         let mut known_until: Option<Moment> = None;
         for interval in HeartbeatInterval::ALL {
             if self.is_regular(interval, margins)
-                && let Some(duration) = margins.at(interval).lease_duration(timeout)
+                && let Some(duration) = margins.for_interval(interval).lease_duration(timeout)
             {
                 known_until = known_until.max(Some(self.last_confirmed.after(duration.0)));
             }
@@ -87,15 +88,16 @@ impl HeartbeatHistory {
         known_until
     }
 
-    /// Adds a heartbeat sent and answered at these moments.
+    /// Adds a heartbeat that was sent at `sent_at` and answered at `answered_at`.
     pub(crate) fn answered(self, sent_at: Moment, answered_at: Moment, margins: &Margins) -> Self {
+        // This heartbeat, or a later one, was answered already, so the answer shows nothing new.
         if sent_at <= self.last_sent {
             return self;
         }
         // The heartbeat may have reached the servers as late as its answer came. If that leaves a gap, regularity
         // starts again with the answer.
         let restart_if_late = |regularity, interval| {
-            if answered_at.since(self.last_sent) > margins.at(interval).heartbeat {
+            if answered_at.since(self.last_sent) > margins.for_interval(interval).heartbeat {
                 return Regularity { since: answered_at, known_to_leader: false };
             }
             regularity
@@ -105,7 +107,7 @@ impl HeartbeatHistory {
         Self { last_sent: sent_at, normal, double, ..self }
     }
 
-    /// Notes that a quorum committed a heartbeat that was sent at this moment.
+    /// Notes that a quorum committed a heartbeat that was sent at `sent_at`.
     pub(crate) fn committed(self, sent_at: Moment) -> Self {
         Self { last_confirmed: self.last_confirmed.max(sent_at), ..self }
     }
@@ -126,8 +128,8 @@ impl HeartbeatHistory {
             HeartbeatInterval::Normal => self.normal,
             HeartbeatInterval::Double => self.double,
         };
-        let for_long_enough = self.last_sent.since(since) >= margins.at(interval).window();
-        known_to_leader || for_long_enough || cfg!(bellwether_without_lease)
+        let long_enough = self.last_sent.since(since) >= margins.for_interval(interval).window();
+        known_to_leader || long_enough || cfg!(bellwether_without_lease)
     }
 }
 
@@ -205,9 +207,9 @@ mod tests {
         assert!(is_regular(with(gap, &[2500, 3500, 4500, 5000])));
     }
 
-    /// Each answered at once.
+    /// Adds heartbeats sent at these moments, each answered at once.
     fn with(history: HeartbeatHistory, sent_ms: &[u64]) -> HeartbeatHistory {
-        sent_ms.iter().fold(history, |it, ms| it.answered(at(*ms), at(*ms), &MARGINS))
+        sent_ms.iter().fold(history, |history, ms| history.answered(at(*ms), at(*ms), &MARGINS))
     }
 
     fn is_regular(history: HeartbeatHistory) -> bool {

@@ -1,4 +1,4 @@
-//! Names and numbers of the protocol. Each is its own type, because each has its own order.
+//! Names and numbers of the protocol. Each has a type of its own, so that none is used in place of another.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ pub struct MemberId(Arc<str>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sequence(i32);
 
-/// The number by which ZooKeeper's servers know a session.
+/// The number by which ZooKeeper's servers identify a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub i64);
 
-/// The zxid that created a member's znode (its czxid). It grows from one holder to the next, even if the path is
-/// re-created and sequences start again.
+/// The zxid of the transaction that created a member's znode (its czxid). It grows from one holder to the next, even if
+/// the path is re-created and sequences start at 0 again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FencingToken(pub u64);
 
-/// A member's own znode: its place in the queue, and the fencing token under which it holds.
+/// Identifies a member's own znode, by its place in the queue and by the fencing token under which the member holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     pub sequence: Sequence,
@@ -41,10 +41,10 @@ impl MemberId {
 }
 
 impl Sequence {
-    /// The largest sequence. Beyond it, ZooKeeper's counter overflows: names repeat, or their numbers turn negative.
+    /// The largest sequence. After it, ZooKeeper's counter overflows, and the numbers in names are negative or repeat.
     pub const LAST: i32 = i32::MAX;
 
-    /// Returns `None` for a negative number: the counter has overflowed, and its order has lost its meaning.
+    /// Returns `None` for a negative number: the counter has overflowed, so a smaller number is not an older znode.
     pub fn new(number: i32) -> Option<Self> {
         (number >= 0).then_some(Self(number))
     }
@@ -87,8 +87,8 @@ impl fmt::Display for SessionId {
 }
 
 impl Ticket {
-    /// Returns true if the sequences and the tokens of these two are in the same order, as when ZooKeeper assigns both.
-    /// They differ only if a znode was created by hand, with a sequence of its creator's choice.
+    /// Returns true if the sequences of the two tickets are in the same order as their tokens. They always are, unless
+    /// a znode was created by hand, with a sequence that its creator chose instead of ZooKeeper.
     pub fn is_in_order_with(self, other: Self) -> bool {
         self.sequence.cmp(&other.sequence) == self.token.cmp(&other.token)
     }

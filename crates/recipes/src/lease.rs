@@ -23,13 +23,13 @@ pub struct Margins {
 
 /// How far apart the heartbeats may be on which a lease is based.
 ///
-/// A holder's heartbeats come often enough for the longest lease. A member that only waits sends half as many, and a
-/// holder's servers may be slow for a while: heartbeats twice as far apart earn a shorter lease.
+/// A holder sends heartbeats often enough for the longest lease. A member that only waits sends half as many, and slow
+/// servers may delay a holder's heartbeats: heartbeats that are up to twice as far apart earn a shorter lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum HeartbeatInterval {
     /// At most `Margins::heartbeat`.
     Normal,
-    /// At most twice that.
+    /// At most twice `Margins::heartbeat`.
     Double,
 }
 
@@ -41,8 +41,8 @@ impl HeartbeatInterval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeasePolicy {
     pub(crate) margins: Margins,
-    /// The time that it takes to end the work done under a lease. A lease is useful only while this and a heartbeat are
-    /// left.
+    /// The time that it takes to end the work done under a lease. A lease is useful only while more than this time and
+    /// one heartbeat are left of it.
     pub(crate) reserve: Duration,
 }
 
@@ -51,6 +51,7 @@ pub(crate) struct LeasePolicy {
 pub(crate) struct Lease {
     /// When the write was sent.
     since: Moment,
+    /// When the lease ends.
     until: Moment,
     /// The interval at which heartbeats were regular when the lease was granted.
     interval: HeartbeatInterval,
@@ -63,7 +64,7 @@ impl Margins {
     const DRIFT: u32 = 1000;
 
     /// Returns the margins for heartbeats that are this far apart.
-    pub(crate) fn at(&self, interval: HeartbeatInterval) -> Self {
+    pub(crate) fn for_interval(&self, interval: HeartbeatInterval) -> Self {
         match interval {
             HeartbeatInterval::Normal => *self,
             HeartbeatInterval::Double => Self { heartbeat: 2 * self.heartbeat, ..*self },
@@ -95,9 +96,9 @@ impl Margins {
         without_drift * (Self::DRIFT + 1) / (Self::DRIFT - 1) + Duration::from_millis(1)
     }
 
-    /// Returns how long after a heartbeat the next one is sent: early enough that its answer, even from far away,
-    /// arrives within the interval. The delay differs between tickets, so that members woken at once do not stay in
-    /// step.
+    /// Returns how long after a heartbeat the next one is sent: early enough that its answer, even from a distant
+    /// server, arrives within the interval. The delay differs between tickets, so that members that are woken at the
+    /// same time do not keep sending at the same time.
     pub(crate) fn heartbeat_delay(
         &self,
         ticket: Sequence,
@@ -106,7 +107,8 @@ impl Margins {
         if cfg!(bellwether_without_lease) {
             return WITHOUT_LEASE;
         }
-        // Half of a heartbeat is left for the answer. Renewing sooner would cost more and not make the lease longer.
+        // The longest time between heartbeats is divided into `parts`, and the delay is 7 to 8 of them. So half of the
+        // interval is left for the answer. A shorter delay would cost more requests and not make the lease longer.
         let parts = match interval {
             HeartbeatInterval::Normal => 16,
             HeartbeatInterval::Double => 8,
@@ -114,17 +116,17 @@ impl Margins {
         self.heartbeat * (7 * 256 + jitter(ticket.number().unsigned_abs())) / (parts * 256)
     }
 
-    /// Returns the number of the turn that a waiting member is in. It asks a quorum once in each turn of about `every`
-    /// heartbeats. Turns start at different times for different tickets, so that waiting members do not ask all at
-    /// once.
+    /// Returns the number of the turn to which `moment` belongs. A turn lasts for about `every` heartbeats, and a
+    /// waiting member asks a quorum once in each turn. Turns start at different times for different tickets, so that
+    /// waiting members do not ask all at once.
     pub(crate) fn confirmation_turn(&self, ticket: Sequence, every: u32, moment: Moment) -> u128 {
         let period = every * self.heartbeat;
         let offset = period * jitter(ticket.number().unsigned_abs()) / 256;
         (moment.0 + offset).as_nanos() / period.as_nanos().max(1)
     }
 
-    /// Returns how long a member that is kept out waits before it reads the queue again. The delay differs between
-    /// sessions, so that members do not read and join all at once.
+    /// Returns how long a member that foreign contenders keep out of the queue waits before it reads the queue again.
+    /// The delay differs between sessions, so that members do not read and join all at once.
     pub(crate) fn recheck_delay(&self, session: SessionId) -> Duration {
         // ZooKeeper increments the low half of session ids, so that half spreads the delays.
         let count = (session.0 & 0xFFFF_FFFF).try_into().unwrap_or(0);
@@ -139,24 +141,25 @@ pub(crate) fn idle_delay(ticket: Sequence, session_timeout: Duration) -> Duratio
     longest * (63 * 256 + jitter(ticket.number().unsigned_abs())) / (64 * 256)
 }
 
-/// Returns a number from 0 to 255, far from that of the next ticket or session.
+/// Returns a number from 0 to 255, far from the result for the next ticket or session.
 fn jitter(number: u32) -> u32 {
     number.wrapping_mul(0x9E37_79B9) >> 24
 }
 
-/// A lease that in effect never ends, for the counter-experiment, which needs `--cfg bellwether_without_lease` and is
-/// never shipped: a member then leads, as in other clients, while it is connected and first in the queue.
-/// `scripts/soak --without-lease` shows the outcome.
+/// A lease that in effect never ends, for an experiment that shows what leases prevent. The experiment needs
+/// `--cfg bellwether_without_lease` and is never shipped: a member then leads while it is connected and first in the
+/// queue, as in other clients. `scripts/soak --without-lease` shows the outcome.
 const WITHOUT_LEASE: Duration = Duration::from_secs(365 * 86_400);
 
 impl LeasePolicy {
-    /// Returns the lease that an acknowledged quorum write earns at this heartbeat interval, if it is useful.
+    /// Returns the duration of the lease that an acknowledged quorum write earns at this heartbeat interval; `None` if
+    /// so short a lease is not useful.
     pub(crate) fn lease_duration(
         &self,
         session_timeout: Duration,
         interval: HeartbeatInterval,
     ) -> Option<LeaseDuration> {
-        let duration = self.margins.at(interval).lease_duration(session_timeout);
+        let duration = self.margins.for_interval(interval).lease_duration(session_timeout);
         duration.filter(|duration| duration.0 > self.enough())
     }
 
@@ -168,7 +171,7 @@ impl LeasePolicy {
 }
 
 impl Lease {
-    /// Starts the lease when the write was sent, not when its answer came.
+    /// Creates a lease that starts when the write was sent, not when its answer came.
     pub(crate) fn granted(
         sent_at: Moment,
         duration: LeaseDuration,
@@ -186,8 +189,8 @@ impl Lease {
         self.interval
     }
 
-    /// Returns the lease as it would be if its duration had always been this one, but never a longer one; with `None`,
-    /// it ends at its start.
+    /// Shortens the lease to `duration`, counted from its start, unless it is shorter already. With `None`, it ends at
+    /// its start.
     pub(crate) fn cut_to(self, duration: Option<LeaseDuration>) -> Self {
         let duration = duration.map_or(Duration::ZERO, |duration| duration.0);
         Self { until: self.until.min(self.since.after(duration)), ..self }
@@ -209,7 +212,7 @@ mod tests {
         // 10 s - 10 ms (drift) - 2 x 1 s - 1 s - 100 ms
         assert_eq!(MARGINS.lease_duration(ms(10_000)), Some(LeaseDuration(ms(6_890))));
         // The same, less 2 x 2 s.
-        let double = MARGINS.at(HeartbeatInterval::Double);
+        let double = MARGINS.for_interval(HeartbeatInterval::Double);
         assert_eq!(double.lease_duration(ms(10_000)), Some(LeaseDuration(ms(4_890))));
     }
 

@@ -26,7 +26,7 @@
 //!   shows it;
 //! - the session of a previous process is delivered to one process at a time, after the previous one has ended, and
 //!   never if that process had begun to close the session;
-//! - if the own znode was lost before the predecessor disappeared, its loss is delivered first.
+//! - if the own znode was lost before the predecessor disappeared, the loss of the own znode is delivered first.
 //!
 //! # Invariants
 //!
@@ -34,21 +34,22 @@
 //!    session, so its znodes exist unless the session itself or an unknown client deleted them.
 //! 2. A lease starts when a write that a quorum acknowledged was sent, never when its answer came; and it is granted
 //!    only while heartbeats are regular ([`heartbeat`]).
-//! 3. A lease that ran out is never renewed: its holder leaves the queue and joins again.
+//! 3. A lease that ran out is never renewed: the member that held it leaves the queue and joins again.
 //! 4. **A contender holds only while no other is ahead of it and its session's lease runs** ([`contender`]). So two
-//!    never hold at the same instant: a contender cannot be first before the znode ahead is gone, and that is not
-//!    before the lease has ended.
+//!    contenders never hold at the same instant: a contender is first only once the znode ahead is gone, and that znode
+//!    exists until the lease of its session has ended.
 //! 5. The queue never grows at its head ([`queue`]): once the head is gone, the member right behind it is first.
 //! 6. Tokens grow from holder to holder. Along a queue, sequences and tokens grow together, unless a znode was created
 //!    by hand.
 //! 7. A session waits for at most one heartbeat at a time.
-//! 8. Each member watches only its predecessor: a death wakes one member.
-//! 9. Nothing stored says "this member leads".
-//! 10. **An acknowledged claim excludes every other**, whatever single servers show: the claim znode exists until the
-//!     session of its creator ends. So a member whose server lost a transaction can lead beside another only until its
-//!     claim is refused, and only if it began to lead when it was notified that its predecessor was gone.
+//! 8. Each member watches only its predecessor, so the death of a member wakes one other member.
+//! 9. No znode proves that a member leads: it leads only while its lease runs.
+//! 10. **An acknowledged claim excludes every other claim**, even if a single server shows an outdated queue: the claim
+//!     znode exists until the session of its creator ends. So a member whose server lost a transaction can lead at the
+//!     same time as another member only until its claim is refused, and only if it began to lead when it was notified
+//!     that its predecessor was gone.
 
-#![allow(rustdoc::private_intra_doc_links, reason = "the map names private modules")]
+#![allow(rustdoc::private_intra_doc_links, reason = "the invariants name private modules")]
 
 pub mod barrier;
 mod contender;

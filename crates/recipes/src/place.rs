@@ -11,8 +11,8 @@ use std::num::NonZeroU32;
 /// Events of one place, reported by the runner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The own znode exists. A quorum committed the create that was sent at this moment; `None` if the znode was found
-    /// after a create whose outcome was unknown.
+    /// The own znode exists. A quorum committed the create that was sent at `sent_at`; `None` if the outcome of the
+    /// create was unknown, and the znode was found by a search.
     Joined { ticket: Ticket, sent_at: Option<Moment> },
     /// The own znode was deleted by force, although the session is still alive.
     TicketLost(Ticket),
@@ -20,12 +20,13 @@ pub enum Event {
     QueueRead(Vec<LockEntry>),
     /// The answer to [`Action::Read`] for a barrier. The reading may already be outdated.
     BarrierRead(Reading),
-    /// The barrier must be read again, since `ready` may have been created or deleted: after a notification, the end of
-    /// its watch, or any answer to a request to create or delete it.
+    /// The znode `ready` may have been created or deleted, so the barrier must be read again. The runner reports this
+    /// after a notification, after the end of the watch, and after any answer to a request to create or delete `ready`.
     BarrierChanged,
     /// The answer to [`Action::Watch`]: the znode exists, has this ticket, and is watched.
     Watched(Ticket),
-    /// The znode with this number is gone. The token is that of the watched znode; `None` if it was never read.
+    /// The znode with this sequence is gone. The token is the one that the znode had when it was watched; `None` if it
+    /// was never read.
     Gone { sequence: Sequence, token: Option<FencingToken> },
     /// The own znode is deleted, as [`Action::Leave`] requested; or the holding was released before a znode was
     /// created.
@@ -35,17 +36,17 @@ pub enum Event {
 /// Actions of one place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Create the ephemeral sequential znode, whose name shows the spec, or find the one that was created earlier for
-    /// this holding.
+    /// Create the own ephemeral sequential znode, whose name contains the mode of the lock or the size of the barrier;
+    /// or find the znode that was created earlier for this holding.
     Join(HoldingSpec),
     /// Read the lock's queue, or the barrier. At a barrier, also watch for `ready` to be created or deleted.
     Read,
     /// Watch this znode. [`Event::Watched`] follows if it exists, and [`Event::Gone`] once it does not.
     Watch(Sequence),
-    /// Ask a quorum whether the watched znode exists: the current server may be wrong.
+    /// Ask a quorum whether the watched znode exists: the connected server may be wrong.
     Confirm(Sequence),
-    /// Create `ready`, with the size and the last of these members, unless the round is over or a quorum says that one
-    /// of these members is gone.
+    /// Create the znode `ready`, which opens the barrier for these members. It contains the size and the last of them.
+    /// A quorum refuses it if the round is over or if one of these members is gone.
     MakeReady { round: Round, size: NonZeroU32, members: Queue },
     /// Delete `ready` and begin the next round, in one transaction, unless this round is over already.
     EndRound(Round),
@@ -66,20 +67,20 @@ pub(crate) enum Effect {
 
 /// The state machine of one holding: a lock, or a member of a barrier. [`Holdings`](crate::holding::Holdings) calls it.
 pub(crate) trait Recipe {
-    /// Handles a new session: a waiting place joins in it.
+    /// Handles a new session: a place that waits for a session creates its znode.
     fn on_session_opened(&mut self) -> Vec<Effect>;
 
-    /// Handles the end of the session, which ends what is held. A waiting place joins again, at the tail, in the next
-    /// session.
+    /// Handles the end of the session, with which a held lock or a stay inside a barrier ends. A place that still waits
+    /// joins again, at the tail, in the next session.
     fn on_session_lost(&mut self) -> Vec<Effect>;
 
     /// Releases the lock, leaves the barrier, or stops waiting.
     fn release(&mut self) -> Vec<Effect>;
 
-    /// Ends what is held if the lease has run out.
+    /// Reports the loss of the lock or barrier if it is held and the lease has run out.
     fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment) -> Vec<Effect>;
 
-    /// Handles the commit of a write of this session, which was sent at this moment.
+    /// Handles that a quorum committed a write of this session, which was sent at `sent_at`.
     fn on_committed(
         &mut self,
         session: &mut LeasedSession,
@@ -93,7 +94,7 @@ pub(crate) trait Recipe {
     /// Returns the znode that this place waits for, so that a quorum can be asked whether it still exists.
     fn waits_for(&self) -> Option<Sequence>;
 
-    /// Returns true once nothing is left to do: the end was reported, and the own znode is gone.
+    /// Returns true once the end was reported and the own znode is gone, so that this place can be dropped.
     fn is_over(&self) -> bool;
 
     /// Returns true if this place holds, or if only a lease is missing for it to hold. Then the session needs regular

@@ -10,11 +10,10 @@ pub struct Queue(Arc<[Sequence]>);
 /// The place of a contender in a reading of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum QueuePlace {
+    /// No contender is ahead.
     First,
-    Behind {
-        predecessor: Sequence,
-        head: Sequence,
-    },
+    /// The contender right ahead is `predecessor`, and the first one is `head`.
+    Behind { predecessor: Sequence, head: Sequence },
     /// The reading does not show the contender.
     Missing,
 }
@@ -26,8 +25,9 @@ pub(crate) struct Predecessors {
     pub(crate) predecessor: Sequence,
     /// The token of the predecessor's znode, once it was read.
     pub(crate) predecessor_token: Option<FencingToken>,
-    /// The queue as it was last read. Members that joined since are behind.
+    /// The queue as it was last read. Members that have joined since are behind this contender.
     pub(crate) queue: Queue,
+    /// The first member of the queue, or the one that was first and is gone.
     pub(crate) head: Head,
     /// The token of the head's znode, once it was read.
     pub(crate) head_token: Option<FencingToken>,
@@ -60,7 +60,7 @@ impl Queue {
         self.0.is_empty()
     }
 
-    /// Returns the member right behind this one.
+    /// Returns the member right behind `member`; `None` if there is none or `member` is not in the queue.
     pub(crate) fn behind(&self, member: Sequence) -> Option<Sequence> {
         let index = self.0.binary_search(&member).ok()?;
         self.0.get(index + 1).copied()
@@ -99,6 +99,7 @@ impl Predecessors {
         self.is_in_order_with_head(ticket) && ticket.sequence < self.head.sequence()
     }
 
+    /// Returns false if the sequence of this ticket is smaller than the head's but its token is larger, or the reverse.
     fn is_in_order_with_head(&self, ticket: Ticket) -> bool {
         match self.head_token {
             Some(token) => {
@@ -109,8 +110,8 @@ impl Predecessors {
         }
     }
 
-    /// Returns two members whose sequences and tokens are in different orders, if any are known: one of the znodes was
-    /// created by hand.
+    /// Returns two members of which the one with the smaller sequence has the larger token, if any are known: one of
+    /// the two znodes was created by hand.
     pub(crate) fn out_of_order(&self, own: Ticket) -> Option<(Sequence, Sequence)> {
         fn ticket(sequence: Sequence, token: Option<FencingToken>) -> Option<Ticket> {
             token.map(|token| Ticket { sequence, token })
@@ -127,7 +128,7 @@ impl Predecessors {
         None
     }
 
-    /// Returns an upper bound of the number of members ahead.
+    /// Returns an upper bound of the number of members ahead: some may have left without this contender's knowledge.
     pub(crate) fn count(&self, own: Sequence) -> usize {
         let queue = &self.queue.0;
         // Members before the head have left since the queue was read.
@@ -142,8 +143,8 @@ impl Head {
         head
     }
 
-    /// Returns true if this member may be the first, now or later. A member with a smaller sequence than the head
-    /// cannot, because the queue never grows at its head.
+    /// Returns true if `member` may be the first, now or later. A member with a smaller sequence than the head cannot,
+    /// because the queue never grows at its head.
     pub(crate) fn allows_first(self, member: Sequence) -> bool {
         match self {
             Self::Present(head) => member >= head,

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// The known state of one ZooKeeper session.
 ///
 /// Invariant: while [`LeasedSession::lease_left`] returns a duration, the servers have not ended the session. So all
-/// its ephemeral znodes exist, unless the session itself or an unknown client deleted them. It does not matter which
-/// znode was written, or why.
+/// its ephemeral znodes exist, unless the session itself or an unknown client deleted them. Every committed write of
+/// the session earns the lease, whichever znode it wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeasedSession {
     id: SessionId,
@@ -31,7 +31,7 @@ pub struct SessionRecord {
     /// The moment until which the servers surely do not end the session, if known. If the next process resumes the
     /// session before then, heartbeats count as regular, so that it can have a lease at once.
     pub known_until: Option<Moment>,
-    /// The last index of the member, from which the next process counts on.
+    /// The last index that the member published, from which the next process continues.
     pub index: Option<u64>,
 }
 
@@ -40,13 +40,14 @@ pub struct SessionRecord {
 pub enum SessionEvent {
     /// The servers granted the session that was requested at `sent_at`.
     Opened { session: SessionId, timeout: Duration, sent_at: Moment },
-    /// The session of the previous process continues with this timeout. It was requested at `sent_at`.
+    /// The servers resumed the session of the previous process, with this timeout. This process requested that at
+    /// `sent_at`.
     TakenOver { record: SessionRecord, timeout: Duration, sent_at: Moment },
     /// The connection is lost. The session may still exist.
     Disconnected,
     /// The session continues over a new connection, requested at `sent_at`. The server may have reduced its timeout.
     Resumed { timeout: Duration, sent_at: Moment },
-    /// The session ended, with all its ephemeral znodes: the servers said so, or no server was reached for too long.
+    /// The session ended, with all its ephemeral znodes: the servers reported it, or none was reached for too long.
     Lost,
 }
 
@@ -102,7 +103,7 @@ impl fmt::Display for SessionEvent {
 }
 
 impl LeasedSession {
-    /// Begins with a session whose request was sent at `sent_at`. Returns `None` if its timeout allows no useful lease.
+    /// Begins with a session that was requested at `sent_at`. Returns `None` if its timeout allows no useful lease.
     pub(crate) fn opened(
         policy: LeasePolicy,
         id: SessionId,
@@ -115,9 +116,9 @@ impl LeasedSession {
         Some(Self { id, timeout, policy, history, heartbeat, lease: None })
     }
 
-    /// Continues the session over a new connection, which was requested and granted at these moments. Returns `None` if
-    /// the timeout granted now allows no useful lease. The smallest timeout that the session ever had counts, because a
-    /// newly elected leader of the servers may use any of them.
+    /// Continues the session over a new connection, which was requested at `sent_at` and granted at `now`. Returns
+    /// `None` if the timeout granted now allows no useful lease. The smallest timeout that the session ever had counts,
+    /// because a newly elected leader of the servers may use any timeout that the session has had.
     pub(crate) fn resumed(
         mut self,
         timeout: Duration,
@@ -128,15 +129,16 @@ impl LeasedSession {
         policy.lease_duration(timeout, HeartbeatInterval::Normal)?;
         self.timeout = self.timeout.min(timeout);
         self.history = self.history.resumed(sent_at, now, self.timeout, &policy.margins);
-        // With a shorter timeout, the servers end the session sooner than the lease assumed.
+        // With a shorter timeout, the servers end the session sooner than the lease assumed, so shorten the lease.
         self.lease =
             self.lease.map(|lease| lease.cut_to(policy.lease_duration(timeout, lease.interval())));
         Some(self)
     }
 
-    /// Continues the session of the previous process, which was requested and granted at these moments with this
-    /// timeout. Returns `None` if that allows no useful lease. The only knowledge kept from the previous process is
-    /// until when the session was known to live, and only if the servers grant at least the same timeout as before.
+    /// Continues the session of the previous process, which was requested at `sent_at` and granted at `now` with this
+    /// timeout. Returns `None` if this timeout allows no useful lease. The only knowledge kept from the previous
+    /// process is until when the session surely lives, and only if the servers grant at least the same timeout as
+    /// before.
     pub(crate) fn taken_over(
         policy: LeasePolicy,
         record: SessionRecord,
@@ -144,7 +146,7 @@ impl LeasedSession {
         sent_at: Moment,
         now: Moment,
     ) -> Option<Self> {
-        // The moment from which a shorter timeout runs is not known.
+        // It is not known since when a shorter timeout applies, so `known_until` may be too late.
         let known_until = if timeout >= record.timeout { record.known_until } else { None };
         let opened = Self::opened(policy, record.session, timeout.min(record.timeout), sent_at)?;
         Some(Self { history: HeartbeatHistory::taken_over(known_until, sent_at, now), ..opened })
@@ -164,13 +166,14 @@ impl LeasedSession {
         self.timeout
     }
 
-    /// Notes that a heartbeat is sent at this moment.
+    /// Notes that a heartbeat is sent now.
     pub(crate) fn heartbeat_sent(&mut self, now: Moment) {
         self.heartbeat = Heartbeat::Sent(now);
     }
 
-    /// Returns this moment, or the next one if a heartbeat that was sent at this one is not answered yet: the commit of
-    /// a write sent then is not mistaken for the commit of that heartbeat.
+    /// Returns `now`, or a moment after the sending of the heartbeat under way, if that is later. Requests are
+    /// identified by the moment of their sending, so a write sent at the returned moment is not mistaken for that
+    /// heartbeat.
     pub(crate) fn after_last_heartbeat(&self, now: Moment) -> Moment {
         match self.heartbeat {
             Heartbeat::Sent(at) => now.max(at.after(Duration::from_nanos(1))),
@@ -178,7 +181,7 @@ impl LeasedSession {
         }
     }
 
-    /// Stops waiting for the heartbeat under way: the request concerned a znode that is lost.
+    /// Stops waiting for the answer to the heartbeat under way, which may never come: the own znode is lost.
     pub(crate) fn forget_heartbeat(&mut self) {
         let (Heartbeat::Sent(at) | Heartbeat::Answered(at)) = self.heartbeat;
         self.heartbeat = Heartbeat::Answered(at);
@@ -193,7 +196,7 @@ impl LeasedSession {
         matches!(self.heartbeat, Heartbeat::Sent(_))
     }
 
-    /// Notes that a request sent at this moment was answered.
+    /// Notes that a request sent at `sent_at` was answered.
     pub(crate) fn answered(&mut self, sent_at: Moment, now: Moment) {
         self.history = self.history.answered(sent_at, now, &self.policy.margins);
         if self.heartbeat == Heartbeat::Sent(sent_at) {
@@ -201,8 +204,8 @@ impl LeasedSession {
         }
     }
 
-    /// Notes that a quorum committed a write sent at this moment. If heartbeats have been regular, it earns a lease,
-    /// counted from the sending.
+    /// Notes that a quorum committed a write sent at `sent_at`. If heartbeats have been regular, the write earns a
+    /// lease, which starts at `sent_at`.
     pub(crate) fn committed(&mut self, sent_at: Moment, now: Moment) {
         self.answered(sent_at, now);
         self.history = self.history.committed(sent_at);
@@ -233,12 +236,13 @@ impl LeasedSession {
         self.lease.map(|lease| lease.until())
     }
 
-    /// Returns true if enough of the lease is left to begin to act on it.
+    /// Returns true if enough of the lease is left to begin to hold by it.
     pub(crate) fn has_enough_lease(&self, now: Moment) -> bool {
         self.lease_left(now).is_some_and(|left| left > self.policy.enough())
     }
 
-    /// Returns true if a heartbeat sent now would leave no gap, so that the session could get a lease at once.
+    /// Returns true if a heartbeat sent now would come soon enough after the last one for the session to get a lease at
+    /// once.
     pub(crate) fn is_unbroken(&self, now: Moment) -> bool {
         self.history.is_unbroken(now, &self.policy.margins)
     }
@@ -263,12 +267,13 @@ impl LeasedSession {
         Some(last.after(delay))
     }
 
-    /// Returns the interval of the heartbeats for this duty. The double one costs the servers less, but the lease that
-    /// it earns is shorter, and may be too short for the duty.
+    /// Returns the interval of the heartbeats for this duty. The double interval costs the servers less, but the lease
+    /// that it earns is shorter, and may be too short for the duty.
     fn interval(&self, duty: Duty) -> HeartbeatInterval {
         let double = self.policy.lease_duration(self.timeout, HeartbeatInterval::Double);
         let heartbeat = self.policy.margins.heartbeat;
-        // The next answer comes within two heartbeats of the last sending, and enough must be left until then.
+        // The next heartbeat is answered within two `heartbeat`s of the sending of the last one, and enough of the
+        // lease must be left until then.
         let always_enough = 2 * heartbeat + self.policy.enough();
         let is_double_enough = match duty {
             Duty::Idle | Duty::Wait => double.is_some(),

@@ -7,12 +7,12 @@ use std::time::Duration;
 pub struct Moment(pub Duration);
 
 impl Moment {
-    /// Returns the moment that is this much later.
+    /// Returns the moment that is `span` later.
     pub fn after(self, span: Duration) -> Self {
         Self(self.0 + span)
     }
 
-    /// Returns how long this moment is after `earlier`; zero if it is before.
+    /// Returns the time from `earlier` to this moment; zero if this moment is before `earlier`.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

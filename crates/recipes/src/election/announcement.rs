@@ -11,13 +11,14 @@ pub struct Profile {
     pub id: MemberId,
     /// The address of the member's application.
     pub address: Option<String>,
+    /// The labels of the member's application.
     pub labels: BTreeMap<String, String>,
-    /// Grows with each change to address or labels: a larger one is newer.
+    /// Grows with each change to address or labels: a profile with a larger revision is newer.
     pub revision: u64,
 }
 
-/// The statement that a member leads. The leader writes it into its own znode, its successor relays it into its own,
-/// and so on.
+/// The statement that a member leads. The leader writes it into its own znode. The member right behind it copies the
+/// statement into its own znode, and so on: each member relays it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Announcement {
     pub leader: Arc<Profile>,
@@ -35,9 +36,9 @@ pub struct ZnodeData {
     pub distance: Option<Distance>,
     /// Whether this member is the standby and could lead as soon as it is notified that the head is gone.
     pub ready: bool,
-    /// The offer of this leader to hand over to another member.
+    /// If this member leads: its offer to hand over to another member.
     pub offer: Option<Box<Offer>>,
-    /// The offer that this standby has accepted.
+    /// If this member is the standby: the leader's offer that it has accepted.
     pub accepted: Option<Box<Offer>>,
 }
 
@@ -46,7 +47,7 @@ pub struct ZnodeData {
 pub(super) enum KnownLeader {
     /// No leader is known.
     Unknown,
-    /// This leader was announced, as this member learned at `since`.
+    /// This leader was announced. This member learned of it at `since`.
     Announced { announcement: Announcement, since: Moment },
     /// The last announced leader, with this token, has left the queue: only an announcement with a larger token is new.
     Gone(FencingToken),
@@ -69,14 +70,14 @@ impl ZnodeData {
 }
 
 impl Announcement {
-    /// Returns the key that orders announcements. A larger one is newer: a later leader, or a newer profile of the same
-    /// one.
+    /// Returns the key that orders announcements. A larger key is newer: a later leader, or a newer profile of the same
+    /// leader.
     fn version(&self) -> (FencingToken, u64) {
         (self.ticket.token, self.leader.revision)
     }
 
-    /// Returns true if this announcement is false, given what the leader announces itself. An announcement of the same
-    /// leader with an older profile is not.
+    /// Returns true if this announcement is false, given `by_leader`, the announcement in the leader's own znode. An
+    /// announcement of the same leader with an older profile is only outdated, not false.
     pub(super) fn is_contradicted_by(&self, by_leader: &Self) -> bool {
         let is_older = self.ticket == by_leader.ticket && self.version() < by_leader.version();
         self != by_leader && !is_older
@@ -98,17 +99,18 @@ impl KnownLeader {
         self.announcement().filter(|announcement| announcement.leader.id != own.id).cloned()
     }
 
-    /// Returns the leader that [`Self::other_than`] leaves out because it has the id of this member.
-    pub(super) fn duplicate_id_of(&self, own: &Profile) -> Option<&Announcement> {
+    /// Returns the announced leader if it has the id of this member, so that [`Self::other_than`] leaves it out.
+    pub(super) fn with_same_id_as(&self, own: &Profile) -> Option<&Announcement> {
         self.announcement().filter(|announcement| announcement.leader.id == own.id)
     }
 
-    /// Returns true if this member learned of the announced leader before this moment.
+    /// Returns true if this member learned of the announced leader before `moment`.
     pub(super) fn was_announced_before(&self, moment: Moment) -> bool {
         matches!(self, Self::Announced { since, .. } if *since < moment)
     }
 
-    /// Returns true if this announcement is about a later leader, or about a newer profile of the same one.
+    /// Returns true if `announcement` is about a later leader than the known one, or about a newer profile of the same
+    /// leader.
     pub(super) fn is_older_than(&self, announcement: &Announcement) -> bool {
         match self {
             Self::Unknown => true,

@@ -11,19 +11,23 @@ pub enum Cause {
     Resigned,
     /// This member was commanded to hand over to another member, which was ready.
     Transferred,
-    /// This member was commanded to stay out of the queue.
+    /// This member was commanded to leave the queue until it is resumed.
     Paused,
     /// This member's process is shutting down.
     Left,
+    /// This member's session ended, and its znode with it.
     SessionExpired,
     /// The servers granted a session too short for a useful lease.
     SessionTooShort,
+    /// No quorum acknowledged a heartbeat of this leader in time.
     LeaseRanOut,
     /// This member's own znode was deleted by force.
     ZnodeDeleted,
+    /// A quorum refused this member's claim, or a renewal because its claim znode is gone.
     ClaimRefused,
+    /// This member's application is unhealthy, so the member left the queue.
     Unhealthy,
-    /// The path has contenders of another order.
+    /// This member left the queue because the path has foreign contenders, whose client sorts it by another rule.
     Foreign,
     /// A quorum acknowledged this member's claim.
     Claimed,
@@ -40,9 +44,9 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns the cause of the change of leader that followed this event, given the member's standing before it. An
-    /// event may have other effects too: a resumption, for example, changes the leader only if its timeout is too
-    /// short.
+    /// Returns the cause of a change of leader by this event, given the member's standing before the event. Call it
+    /// only if the leader has changed. A resumption of the session, for example, changes the leader only if the granted
+    /// timeout is too short, so that is then the cause.
     pub fn of(event: &Event, before: &Standing, now: Moment) -> Self {
         if before.has_lapsed(now) {
             return Self::LeaseRanOut;
@@ -91,7 +95,7 @@ impl fmt::Display for Cause {
             Self::ZnodeDeleted => "the znode was deleted",
             Self::ClaimRefused => "the claim was refused",
             Self::Unhealthy => "the application is not healthy",
-            Self::Foreign => "contenders of another order stand in the path",
+            Self::Foreign => "foreign contenders are in the path",
             Self::Claimed => "a quorum acknowledged the claim",
             Self::ProfileUpdated => "address or labels changed",
             Self::LeaderGone => "the leader left, or its session ended",

@@ -39,18 +39,19 @@ pub struct Change {
 
 /// Returns the changes since `before` was published; empty if nothing has changed.
 ///
-/// Changes that were undone in between are left out, except the end of this member's own term and the changes after it.
-/// The last change leads to `now`.
+/// Changes that were undone before `now` are left out. The end of this member's own term is always reported, and so is
+/// a leader after it, even if that is this member again. The last change leads to `now`.
 pub fn changes(before: &View, now: &Role) -> Vec<Change> {
     let after = View::of(now);
     let mut changes = vec![];
     let has_lost_term = before.own_term().is_some() && before.own_term() != after.own_term();
     if has_lost_term {
-        // If another leader follows, the term ended together with this member's znode, and the member was out of the
-        // queue until it created the next one.
+        // If a leader is known now, the term ended together with this member's znode. The member was out of the queue
+        // until it created another znode, so its role was `Absent`.
         let role = if after == View::NoLeader { now.clone() } else { Role::Absent };
         changes.push(Change { kind: ChangeKind::LostLeadership, token: before.own_term(), role });
     }
+    // The loss is reported already, so the next change starts without a leader.
     let before = if has_lost_term { &View::NoLeader } else { before };
     let kind = match (before, &after) {
         (before, after) if before == after => return changes,
@@ -64,7 +65,7 @@ pub fn changes(before: &View, now: &Role) -> Vec<Change> {
 }
 
 impl View {
-    /// Returns the view that goes with this role.
+    /// Returns the leader that a member in this role may report.
     pub fn of(role: &Role) -> Self {
         match role {
             Role::Leader { announcement, .. } => Self::This(announcement.clone()),
@@ -81,7 +82,7 @@ impl View {
         }
     }
 
-    /// Returns the token under which this member leads.
+    /// Returns the token under which this member leads; `None` if it does not lead.
     pub fn own_term(&self) -> Option<FencingToken> {
         match self {
             Self::This(leader) => Some(leader.ticket.token),
@@ -94,7 +95,7 @@ impl ChangeKind {
     pub const ALL: [Self; 4] =
         [Self::BecameLeader, Self::LostLeadership, Self::LeaderChanged, Self::LeaderLost];
 
-    /// Returns the stable name.
+    /// Returns the name for events, hooks, logs and the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::BecameLeader => "became-leader",
@@ -106,7 +107,7 @@ impl ChangeKind {
 }
 
 impl Change {
-    /// Returns the view after this change.
+    /// Returns the leader that the member may report after this change.
     pub fn view(&self) -> View {
         View::of(&self.role)
     }

@@ -94,12 +94,8 @@ impl fmt::Display for Event {
             }
             Self::PredecessorGone { predecessor, .. } => write!(f, "{predecessor} is gone"),
             Self::HeadGone { head, .. } => write!(f, "the head, {head}, is gone"),
-            Self::Foreign { keep_out: true } => {
-                f.write_str("contenders of another order are there")
-            }
-            Self::Foreign { keep_out: false } => {
-                f.write_str("no contender of another order is there")
-            }
+            Self::Foreign { keep_out: true } => f.write_str("foreign contenders are in the path"),
+            Self::Foreign { keep_out: false } => f.write_str("no foreign contender is in the path"),
             Self::OfferRead(offer) => write!(f, "a member ahead offers: {offer}"),
             Self::TargetRead { target, accepted: Some(offer) } => {
                 write!(f, "the target, {target}, accepts: {offer}")
@@ -133,9 +129,9 @@ impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resign => f.write_str("told to resign"),
-            Self::Transfer { target, .. } => write!(f, "told to have {target} for its target"),
+            Self::Transfer { target, .. } => write!(f, "told to transfer to {target}"),
             Self::HandOver(Offer { target, .. }) => write!(f, "told to hand over to {target}"),
-            Self::CancelTransfer(_) => f.write_str("told to have no target"),
+            Self::CancelTransfer(_) => f.write_str("told to cancel the transfer"),
             Self::Preempt { .. } => f.write_str("told to transfer to the highest priority"),
             Self::Pause => f.write_str("told to pause"),
             Self::Resume => f.write_str("told to resume"),
@@ -166,7 +162,7 @@ impl fmt::Display for Action {
                 write!(f, "update its znode: revision {}, {data}", data.profile.revision)
             }
             Self::Renew { predecessor: None, .. } => f.write_str("renew"),
-            Self::Renew { predecessor: Some(it), .. } => write!(f, "renew, and ask for {it}"),
+            Self::Renew { predecessor: Some(ahead), .. } => write!(f, "renew, and ask for {ahead}"),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The distance of a member from the head, which decides how often the member has to send a heartbeat.
 //!
 //! The leader, the standby and the third member send regular heartbeats, since any of them may soon need a lease. The
-//! others only keep their sessions alive. A member learns that it has come near from its predecessor, which writes its
-//! own distance next to the announcement that it relays, or from its own listing of the queue. Leases do not depend on
-//! distances: irregular heartbeats earn no lease at any distance.
+//! others only keep their sessions alive. A member learns that it has come near to the head from its predecessor, which
+//! writes its own distance next to the announcement that it relays, or from its own listing of the queue. Leases do not
+//! depend on distances: irregular heartbeats earn no lease at any distance.
 
 use super::phase::InQueue;
 use crate::session::Duty;
@@ -25,6 +25,7 @@ impl Distance {
         self.0
     }
 
+    /// Returns the distance of the member right behind.
     fn next(self) -> Self {
         Self::new(usize::from(self.0) + 1)
     }
@@ -39,7 +40,8 @@ impl InQueue {
         }
     }
 
-    /// Returns the least distance that the last listing and the predecessor allow; `None` while the queue is not known.
+    /// Returns an upper bound of the distance, from the last listing of the queue and from the predecessor's distance,
+    /// whichever is smaller; `None` while the queue is not known.
     pub(super) fn distance(&self) -> Option<Distance> {
         if self.contender.is_first() {
             return Some(Distance::HEAD);

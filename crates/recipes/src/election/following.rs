@@ -27,17 +27,18 @@ impl Member {
             (Some(leader), Some(distance)) => Some((leader, distance)),
             _ => None,
         };
-        // In another client's election, only the head's znode shows who leads.
+        // In another client's election, only the head's znode shows who leads, and only the standby's predecessor is
+        // the head.
         if !(self.relays || queue.contender.is_standby()) {
             return;
         }
         queue.note_unlisted_leader(announced);
         if queue.contender.is_standby() {
-            // Reads in a session never go back in time, so this one is newer than every known announcement.
+            // Reads in a session never go back in time, so this reading is newer than every known announcement.
             self.on_head_announcement(predecessor, announcement, true, now);
         } else if queue.is_contradicted_by_head() {
-            // The head may have left since a quorum confirmed it. If the predecessor announces another leader, confirm
-            // the head again.
+            // The head may have left since a quorum confirmed that it exists. If the predecessor announces another
+            // leader, ask the quorum again.
             if let Some(leader) = announced
                 && queue.contradicting_head != Some(leader.sequence)
             {
@@ -50,7 +51,7 @@ impl Member {
         }
     }
 
-    /// Leads, claims, or reads the queue, depending on where the predecessor was and on the lease.
+    /// Leads or claims if the predecessor was the head, depending on the lease. Otherwise reads the queue again.
     pub(super) fn on_predecessor_gone(
         &mut self,
         gone: Sequence,
@@ -119,6 +120,7 @@ impl Member {
         }
         let after = queue.contender.on_head_gone(gone);
         if after != AfterHeadGone::Ignored {
+            // The members up to the gone head have left.
             queue.leader.retain_if(|leader| leader > gone);
         }
         if let AfterHeadGone::Read(head) = after {
@@ -134,8 +136,8 @@ impl Member {
         let head = queue.contender.predecessors().map(|ahead| ahead.head);
         let action = match head {
             Some(Head::Present(head)) => {
-                // A server that missed the deletion of several members keeps showing them, and they do not contradict
-                // each other. So ask a quorum from time to time, and more often while no leader is known.
+                // A server that missed the deletion of several znodes keeps showing them, and their announcements agree
+                // with each other. So ask a quorum from time to time, and more often while no leader is known.
                 let every = if queue.leader.announcement().is_some() { 64 } else { 8 };
                 let is_due =
                     session.is_confirmation_due(queue.contender.ticket().sequence, every, now);
@@ -151,9 +153,10 @@ impl Member {
         self.outbox.push(action);
     }
 
-    /// Handles the announcement in the head's znode. While the head exists no other member leads, so what it announces
-    /// of itself is trusted. `is_newer` is true if the head was read after the known announcement: if the two disagree,
-    /// the known one is forgotten then. A head that announces nothing of itself disagrees with every announcement.
+    /// Handles the announcement in the head's znode. While the head exists, no other member leads, so a head that
+    /// announces itself is believed. `is_newer` is true if the head was read after the known announcement: then, if the
+    /// two disagree, the known one is forgotten. A head that does not announce itself disagrees with every
+    /// announcement.
     fn on_head_announcement(
         &mut self,
         head: Ticket,
@@ -162,7 +165,7 @@ impl Member {
         now: Moment,
     ) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
-        // Numbers and tokens grow together unless a znode was made by hand: such a head is not trusted.
+        // Sequences and tokens grow together, unless a znode was created by hand: then do not believe the head.
         let in_order = queue.out_of_order().is_none();
         let announced = announcement.as_ref().map(|announcement| announcement.ticket);
         let self_announcement =
@@ -181,7 +184,7 @@ impl Member {
             // The head may be right about another leader, which the connected server does not show.
             queue.note_unlisted_leader(announced);
         } else if self_announcement.is_some() && matches!(queue.leader, KnownLeader::Gone(_)) {
-            // The leader that left may never have led: its announcement may have been false.
+            // The leader that left may never have led, so its token must not keep out the head's announcement.
             queue.leader = KnownLeader::Unknown;
         }
         if let Some(announcement) = self_announcement
@@ -206,7 +209,7 @@ impl Member {
             return;
         }
         let data = queue.data(&self.profile, self.priority);
-        // While a heartbeat is under way, the relay must not be another one.
+        // At most one heartbeat may be under way. So if there is one, the relay must not count as another.
         let ahead = match queue.contender.predecessors() {
             Some(ahead) if !session.is_heartbeat_under_way() => {
                 Some((ahead.head, ahead.predecessor))
@@ -247,7 +250,8 @@ impl InQueue {
     }
 
     /// Notes an announced leader that the queue did not show, unless another leader is known. The server that listed
-    /// the queue may have lost the transaction that created its znode, so the next heartbeat asks a quorum for it.
+    /// the queue may have lost the transaction that created the leader's znode, so the next heartbeat asks a quorum
+    /// whether that znode exists.
     fn note_unlisted_leader(&mut self, announced: Option<Ticket>) {
         let Some(announced) = announced else { return };
         let is_unlisted = self.leader.announcement().is_none()
@@ -265,7 +269,7 @@ impl InQueue {
         Some(Action::ReadHead { head: unlisted.sequence, confirm: true, sent_at: now })
     }
 
-    /// Returns a heartbeat by quorum write. The standby's also asks whether its predecessor is gone.
+    /// Returns a heartbeat by quorum write. The standby's heartbeat also asks whether its predecessor is gone.
     pub(super) fn renew(&self, now: Moment) -> Action {
         let predecessor = match self.contender.predecessors() {
             Some(ahead) if ahead.predecessor_is_head() => Some(ahead.predecessor),
@@ -280,16 +284,17 @@ impl InQueue {
         matches!(head, Some(Head::Present(head)) if self.contradicting_head == Some(head))
     }
 
-    /// Returns two members whose sequences and tokens are in different orders: one of the znodes was created by hand.
+    /// Returns two members of which the one with the smaller sequence has the larger token: one of the two znodes was
+    /// created by hand.
     pub(super) fn out_of_order(&self) -> Option<(Sequence, Sequence)> {
         self.contender
             .predecessors()
             .and_then(|predecessors| predecessors.out_of_order(self.contender.ticket()))
     }
 
-    /// Returns true if an announcement read from this znode is new and may be true. The leader is first in the queue.
-    /// So the announcement is outdated if it names a member that has left, and false if it names a member behind the
-    /// one that relays it, or a znode that cannot have this place in the queue.
+    /// Returns true if an announcement, read from the znode with the sequence `from`, is new and may be true. A leader
+    /// is first in the queue. So the announcement is outdated if it names a member that has left, and false if it names
+    /// a member behind `from`, or a znode whose token does not fit its place in the queue.
     fn is_new(&self, announcement: &Announcement, from: Sequence) -> bool {
         let leader = announcement.ticket;
         leader.sequence <= from

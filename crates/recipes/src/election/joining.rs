@@ -1,4 +1,4 @@
-//! The way from a session to a place in the queue.
+//! Joining: from the request for a session to a place in the queue.
 
 use super::announcement::KnownLeader;
 use super::phase::{InQueue, Phase, Stage};
@@ -29,7 +29,7 @@ impl Member {
         }
     }
 
-    /// Handles that the servers resumed the session of the previous process: looks for the znode that it owns.
+    /// Handles that the servers resumed the session of the previous process: looks for the znode that the session owns.
     pub(super) fn on_session_taken_over(
         &mut self,
         record: SessionRecord,
@@ -38,12 +38,13 @@ impl Member {
         now: Moment,
     ) {
         let Phase::NoSession = self.phase else { return };
-        // The previous process may also have published the end of its lease, which takes one index more than it
-        // recorded.
+        // The previous process may also have published the end of its lease, with the index after the recorded one. So
+        // continue with the index after that.
         let index = record.index.map(|index| index.saturating_add(2));
         self.index = self.index.max(index);
         match LeasedSession::taken_over(self.lease_policy, record, timeout, sent_at, now) {
             None => self.close_short_session(now),
+            // The session may own a znode in the queue, so replace it by a new session, which owns none.
             Some(_) if self.must_stay_out => self.rejoin(),
             Some(session) => {
                 self.phase = Phase::InSession(session, Stage::FindingTicket);
@@ -63,7 +64,7 @@ impl Member {
             is_current = found.profile == self.profile && found.priority == self.priority;
             queue.ready_in_znode = found.ready;
             queue.distance_in_znode = found.distance;
-            // If the previous process led, its announcement must not change before this member leads again.
+            // If the previous process led, the own znode must keep announcing that until this member leads again.
             if let Some(announcement) = found.announcement
                 && announcement.ticket == ticket
             {
@@ -77,8 +78,8 @@ impl Member {
         }
     }
 
-    /// Returns the own profile. If it differs from the one found, its revision makes the other members take it for
-    /// newer.
+    /// Returns the own profile. If it differs from `found`, its revision is larger, so that other members take it for
+    /// the newer one.
     fn profile_newer_than(&self, found: &Profile) -> Arc<Profile> {
         let own = &*self.profile;
         let is_same = own.address == found.address && own.labels == found.labels;
@@ -86,7 +87,7 @@ impl Member {
         Arc::new(Profile { revision, ..own.clone() })
     }
 
-    /// Opens a new session: the old one may still own the claim znode, which disappears only with it.
+    /// Opens a new session: the old session may still own the claim znode, which disappears only with that session.
     pub(super) fn on_no_ticket_found(&mut self) {
         if let Phase::InSession(_, Stage::FindingTicket) = self.phase {
             self.rejoin();
@@ -105,7 +106,7 @@ impl Member {
     /// Does nothing: a leader keeps leading until its lease ends, and longer if its session is resumed in time.
     pub(super) fn on_disconnected(&mut self) {
         let is_first = self.phase.in_queue().is_some_and(|(_, queue)| queue.contender.is_first());
-        // Without leases, a member leads only while it is connected.
+        // In the experiment without leases, a member leads only while it is connected.
         if cfg!(bellwether_without_lease) && is_first {
             self.rejoin();
         }
@@ -131,13 +132,13 @@ impl Member {
         }
     }
 
-    /// Joins again: with the same session, unless it may own the claim znode.
+    /// Joins again: in the same session, unless the session may own the claim znode.
     pub(super) fn on_ticket_lost(&mut self, lost: Ticket) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         if queue.contender.ticket() != lost {
             return;
         }
-        // The claim znode disappears only with the session.
+        // The claim znode disappears only with the session, so it would outlive the ticket.
         if queue.contender.is_first() || queue.may_own_claim {
             return self.rejoin();
         }
@@ -147,7 +148,7 @@ impl Member {
     }
 
     /// Finds the own place in the queue. While foreign contenders keep the member out, it only schedules the next
-    /// listing: a listing that shows none of them is preceded by [`Event::Foreign`](super::Event::Foreign).
+    /// listing: the runner delivers [`Event::Foreign`](super::Event::Foreign) before a listing that shows none of them.
     pub(super) fn on_queue_read(&mut self, read: Queue, now: Moment) {
         match &mut self.phase {
             Phase::InSession(session, Stage::KeptOut { recheck_at }) => {
@@ -161,8 +162,8 @@ impl Member {
         }
     }
 
-    /// Leaves the queue when contenders of another order appear in the path, and joins when they are gone. Each of the
-    /// two orders would have its own first.
+    /// Leaves the queue when foreign contenders appear in the path, and joins when they are gone. Their client sorts
+    /// the queue by another rule, so each rule would have its own leader.
     pub(super) fn on_foreign(&mut self, keep_out: bool, now: Moment) {
         self.must_stay_out = keep_out;
         match self.phase {
@@ -186,11 +187,12 @@ impl Member {
                 self.join(session);
             }
             AfterQueueRead::Behind { watch, head } => {
+                // The members before the head have left.
                 queue.leader.retain_if(|leader| leader >= head);
                 self.outbox.extend(watch.map(Action::WatchPredecessor));
                 // The predecessor's announcement may have been skipped before, and it is read again only when it
-                // changes. So read the head now, unless a new watch does, or the leader is known and the next heartbeat
-                // does. The standby's heartbeats do not read the head.
+                // changes. So read the head now, unless the new watch reads it, or the leader is known and the next
+                // heartbeat reads it. The standby's heartbeats do not read the head.
                 let heartbeat_reads_head =
                     queue.leader.announcement().is_some() && !queue.contender.is_standby();
                 let head_is_read_anyway = watch == Some(head) || heartbeat_reads_head;

@@ -9,22 +9,23 @@ impl Member {
     /// Claims leadership. The session has no lease to lead by, so a quorum has to acknowledge the claim first.
     pub(super) fn become_candidate(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
-        // A renewal may have been sent at this moment, and only the commit of the claim makes this member the leader.
+        // Only the commit of the claim makes this member the leader. A renewal may have been sent at this moment too,
+        // so the claim gets a later moment.
         let sent_at = session.after_last_heartbeat(now);
         queue.contender.claim(session, sent_at);
         self.announce_leadership(sent_at);
     }
 
     /// Sends the claim, which also announces to the queue that this member leads.
-    pub(super) fn announce_leadership(&mut self, now: Moment) {
+    pub(super) fn announce_leadership(&mut self, sent_at: Moment) {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
-        // The own znode now announces this member, and none of what a follower writes there.
+        // The own znode now announces this member, so forget what a follower knows and writes there.
         queue.leader = KnownLeader::Unknown;
         queue.contradicting_head = None;
         queue.ready_in_znode = false;
         queue.accepts_in_znode = false;
         let data = queue.data(&self.profile, self.priority);
-        self.outbox.push(Action::Claim { data, sent_at: now });
+        self.outbox.push(Action::Claim { data, sent_at });
     }
 
     /// Renews the lease after a committed write. A commit of the claim also makes this member the leader.
@@ -49,7 +50,7 @@ impl Member {
             AfterRefusal::Wait => {
                 queue.transfer = None;
                 queue.preferred = None;
-                // Since the claim, an update may have written that this member leads: correct the znode.
+                // An update after the claim may have written into the own znode that this member leads: correct it.
                 self.update_znode();
             }
         }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The number of indexes per token: an index starts from the own token times this number. JavaScript and jq represent
-/// integers exactly only below 2^53. A token begins with the number of times that the servers have elected their own
-/// leader, so indexes stay below that limit for 131,071 such elections.
+/// integers exactly only below 2^53. The upper half of a token counts the elections of a leader among the servers, so
+/// indexes stay below that limit for 131,071 such elections.
 const INDEXES_PER_TOKEN: u64 = 16;
 
 /// A member of an election: a state machine without IO, which handles one event at a time.
@@ -31,16 +31,17 @@ pub struct Member {
     pub(super) unhealthy: bool,
     /// Whether this member relays announcements to the members behind. False in an election that is shared with another
     /// client library, whose contenders do not relay: there, only the head's znode shows who leads, and this member
-    /// never updates its own.
+    /// never updates its own znode.
     pub(super) relays: bool,
-    /// Whether this member must stay out of the queue because the path has contenders that another client sorts by
-    /// another rule.
+    /// Whether this member must stay out of the queue because the path has foreign contenders, whose client sorts the
+    /// queue by another rule.
     pub(super) must_stay_out: bool,
     /// The last offer for which this member left its place between the leader and the target: the leader's token and
     /// the target. It makes way only once for each target.
     pub(super) made_way: Option<(FencingToken, Sequence)>,
-    /// The leaders' last terms, by which a leader decides when to hand over to a member of higher priority.
+    /// The last terms of all known leaders, by which a leader decides when to hand over to a member of higher priority.
     pub(super) preemption: Preemption,
+    /// Whether the member has a session, and whether it is in the queue.
     pub(super) phase: Phase,
     /// Grows with each change of the published state; `None` until the member, or its previous process, has joined.
     pub(super) index: Option<u64>,
@@ -80,7 +81,7 @@ impl Member {
         Self { unhealthy: true, phase: Phase::Withdrawn, ..self }
     }
 
-    /// Takes part in the election of another client.
+    /// Takes part in an election that is shared with another client library, whose contenders do not relay.
     #[must_use]
     pub fn among_others(self) -> Self {
         Self { relays: false, ..self }
@@ -107,7 +108,7 @@ impl Member {
         Policy { margins: self.margins(), preempt_after: self.preempt_after }
     }
 
-    /// Returns the part of a lease that is reserved to end what is done under it.
+    /// Returns the part of a lease that is reserved to end the work done under it.
     pub fn reserve(&self) -> Duration {
         self.lease_policy.reserve
     }
@@ -117,11 +118,11 @@ impl Member {
         if self.phase == Phase::Withdrawn { vec![] } else { vec![Action::OpenSession] }
     }
 
-    /// Handles one event at one moment, and returns the actions that follow from it, in order.
+    /// Handles an event at the moment `now`, and returns the actions that follow from it, in order.
     pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
         let leader_before = self.reported_leader();
         self.on_event(now, event);
-        self.write_changes(now);
+        self.update_outdated_znode(now);
         let mut actions = mem::take(&mut self.outbox);
         // In another client's election, a write would use up the one-shot watch of the contender behind.
         if !self.relays {
@@ -167,8 +168,8 @@ impl Member {
         }
     }
 
-    /// Returns the leader that this member reports to its application; `None` if it knows none. While it leads, that is
-    /// the member itself.
+    /// Returns the leader that this member reports to its application; `None` if it knows none. While this member
+    /// leads, it reports itself.
     fn reported_leader(&self) -> Option<super::Announcement> {
         let (_, queue) = self.phase.in_queue()?;
         if !queue.contender.is_first() {
@@ -183,7 +184,8 @@ impl Member {
     ///
     /// Tokens grow with every transaction of the servers. So the indexes of a later process of this member are larger,
     /// whatever its clock shows, and no two members of an election have the same index, as long as no member sees more
-    /// than [`INDEXES_PER_TOKEN`] changes per transaction. A change takes a transaction of its own or of the leader's.
+    /// than [`INDEXES_PER_TOKEN`] changes per transaction. Each change takes a transaction of the member or of the
+    /// leader.
     fn next_index(&self) -> Option<u64> {
         let next = self.index.map(|index| index.saturating_add(1));
         let token = self.phase.ticket().map(|ticket| ticket.token.0);
@@ -232,7 +234,7 @@ impl Member {
         }
     }
 
-    /// Does what was due at the moment of [`Self::wake_at`].
+    /// Does what is due: leaves the queue if the lease has run out, ends a transfer, or sends a heartbeat.
     fn on_woke(&mut self, now: Moment) {
         match &mut self.phase {
             Phase::SessionTooShort { retry_at } if *retry_at <= now => self.open_session(),
@@ -268,9 +270,9 @@ impl Member {
         if due_at > now {
             return;
         }
-        if let Some(unlisted) = queue.confirm_unlisted_leader(now) {
+        if let Some(confirmation) = queue.confirm_unlisted_leader(now) {
             session.heartbeat_sent(now);
-            return self.outbox.push(unlisted);
+            return self.outbox.push(confirmation);
         }
         if matches!(duty, Duty::Wait | Duty::Idle) {
             return self.poll_head(now);
@@ -326,7 +328,7 @@ impl Member {
         }
     }
 
-    /// Closes the session, and enters this phase without one.
+    /// Closes the session, and enters `phase`, in which the member has none.
     fn close(&mut self, phase: Phase) {
         self.phase = phase;
         self.outbox.push(Action::CloseSession);
@@ -342,7 +344,7 @@ impl Member {
         match self.phase {
             Phase::Withdrawn if !(self.paused || self.unhealthy) => self.open_session(),
             Phase::InSession(session, Stage::KeptOut { .. }) if !self.must_stay_out => {
-                // A session that was without heartbeats for long could not get a lease at once.
+                // A session that sent no heartbeats for long could not get a lease at once, so replace it.
                 if session.is_unbroken(now) { self.join(session) } else { self.rejoin() }
             }
             _ => {}
@@ -372,7 +374,7 @@ impl Member {
     /// offer, or that it has come nearer to the head. A short lease has enough left only for a while after each
     /// heartbeat, so a standby that was ready is shown as ready until its lease ends: otherwise each heartbeat would
     /// cost two more writes.
-    fn write_changes(&mut self, now: Moment) {
+    fn update_outdated_znode(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let has_lease = match queue.ready_in_znode {
             true => session.lease_left(now).is_some(),
@@ -389,6 +391,7 @@ impl Member {
         };
         let is_outdated =
             ready != queue.ready_in_znode || accepts != queue.accepts_in_znode || has_come_near;
+        // The claim of a first member has written all of this.
         if !is_outdated || queue.contender.is_first() {
             return;
         }

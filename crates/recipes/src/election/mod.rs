@@ -39,35 +39,37 @@ pub enum Event {
     Session(SessionEvent),
     /// The member's own znode exists.
     Joined(Ticket),
-    /// The session that was taken over owns this znode, which has this data. The member continues at this place in the
-    /// queue, with the same token.
+    /// The session that was taken over owns the znode with this ticket, which has this data. The member continues at
+    /// its place in the queue, with the same token.
     TicketFound { ticket: Ticket, data: Option<ZnodeData> },
     /// The session that was taken over owns no znode in the queue. The member opens another session.
     NoTicketFound,
-    /// This znode of the member was deleted by force: it is gone, or belongs to another session, although the session
-    /// lives. The member joins again, at the tail.
+    /// The own znode, which had this ticket, was deleted by force: it is gone, or belongs to another session, although
+    /// the member's session lives. The member joins again, at the tail.
     TicketLost(Ticket),
     /// The answer to [`Action::ReadQueue`], which may already be outdated.
     QueueRead(Queue),
-    /// The predecessor's znode, which is now watched, with its announcement and its distance from the head.
+    /// The predecessor's znode, which is now watched, with the announcement and the predecessor's distance from the
+    /// head in it.
     PredecessorRead {
         predecessor: Ticket,
         announcement: Option<Announcement>,
         distance: Option<Distance>,
     },
-    /// No member's znode has this sequence any longer. The token is that of the znode that was watched there; `None` if
-    /// there was none.
+    /// The znode with the predecessor's sequence is gone. The token is that of the watched znode; `None` if no znode
+    /// was watched.
     PredecessorGone { predecessor: Sequence, token: Option<FencingToken> },
     /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: the head's znode exists, with this
     /// announcement.
     HeadRead { head: Ticket, announcement: Option<Announcement>, sent_at: Moment },
-    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: no member's znode has this sequence any longer.
+    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: the znode with this sequence is gone.
     HeadGone { head: Sequence, sent_at: Moment },
-    /// With `keep_out`, the path has contenders of a client that orders the queue by another rule. A member must stay
-    /// out of the queue until they are gone, since each order would have its own leader.
+    /// With `keep_out`, the path has foreign contenders: their client sorts the queue by another rule than members do.
+    /// A member must stay out of the queue until they are gone, since each rule would have its own leader. Without
+    /// `keep_out`, the path has none.
     Foreign { keep_out: bool },
     /// The predecessor's znode, which was just read, contains this offer; or the head's znode does, and this member is
-    /// its target. The target accepts the offer, and a standby that is not the target makes way for it.
+    /// the target. The target accepts the offer, and a standby that is not the target makes way for the target.
     OfferRead(Offer),
     /// The answer to [`Action::ReadTarget`]: the offer that the target of a transfer has accepted, if any.
     TargetRead { target: Sequence, accepted: Option<Offer> },
@@ -75,10 +77,10 @@ pub enum Event {
     TargetGone { target: Sequence },
     /// The answer to [`Action::ReadPriorities`]: the members of the queue with the priorities in their znodes.
     PrioritiesRead(Vec<MemberPriority>),
-    /// A quorum committed a write to the member's own znode, sent at this moment. The commit renews the lease.
+    /// A quorum committed a write to the member's own znode, sent at `sent_at`. The commit renews the lease.
     Committed { sent_at: Moment },
-    /// A quorum refused the claim sent at this moment, or, with [`ClaimOwner::Gone`], a renewal: the claim znode of an
-    /// acknowledged claim no longer exists.
+    /// A quorum refused the claim that was sent at `sent_at`, because `holder` owns the claim znode; or, with
+    /// [`ClaimOwner::Gone`], a renewal, because the claim znode that this member created no longer exists.
     ClaimRefused { holder: ClaimOwner, sent_at: Moment },
     /// The moment returned by [`Member::wake_at`] has come.
     Woke,
@@ -93,10 +95,10 @@ pub enum Event {
 pub enum Command {
     /// Stop leading and rejoin at the tail.
     Resign,
-    /// Offer leadership to the member with this sequence until this moment; the members in between make way.
-    /// [`Command::HandOver`] completes the transfer. An offer to another target is dropped.
+    /// Offer leadership to the member with the sequence `target`, until the moment `until`; the members in between make
+    /// way. [`Command::HandOver`] completes the transfer. An earlier offer to another target is dropped.
     Transfer { target: Sequence, until: Moment },
-    /// Stop leading and rejoin at the tail, if the target has accepted this offer and is right behind.
+    /// Stop leading and rejoin at the tail, if the target has accepted this offer and is right behind this leader.
     HandOver(Offer),
     /// Withdraw this offer and keep leading.
     CancelTransfer(Offer),
@@ -105,9 +107,9 @@ pub enum Command {
     Preempt { until: Moment },
     /// Leave the queue until [`Command::Resume`].
     Pause,
-    /// Rejoin after [`Command::Pause`].
+    /// Rejoin after [`Command::Pause`], unless the application is unhealthy.
     Resume,
-    /// The application is healthy or unhealthy.
+    /// The application is healthy or unhealthy. An unhealthy member is out of the queue until it is healthy again.
     ReportHealth { healthy: bool },
     /// The application has a new address or new labels.
     UpdateProfile { address: Option<String>, labels: BTreeMap<String, String> },
@@ -145,7 +147,7 @@ pub enum Action {
     /// exists: the connected server may be wrong.
     ReadHead { head: Sequence, confirm: bool, sent_at: Moment },
     /// Write a received announcement into the own znode. With `sent_at`, the write is also a heartbeat: its commit is
-    /// an event.
+    /// reported as [`Event::Committed`].
     Relay { data: ZnodeData, sent_at: Option<Moment> },
     /// Write into the own znode that this member leads and create the claim znode, in one transaction. Also a
     /// heartbeat.
@@ -157,8 +159,8 @@ pub enum Action {
     /// Write this data into the own znode. The member does not wait for the result.
     Update(ZnodeData),
     /// A heartbeat: commit a write that changes nothing but fails if the own znode is gone. After an acknowledged
-    /// claim, it also fails if the claim znode is gone. With `predecessor`, that of the standby, it also finds out
-    /// whether the predecessor is gone.
+    /// claim, it also fails if the claim znode is gone. Only the standby's heartbeat has a `predecessor`, and also
+    /// finds out whether that znode is gone.
     Renew { predecessor: Option<Sequence>, sent_at: Moment },
 }
 

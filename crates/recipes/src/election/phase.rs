@@ -19,9 +19,9 @@ pub(super) enum Phase {
     Withdrawn,
     /// A session was requested and is not granted yet.
     NoSession,
-    /// The servers grant sessions too short for a useful lease. Another one is requested at `retry_at`.
+    /// The servers grant sessions too short for a useful lease. Another session is requested at `retry_at`.
     SessionTooShort { retry_at: Moment },
-    /// In this session.
+    /// In this session, but not necessarily in the queue.
     InSession(LeasedSession, Stage),
 }
 
@@ -29,11 +29,12 @@ pub(super) enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "a member is in the queue nearly all its life")]
 pub(super) enum Stage {
-    /// Out of the queue because the path has contenders of another order. `None` while the queue is being read.
+    /// Out of the queue because the path has foreign contenders, whose client sorts the queue by another rule. The
+    /// queue is read again at `recheck_at`; `None` while it is being read.
     KeptOut { recheck_at: Option<Moment> },
     /// The own znode is being created with this profile and priority.
     Joining { profile: Arc<Profile>, priority: Priority },
-    /// The session was taken over from the previous process, and the member is looking for the znode that it owns.
+    /// The session was taken over from the previous process, and the member is looking for the session's znode.
     FindingTicket,
     /// The own znode exists.
     InQueue(InQueue),
@@ -45,32 +46,32 @@ pub(super) struct InQueue {
     pub(super) contender: Contender,
     /// The leader according to the announcements of the members ahead.
     pub(super) leader: KnownLeader,
-    /// The leader that the predecessor's znode announces, and the predecessor's distance from that leader.
+    /// The ticket of the leader in the predecessor's announcement, and the predecessor's distance from that leader.
     pub(super) relayed_distance: Option<(Ticket, Distance)>,
     /// The own distance from the leader, as last written into the own znode.
     pub(super) distance_in_znode: Option<Distance>,
-    /// The head that contradicted the predecessor's announcement. While it exists, only its own announcement is
-    /// believed.
+    /// The head that contradicted the predecessor's announcement. While this head exists, no announcement but the one
+    /// in the head's own znode is believed.
     pub(super) contradicting_head: Option<Sequence>,
     /// Whether the next heartbeat must confirm with a quorum that the head exists.
     pub(super) confirm_head: bool,
     /// An announced leader that was not in the queue as it was read. The next heartbeat asks a quorum whether it
     /// exists.
     pub(super) unlisted_leader: Option<Ticket>,
-    /// The last unlisted leader that turned out not to exist. Its announcement was outdated and is not looked into
+    /// The last unlisted leader that turned out not to exist. Its announcement was outdated, so it is not checked
     /// again.
     pub(super) last_nonexistent_leader: Option<Ticket>,
-    /// Whether the own znode says that this member is the standby and could lead as soon as the head is gone.
+    /// Whether the own znode shows that this member is the standby and could lead as soon as the head is gone.
     pub(super) ready_in_znode: bool,
     /// The transfer that this leader has under way.
     pub(super) transfer: Option<Box<OngoingTransfer>>,
     /// The leader's last offer to this member.
     pub(super) received_offer: Option<Box<Offer>>,
-    /// Whether the own znode says that this member accepts that offer.
+    /// Whether the own znode shows that this member accepts `received_offer`.
     pub(super) accepts_in_znode: bool,
     /// The member of higher priority to which this leader may transfer leadership.
     pub(super) preferred: Option<Preferred>,
-    /// The number of transfers by priority that failed in this term.
+    /// The number of transfers to a member of higher priority that failed in this leader's term.
     pub(super) failed_preemptions: u32,
     /// Whether the previous process may have led in this session. Its claim znode disappears only with the session, so
     /// a member that loses its ticket must not join again in this session.
@@ -126,7 +127,7 @@ impl InQueue {
         }
     }
 
-    /// Returns the announcement for the own znode: this member itself if it claims or leads.
+    /// Returns the announcement for the own znode: this member if it claims or leads, otherwise the known leader.
     pub(super) fn announcement(&self, own: &Arc<Profile>) -> Option<Announcement> {
         if self.contender.is_first() {
             Some(self.own_announcement(own))
@@ -139,7 +140,7 @@ impl InQueue {
         Announcement { leader: own.clone(), ticket: self.contender.ticket() }
     }
 
-    /// Returns the current data for the own znode, which the caller writes now.
+    /// Returns the current data for the own znode. The caller writes it now, so the distance is noted as written.
     pub(super) fn data(&mut self, own: &Arc<Profile>, priority: Priority) -> ZnodeData {
         self.distance_in_znode = self.distance();
         let distance = self.distance_in_znode;

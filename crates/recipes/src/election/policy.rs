@@ -1,4 +1,4 @@
-//! How a member leads, as its operator configures it.
+//! The configuration of a member by its operator.
 
 use crate::Margins;
 use std::time::Duration;

@@ -1,11 +1,12 @@
 //! Priorities, and the transfer of leadership to a member of higher priority.
 //!
 //! Each member writes its priority into its own znode. A leader that may preempt reads the priorities of the queue from
-//! time to time, and transfers leadership to the member of the highest priority once it has seen that member there for
-//! long enough. The transfer shows whether the target is ready: the leader keeps leading until the target has accepted.
+//! time to time, and transfers leadership to the member of the highest priority once it has seen that member in the
+//! queue for long enough. The transfer shows whether the target is ready: the leader keeps leading until the target has
+//! accepted.
 //!
-//! The wait for a member doubles with each of its last terms that were shorter than the wait, and with each transfer by
-//! priority that failed in this term.
+//! The wait for a member is doubled for each of that member's last terms in a row that were shorter than the wait, and
+//! for each transfer by priority that failed in this leader's term.
 
 use super::phase::InQueue;
 use super::{Action, Announcement, Member};
@@ -33,14 +34,14 @@ impl Priority {
     }
 }
 
-/// Members whose znode contains no priority have this one.
+/// The priority of members whose znode contains none.
 impl Default for Priority {
     fn default() -> Self {
         Self(50)
     }
 }
 
-/// A member of the queue, as described by its znode.
+/// A member of the queue, with the id and priority in its znode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MemberPriority {
     pub member: Sequence,
@@ -48,7 +49,7 @@ pub struct MemberPriority {
     pub priority: Priority,
 }
 
-/// The minimum wait, in heartbeats.
+/// The minimum wait before a transfer by priority, in heartbeats.
 const MIN_WAIT: u32 = 2;
 /// The maximum number of times that a wait is doubled.
 const MAX_DOUBLINGS: u32 = 6;
@@ -57,13 +58,13 @@ const MAX_DOUBLINGS: u32 = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Preferred {
     member: Sequence,
-    /// When this leader first saw this member as the preferred one; every reading since has shown the same member.
+    /// When this leader first found this member to be the preferred one. Every reading since has shown the same member.
     since: Moment,
     /// Whether the wait for this member was over at the last reading.
     is_due: bool,
 }
 
-/// The state of preemption that outlasts the member's own place in the queue.
+/// The knowledge about priorities and terms that a member keeps when it leaves the queue and joins again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Preemption {
     /// When the priorities were last requested.
@@ -79,13 +80,14 @@ pub(super) struct Preemption {
 struct LeaderTerm {
     leader: MemberId,
     token: FencingToken,
-    /// `None` if the term began before this member knew of any leader.
+    /// When the term began; `None` if it began before this member knew of any leader.
     began_at: Option<Moment>,
+    /// When the term ended; `None` while it lasts.
     ended_at: Option<Moment>,
 }
 
 impl Preemption {
-    /// Records the leader known at this moment. A term shorter than `wait` counts as short.
+    /// Records the leader that is known now, if any. A term shorter than `wait` counts as short.
     fn note_leader(&mut self, leader: Option<&Announcement>, wait: Duration, now: Moment) {
         let Some(leader) = leader else {
             if let Some(term) = &mut self.last_term {
@@ -104,9 +106,9 @@ impl Preemption {
                 return;
             }
             began_at = Some(now);
-            // A term whose beginning was not observed may have been long, and says nothing.
-            if let Some(began_at) = term.began_at {
-                if term.ended_at.unwrap_or(now) < began_at.after(wait) {
+            // A term whose beginning was not observed may have been long, so it is not counted.
+            if let Some(term_began_at) = term.began_at {
+                if term.ended_at.unwrap_or(now) < term_began_at.after(wait) {
                     *self.short_terms.entry(term.leader.clone()).or_default() += 1;
                 } else {
                     self.short_terms.remove(&term.leader);
@@ -125,13 +127,14 @@ impl Member {
         let wait = match self.priority {
             // Contenders of other clients support neither priorities nor transfers.
             _ if !self.relays => None,
+            // A leader of the lowest priority hands over as soon as another member is ready.
             Priority::LOWEST => Some(Duration::ZERO),
             _ => self.preempt_after,
         };
         wait.map(|wait| wait.max(MIN_WAIT * self.lease_policy.margins.heartbeat))
     }
 
-    /// Determines which member is preferred as the leader, and whether the wait for it is over. From then on,
+    /// Determines which member is preferred as the leader, and whether the wait for that member is over. From then on,
     /// [`Standing::due_preemption`](super::Standing::due_preemption) returns that member, and the daemon sends
     /// [`Command::Preempt`](super::Command::Preempt).
     pub(super) fn on_priorities_read(&mut self, members: &[MemberPriority], now: Moment) {
@@ -187,8 +190,8 @@ impl Member {
         }
     }
 
-    /// Reads after a leader's renewal: during a transfer the target, after each renewal; otherwise the priorities,
-    /// about three times per session timeout.
+    /// Sends a read after a leader's renewal. During a transfer, each renewal is followed by a read of the target's
+    /// znode. Otherwise, about three times per session timeout, a renewal is followed by a read of all priorities.
     pub(super) fn read_after_renewal(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue() else { return };
         if let Some(transfer) = &queue.transfer {
@@ -204,7 +207,8 @@ impl Member {
 }
 
 impl InQueue {
-    /// Counts a transfer by priority that failed, which makes the next wait longer, and forgets the preferred member.
+    /// Handles the end of a transfer without a hand-over: counts it if it was made for a higher priority, which makes
+    /// the next wait longer, and forgets the preferred member.
     pub(super) fn end_preemption(&mut self) {
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_preemption) {
             self.failed_preemptions = self.failed_preemptions.saturating_add(1);

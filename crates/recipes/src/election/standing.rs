@@ -44,14 +44,14 @@ impl Standing {
         Self { profile: member.profile.clone(), priority, paused, unhealthy, phase, index }
     }
 
-    /// Returns true if readers need to see this standing after `before`. Readers look again when the state [changes by
-    /// itself](Self::changes_at), so a lease that was only extended makes no difference to them.
+    /// Returns true if readers that saw `before` need to see this standing. Readers look again when the state [changes
+    /// by itself](Self::changes_at), so a lease that was only extended makes no difference to them.
     pub fn differs_for_readers(&self, before: &Self, now: Moment) -> bool {
-        let is_sooner = match (self.changes_at(now), before.changes_at(now)) {
+        let changes_sooner = match (self.changes_at(now), before.changes_at(now)) {
             (Some(end), Some(end_before)) => end < end_before,
             (end, end_before) => end.is_some() != end_before.is_some(),
         };
-        is_sooner || self.without_lease() != before.without_lease()
+        changes_sooner || self.without_lease() != before.without_lease()
     }
 
     fn without_lease(&self) -> Self {
@@ -62,7 +62,7 @@ impl Standing {
         standing
     }
 
-    /// Returns the role at this moment. The role depends on the time, since a lease ends without an event.
+    /// Returns the role at the moment `now`. The role depends on the time, since a lease ends without an event.
     pub fn at(&self, now: Moment) -> Role {
         let Some((session, queue)) = self.phase.in_queue() else { return Role::Absent };
         if !queue.contender.is_first() {
@@ -91,12 +91,12 @@ impl Standing {
         self.index.map(|index| index.saturating_add(u64::from(self.has_lapsed(now))))
     }
 
-    /// Returns true if a leader's lease ran out and the member has not been woken yet to leave the queue.
+    /// Returns true if this member led, its lease has run out, and it has not been woken yet to leave the queue.
     pub fn has_lapsed(&self, now: Moment) -> bool {
         self.acquired_by().is_some() && matches!(self.at(now), Role::Candidate)
     }
 
-    /// Returns when the lease of a leader that [has lapsed](Self::has_lapsed) ended.
+    /// Returns when the lease ended, if it [has lapsed](Self::has_lapsed).
     pub fn lapsed_at(&self, now: Moment) -> Option<Moment> {
         let (session, _) = self.phase.in_queue()?;
         if self.has_lapsed(now) { session.lease_ends_at() } else { None }
@@ -125,7 +125,7 @@ impl Standing {
         queue.contender.predecessors().map(|ahead| ahead.predecessor)
     }
 
-    /// Returns an upper bound of the place in the queue, where the head's is 1: the members ahead only become fewer.
+    /// Returns an upper bound of the place in the queue, where the head has place 1. Members ahead can only leave.
     pub fn place(&self) -> Option<usize> {
         let (_, queue) = self.phase.in_queue()?;
         if queue.contender.is_first() {
@@ -166,8 +166,8 @@ impl Standing {
         self.phase.in_queue().and_then(|(_, queue)| queue.due_preemption())
     }
 
-    /// Returns two members whose sequences and tokens are in different orders: one of the znodes was created by hand,
-    /// so the head's announcement is not believed.
+    /// Returns two members of which the one with the smaller sequence has the larger token: one of the two znodes was
+    /// created by hand, so the head's announcement is not believed.
     pub fn out_of_order(&self) -> Option<(Sequence, Sequence)> {
         self.phase.in_queue().and_then(|(_, queue)| queue.out_of_order())
     }
@@ -178,7 +178,7 @@ impl Standing {
         let (_, queue) = self.phase.in_queue()?;
         // After a restart, this member's own znode announces the member itself.
         let own = queue.contender.ticket();
-        let duplicate = queue.leader.duplicate_id_of(&self.profile)?;
+        let duplicate = queue.leader.with_same_id_as(&self.profile)?;
         if duplicate.ticket == own { None } else { Some(duplicate) }
     }
 

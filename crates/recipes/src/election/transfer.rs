@@ -21,7 +21,7 @@ pub struct Offer {
     pub leader: FencingToken,
     /// The member that is to take over.
     pub target: Sequence,
-    /// Distinguishes the offers of one leader: the time of the offer in nanoseconds, by the leader's clock.
+    /// The moment of the offer in nanoseconds, by the leader's clock, which distinguishes the offers of one leader.
     pub number: u64,
 }
 
@@ -55,7 +55,7 @@ pub enum TransferTarget {
 }
 
 impl Member {
-    /// Makes an offer, if this member leads and the target is behind it.
+    /// Offers leadership to the target until the moment `until`, if this member leads and the target is behind it.
     pub(super) fn offer(
         &mut self,
         target: Sequence,
@@ -63,6 +63,7 @@ impl Member {
         is_preemption: bool,
         now: Moment,
     ) {
+        // The contenders of other clients support no transfers.
         if !self.relays {
             return;
         }
@@ -71,8 +72,8 @@ impl Member {
         if queue.contender.holds_for(session, now).is_none() || target <= own {
             return;
         }
-        // A process that continues this term after a restart must not make the same offer again, so number offers by
-        // time.
+        // A process that continues this term after a restart must not reuse the number of an earlier offer, so offers
+        // are numbered by time.
         let number = u64::try_from(now.0.as_nanos()).unwrap_or(u64::MAX);
         queue.transfer = Some(Box::new(OngoingTransfer {
             offer: Offer { leader, target, number },
@@ -84,8 +85,8 @@ impl Member {
         self.outbox.push(Action::ReadTarget(target));
     }
 
-    /// Leaves the queue to the target, if the target has accepted this offer. Otherwise this member keeps leading: the
-    /// target may have left while the application ended its work.
+    /// Leaves the queue, so that the target leads, if the target has accepted this offer. Otherwise this member keeps
+    /// leading: the target may have left while this member's application ended its work.
     pub(super) fn hand_over(&mut self, offer: Offer) {
         let Some((_, queue)) = self.phase.in_queue() else { return };
         let Some(transfer) = &queue.transfer else { return };
@@ -102,7 +103,7 @@ impl Member {
         }
     }
 
-    /// Withdraws the offer and keeps leading: its time is over, or it was cancelled.
+    /// Withdraws the offer and keeps leading: the time of the offer is over, or the transfer was cancelled.
     pub(super) fn end_transfer(&mut self) {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         queue.end_preemption();
@@ -125,6 +126,7 @@ impl Member {
         transfer.target_state = TransferTarget::Gone;
     }
 
+    /// Returns the transfer under way, if it is to this target.
     fn transfer_to(&mut self, target: Sequence) -> Option<&mut OngoingTransfer> {
         let (_, queue) = self.phase.in_queue_mut()?;
         queue.transfer.as_deref_mut().filter(|transfer| transfer.offer.target == target)
@@ -140,6 +142,7 @@ impl Member {
             predecessors.predecessor_is_head() && predecessors.predecessor_has_token(offer.leader)
         });
         let leader = queue.leader.announcement().map(|known| known.ticket.token);
+        // Only an offer of the current leader counts.
         if offer.target == own && (is_standby || leader == Some(offer.leader)) {
             // The acceptance of an earlier offer does not count for this one: it must be written again.
             if queue.received_offer.as_deref() != Some(&offer) {

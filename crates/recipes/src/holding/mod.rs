@@ -3,11 +3,11 @@
 //! The session is opened at the first request, kept alive by one heartbeat for all holdings, and closed after it was
 //! idle for a while. All holdings share its lease.
 //!
-//! A runner owns one [`Holdings`] and calls it as [`crate`] describes: [`Holdings::step`] for each event, then
-//! [`Holdings::wake_at`], and [`Holdings::standing`] for the state to publish, evaluated at the moment of publishing
-//! with [`HoldingSnapshot::at`]. [`Action::Ended`] precedes the actions that follow from the end.
+//! A runner owns one [`Holdings`] and calls it in the order that [`crate`] describes: [`Holdings::step`] for each
+//! event, then [`Holdings::wake_at`], and [`Holdings::standing`] for the state to publish, evaluated at the moment of
+//! publishing with [`HoldingSnapshot::at`]. [`Action::Ended`] comes before the actions that delete the znode.
 //!
-//! A runner promises, in addition to what [`crate`] says of moments, sessions and the own znodes:
+//! A runner promises what [`crate`] lists for moments, sessions and own znodes, and in addition:
 //!
 //! - a [`HoldingId`] is used for only one holding;
 //! - after a create whose outcome is unknown, the runner looks for the znode before it creates another: the znode
@@ -57,7 +57,7 @@ impl HoldingSpec {
         }
     }
 
-    /// Returns the prefix of its znodes' names.
+    /// Returns the prefix of the names of the znodes for this lock or barrier.
     pub fn prefix(self) -> String {
         match self {
             Self::Lock(mode) => mode.prefix(),
@@ -82,8 +82,8 @@ pub enum Event {
     Place(HoldingId, place::Event),
     /// The moment of [`Holdings::wake_at`] has come.
     Woke,
-    /// True if something besides the holdings, such as the shared configuration, needs the session from now on. While
-    /// it is needed, the session stays open.
+    /// Whether something besides the holdings, such as the shared configuration, needs the session from now on. If so,
+    /// the session stays open.
     InUse(bool),
     /// A lock or barrier is about to be read over the session, for an operator. The session stays open for a while, but
     /// reading requires no lease, and so no heartbeats.
@@ -117,7 +117,7 @@ pub enum End {
     /// The name is already in use for a lock with a different mode or number of slots, or for a barrier of a different
     /// size.
     Refused { found: HoldingSpec },
-    /// The lock was held, or the member was inside the barrier, until this loss.
+    /// The lock was held, or the member was inside the barrier, until it was lost for this reason.
     Lost(Loss),
     /// [`Holdings::MAX`] locks and barriers are already requested.
     TooMany,
@@ -130,6 +130,7 @@ pub enum End {
 pub enum Loss {
     /// No quorum acknowledged a heartbeat in time.
     LeaseRanOut,
+    /// The session ended, and the znode with it.
     SessionEnded,
     /// The znode was deleted by force.
     Deleted,
@@ -140,7 +141,7 @@ pub enum Loss {
 pub struct HoldingSnapshot {
     /// The session, whose lease decides until when the holding holds.
     session: Option<LeasedSession>,
-    holding: HeldRecipe,
+    holding: Holding,
 }
 
 /// The state of a holding at one moment.
@@ -154,7 +155,7 @@ pub enum HoldingState {
     Held { token: FencingToken, until: Moment },
     /// This member has left the barrier, but others are still inside.
     Leaving,
-    /// The holding has ended, because its lease ran out, but the end was not reported yet.
+    /// The holding has ended because its lease ran out, but [`Action::Ended`] was not returned yet.
     Ended(End),
 }
 
@@ -164,7 +165,7 @@ impl HoldingState {
         matches!(self, Self::Waiting { .. } | Self::Gathering { .. })
     }
 
-    /// Returns true while the place among the other members is unknown.
+    /// Returns true while the holding waits and does not know how many others are ahead or present.
     pub fn is_unknown(self) -> bool {
         matches!(self, Self::Waiting { ahead: None } | Self::Gathering { present: None })
     }
@@ -172,14 +173,14 @@ impl HoldingState {
 
 /// The state machine of one holding, by its recipe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum HeldRecipe {
+enum Holding {
     Lock(Lock),
     Barrier(Barrier),
 }
 
 /// The phase of the session that all holdings share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::large_enum_variant, reason = "there is one, and it is open nearly all the time")]
+#[expect(clippy::large_enum_variant, reason = "a process has one, which is nearly always open")]
 enum HoldingsPhase {
     /// Nothing needs a session.
     Closed,
@@ -187,6 +188,7 @@ enum HoldingsPhase {
     Opening,
     /// The servers grant sessions that are too short for a useful lease. Another session is requested at `retry_at`.
     TooShort { retry_at: Moment },
+    /// The session is open.
     Open {
         session: LeasedSession,
         /// Since this moment, nothing but reads has needed the session; `None` while something else needs it.
@@ -196,16 +198,19 @@ enum HoldingsPhase {
     },
 }
 
-/// A quorum is asked for the znode that a holding waits for about once in this many heartbeats.
+/// About once in this many heartbeats, a quorum is asked whether the znode that a holding waits for still exists.
 const CONFIRM_EVERY: u32 = 32;
 
 /// All requested locks and barriers, and their session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holdings {
     lease_policy: LeasePolicy,
+    /// The session is closed when nothing has needed it for so long.
     idle_after: Duration,
+    /// Whether there is a session.
     phase: HoldingsPhase,
-    holdings: BTreeMap<HoldingId, HeldRecipe>,
+    /// The holdings that are not over.
+    holdings: BTreeMap<HoldingId, Holding>,
     /// Whether something besides the holdings needs the session.
     in_use: bool,
     /// When a lock or barrier was last read for an operator.
@@ -237,7 +242,7 @@ impl Holdings {
 
     /// Handles an event at this moment, and returns the actions in the order in which they must be performed.
     pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
-        // First end what is held by a lease that has run out: the event comes too late to renew it.
+        // If the lease has run out, first end all that is held by it: the event comes too late to renew the lease.
         let mut actions = self.end_if_lapsed(now);
         actions.extend(self.handle(now, event));
         self.holdings.retain(|_, holding| !holding.recipe().is_over());
@@ -263,7 +268,7 @@ impl Holdings {
         }
     }
 
-    /// Returns the standing of one holding; `None` once its end was reported and its znode is gone.
+    /// Returns the state of one holding to publish; `None` once its end was reported and its znode is gone.
     pub fn standing(&self, id: HoldingId) -> Option<HoldingSnapshot> {
         let holding = self.holdings.get(&id)?.clone();
         let session = self.session().map(LeasedSession::without_heartbeats);
@@ -334,14 +339,14 @@ impl Holdings {
         }
     }
 
-    /// Adds a holding. If the session is open, the holding joins now, and otherwise as soon as it is.
+    /// Adds a holding, which joins now if the session is open, and otherwise as soon as the session is open.
     fn on_requested(&mut self, id: HoldingId, spec: HoldingSpec, now: Moment) -> Vec<Action> {
         if self.holdings.len() >= Self::MAX {
             return vec![Action::Ended(id, End::TooMany)];
         }
         let holding = match spec {
-            HoldingSpec::Lock(mode) => HeldRecipe::Lock(Lock::new(mode)),
-            HoldingSpec::Barrier(size) => HeldRecipe::Barrier(Barrier::new(size)),
+            HoldingSpec::Lock(mode) => Holding::Lock(Lock::new(mode)),
+            HoldingSpec::Barrier(size) => Holding::Barrier(Barrier::new(size)),
         };
         let session_actions = self.open_for_lease(now);
         let holding = self.holdings.entry(id).or_insert(holding);
@@ -354,16 +359,16 @@ impl Holdings {
 
     fn on_in_use(&mut self, in_use: bool) -> Vec<Action> {
         self.in_use = in_use;
-        if in_use { self.open_unless_begun() } else { vec![] }
+        if in_use { self.open_if_closed() } else { vec![] }
     }
 
     fn on_read(&mut self, now: Moment) -> Vec<Action> {
         self.read_at = Some(now);
-        self.open_unless_begun()
+        self.open_if_closed()
     }
 
-    /// Requests a session, unless there is one or one is requested.
-    fn open_unless_begun(&mut self) -> Vec<Action> {
+    /// Requests a session, unless a session is open or was requested, or the servers grant too short ones.
+    fn open_if_closed(&mut self) -> Vec<Action> {
         if let HoldingsPhase::Closed = self.phase { self.open() } else { vec![] }
     }
 
@@ -372,8 +377,8 @@ impl Holdings {
         vec![Action::OpenSession]
     }
 
-    /// Opens a session that can have a lease, unless there is one. A session that was only used for reading would first
-    /// have to send regular heartbeats for a while. It owns no znodes, so it is replaced.
+    /// Requests a session that can have a lease at once, unless it is open. A session that was only used for reading
+    /// would first have to send regular heartbeats for a while. It owns no znodes, so it is replaced.
     fn open_for_lease(&mut self, now: Moment) -> Vec<Action> {
         if let HoldingsPhase::Open { session, sends_heartbeats: false, .. } = &self.phase
             && !session.is_unbroken(now)
@@ -381,7 +386,7 @@ impl Holdings {
             self.phase = HoldingsPhase::Opening;
             return vec![Action::CloseSession, Action::OpenSession];
         }
-        self.open_unless_begun()
+        self.open_if_closed()
     }
 
     fn on_session_opened(
@@ -417,6 +422,7 @@ impl Holdings {
         }
     }
 
+    /// Closes the session, whose timeout is too short for a useful lease, and schedules the request for another.
     fn close_short_session(&mut self, now: Moment) -> Vec<Action> {
         let mut actions = self.for_each_recipe(|recipe| recipe.on_session_lost());
         let retry_at = now.after(10 * self.lease_policy.margins.heartbeat);
@@ -464,7 +470,7 @@ impl Holdings {
         }
     }
 
-    /// Closes the session, or only stops its heartbeats if a queue was read lately.
+    /// Closes the session, which nothing needs; or only stops its heartbeats if a lock or barrier was read lately.
     fn end_idle_session(&mut self, now: Moment) -> Vec<Action> {
         let is_read = self.read_at.is_some_and(|at| at.after(self.idle_after) > now);
         if let HoldingsPhase::Open { sends_heartbeats, .. } = &mut self.phase
@@ -477,7 +483,8 @@ impl Holdings {
         vec![Action::CloseSession]
     }
 
-    /// Reports the end of all holdings, and closes the session. Their znodes end with it, so none has to be deleted.
+    /// Releases all holdings, and closes the session. Their znodes end with it, so none has to be deleted. A member
+    /// that is inside a barrier, or leaving it, gets no [`Action::Ended`]: the runner reports its end.
     fn on_stop(&mut self) -> Vec<Action> {
         let released = self.for_each_recipe(|recipe| recipe.release()).into_iter();
         let mut actions: Vec<_> = released
@@ -492,7 +499,7 @@ impl Holdings {
         actions
     }
 
-    /// Ends what is held by a lease that has run out.
+    /// Ends all locks that are held and all stays inside barriers if the lease has run out.
     fn end_if_lapsed(&mut self, now: Moment) -> Vec<Action> {
         match self.session() {
             Some(session) if session.lease_left(now).is_none() => {
@@ -516,7 +523,8 @@ impl Holdings {
     }
 
     fn send_heartbeat(&mut self, now: Moment) -> Vec<Action> {
-        // The state before this heartbeat: its turns to ask a quorum are counted from the heartbeat before.
+        // `confirm` needs the session before this heartbeat: it compares the moment of the previous heartbeat with
+        // `now`.
         let Some(session_before) = self.session() else { return vec![] };
         let Some(due_at) = self.heartbeat_due(&session_before) else { return vec![] };
         if due_at > now {
@@ -530,8 +538,8 @@ impl Holdings {
         actions
     }
 
-    /// Asks a quorum, a few holdings at a time, whether the znodes that holdings wait for still exist: a server that
-    /// lost a transaction may show a deleted znode indefinitely.
+    /// Asks a quorum whether the znodes that some of the holdings wait for still exist: a server that lost a
+    /// transaction may show a deleted znode indefinitely. The turn of each holding comes at another heartbeat.
     fn confirm(&self, session: &LeasedSession, now: Moment) -> Vec<Action> {
         let mut actions = vec![];
         for (id, holding) in &self.holdings {
@@ -566,7 +574,7 @@ impl HoldingSnapshot {
     }
 }
 
-impl HeldRecipe {
+impl Holding {
     fn recipe(&self) -> &dyn Recipe {
         match self {
             Self::Lock(lock) => lock,
@@ -582,13 +590,13 @@ impl HeldRecipe {
     }
 }
 
-/// Returns the low half of an id in place of a ticket's sequence. The session derives different delays from different
-/// sequences, so that neither sessions nor holdings ask the servers all at once.
+/// Returns the low bits of an id in place of a ticket's sequence. A session derives its delays from such a sequence, so
+/// different ids keep sessions and holdings from asking the servers all at once.
 fn jitter_seed(number: u64) -> Option<Sequence> {
     i32::try_from(number & 0x7FFF_FFFF).ok().and_then(Sequence::new)
 }
 
-/// Returns the actions for the effects of one holding.
+/// Converts the effects of an event on one holding to the actions of the runner.
 fn actions(id: HoldingId, effects: Vec<Effect>) -> Vec<Action> {
     effects
         .into_iter()

@@ -4,9 +4,10 @@
 //! fewer than N entries are ahead. No entry overtakes another, so a writer behind many readers gets its turn: readers
 //! that come later wait for it.
 //!
-//! Each entry watches the nearest znodes that it waits for, and one more. So it is notified when it becomes the next to
-//! hold, and then holds as soon as it is notified that the last znode in its way is gone, if its session has a lease. A
-//! release wakes the next entry and the one behind it; the release of a writer may instead wake all readers behind it.
+//! Each entry watches the nearest znodes that it waits for, and the one before them. So it is notified when it becomes
+//! the next to hold, and then holds as soon as it is notified that the last znode in its way is gone, if its session
+//! has a lease. A release wakes the next entry and the one behind that; the release of a writer may instead wake all
+//! readers behind it.
 //!
 //! # Guarantees
 //!
@@ -47,7 +48,7 @@ enum Stage {
     Joining,
     /// The own znode exists: the lock is waited for or held.
     InQueue(InQueue),
-    /// The end was reported, but the znode is not deleted yet. `None` while the znode is being created.
+    /// The end was reported, but the znode is not deleted yet. `None` while the znode is still being created.
     Leaving(Option<Ticket>),
     /// The end was reported, and the znode is gone.
     Over,
@@ -57,10 +58,10 @@ enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct InQueue {
     contender: Contender,
-    /// The znodes ahead that [count](Mode::counts), in order, as of the last reading, without those known to be gone
-    /// since.
+    /// The znodes ahead that [count](Mode::counts), in order, as of the last reading, without the znodes that are known
+    /// to be gone since.
     ahead: Vec<Sequence>,
-    /// The watched znodes among `ahead`, with their tokens; `None` until a znode was read.
+    /// The watched znodes among `ahead`, each with its token; `None` until the znode was read.
     watched: BTreeMap<Sequence, Option<FencingToken>>,
 }
 
@@ -270,7 +271,7 @@ impl Lock {
             return self.join();
         }
         entries.retain(|entry| entry.sequence < own);
-        // Refuse this request rather than those that came before.
+        // All entries must have compatible modes. Refuse this request rather than the earlier ones.
         if let Some(other) = entries.iter().find(|entry| mode.is_incompatible_with(entry.mode)) {
             return self.leave(ticket, End::Refused { found: HoldingSpec::Lock(other.mode) });
         }
@@ -284,12 +285,13 @@ impl InQueue {
     /// Finds the place of this entry among the znodes ahead that count.
     fn locate(&mut self, mode: Mode, session: &mut LeasedSession, now: Moment) -> Vec<Effect> {
         let own = self.contender.ticket().sequence;
-        // With N slots, the contender may hold while any N - 1 entries are ahead, so leave out the first N - 1.
+        // With N slots, this entry may hold while N - 1 entries are ahead, so hide the first N - 1 from the contender.
         let in_the_way = self.ahead.iter().skip(mode.max_ahead()).copied();
         match self.contender.on_queue_read(in_the_way.chain([own]).collect()) {
             AfterQueueRead::Ignored | AfterQueueRead::Missing => vec![],
-            // The contender ignored a znode that sorts before the head it knew, but the znode exists: the server that
-            // showed that head may have lost the transaction that created it. So forget the head, and count the znode.
+            // The contender ignored a znode that sorts before the head that it knew. But the znode exists: the server
+            // that listed the queue may have lost the transaction that created it. So forget the head, and count the
+            // znode.
             AfterQueueRead::First if self.ahead.len() > mode.max_ahead() => {
                 self.contender.forget_queue();
                 self.locate(mode, session, now)
@@ -299,7 +301,7 @@ impl InQueue {
         }
     }
 
-    /// Watches the nearest znodes ahead, of which at least one must go before this entry holds, and one more.
+    /// Watches the nearest znodes ahead, of which one must go before this entry holds, and the one before them.
     fn watch_nearest(&mut self, mode: Mode) -> Vec<Effect> {
         let farther = self.ahead.len().saturating_sub(mode.max_ahead() + 2);
         let nearest = &self.ahead[farther..];
@@ -337,12 +339,13 @@ impl InQueue {
             return vec![];
         };
         self.ahead.retain(|sequence| *sequence != gone);
+        // Other entries are still in the way.
         if self.ahead.len() > mode.max_ahead() {
             self.contender.on_head_gone(gone);
             return vec![Effect::Do(Action::Read)];
         }
-        // With several slots, any watched entry may free one. The contender only knows the nearest, so proceed as if
-        // that were gone. Without a token, the contender does not hold by the session's lease.
+        // With several slots, any watched entry that goes frees one. The contender expects the nearest entry to go, so
+        // report that entry as gone. Without a token, the contender does not hold by the session's lease.
         let is_known = token.is_some() && token == known_token;
         let nearest_token = if !is_known {
             None
@@ -351,9 +354,10 @@ impl InQueue {
         } else {
             self.watched.get(&nearest).copied().flatten()
         };
-        // The contender notes a heartbeat in the session, as if a claim followed. A lock has no claim, so discard that.
-        let mut discarded = *session;
-        match self.contender.on_predecessor_gone(nearest, nearest_token, &mut discarded, now) {
+        // When it holds, the contender notes a heartbeat in the session, because an election sends a claim. A lock
+        // sends none, so pass a copy of the session.
+        let mut copy = *session;
+        match self.contender.on_predecessor_gone(nearest, nearest_token, &mut copy, now) {
             AfterPredecessorGone::Ignored | AfterPredecessorGone::ReadQueue => {
                 vec![Effect::Do(Action::Read)]
             }
@@ -425,7 +429,7 @@ mod tests {
         assert!(lock.is_over());
     }
 
-    /// A server that lacks the first showed the second as the head; another shows both.
+    /// A server without the first znode showed the second as the head; another server shows both.
     #[test]
     fn one_ahead_that_was_not_shown_before_is_waited_for() {
         let mut session = session();

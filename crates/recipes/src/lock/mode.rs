@@ -1,4 +1,4 @@
-//! Lock modes: which holders are compatible, and how a znode's name shows its mode.
+//! Lock modes: which holders are compatible, and how a znode's name contains its mode.
 
 use crate::Sequence;
 use std::num::NonZeroU32;
@@ -22,7 +22,7 @@ pub struct LockEntry {
 }
 
 impl Mode {
-    /// Returns the prefix of its znodes' names.
+    /// Returns the prefix of the names of znodes with this mode.
     pub fn prefix(self) -> String {
         match self {
             Self::Exclusive => "write-".into(),
@@ -32,13 +32,13 @@ impl Mode {
     }
 
     /// Returns true if the two modes cannot belong to the same lock: if one has slots, the other must have the same
-    /// number.
+    /// number of slots.
     pub(crate) fn is_incompatible_with(self, other: Self) -> bool {
         self != other && matches!((self, other), (Self::Slots(_), _) | (_, Self::Slots(_)))
     }
 
-    /// Returns true if an entry of mode `ahead` counts against one of this mode behind it: if that one has to wait for
-    /// it, or if it takes one of the slots.
+    /// Returns true if an entry of this mode counts an entry of the mode `ahead` that is ahead of it: because it waits
+    /// for that entry, or because that entry takes one of the slots.
     pub(crate) fn counts(self, ahead: Self) -> bool {
         match self {
             Self::Exclusive | Self::Slots(_) => true,
@@ -46,7 +46,7 @@ impl Mode {
         }
     }
 
-    /// Returns how many entries that [count](Self::counts) may be ahead of a holder.
+    /// Returns the maximum number of entries that [count](Self::counts) and may be ahead of a holder.
     pub(crate) fn max_ahead(self) -> usize {
         match self {
             Self::Exclusive | Self::Shared => 0,
@@ -60,6 +60,7 @@ pub fn holders(queue: &[Mode]) -> impl Iterator<Item = bool> {
     let mut ahead = 0;
     let mut not_shared = 0;
     queue.iter().map(move |mode| {
+        // A shared lock waits only for entries that are not shared.
         let in_the_way = if *mode == Mode::Shared { not_shared } else { ahead };
         ahead += 1;
         not_shared += usize::from(*mode != Mode::Shared);
@@ -68,8 +69,8 @@ pub fn holders(queue: &[Mode]) -> impl Iterator<Item = bool> {
 }
 
 impl LockEntry {
-    /// Parses the name of a znode; returns `None` if it is not an entry's. `lock-`, the prefix in the ZooKeeper paper
-    /// for locks without readers, means exclusive.
+    /// Parses the name of a znode; returns `None` if the znode is not an entry of a lock. `lock-`, the prefix in the
+    /// ZooKeeper paper for locks without readers, means exclusive.
     pub fn of_name(name: &str) -> Option<Self> {
         let mode = if name.starts_with("read-") {
             Mode::Shared
@@ -86,7 +87,7 @@ impl LockEntry {
         Some(Self { sequence: sequence?, mode })
     }
 
-    /// Returns the name of its znode.
+    /// Returns the name of this entry's znode.
     pub fn name(self) -> String {
         self.sequence.name(&self.mode.prefix())
     }
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(held(&[w, w, r]), [true, false, false]);
         assert_eq!(held(&[r, r, w, r]), [true, true, false, false]);
         assert_eq!(held(&[slots(2); 3]), [true, true, false]);
-        // As one that waits counts them.
+        // A waiting entry counts the entries ahead with the same result.
         for queue in [vec![r, w, r, r, w], vec![slots(3); 5]] {
             let counted = (0..queue.len()).map(|own| {
                 let ahead = queue[..own].iter().filter(|ahead| queue[own].counts(**ahead));
