@@ -14,11 +14,11 @@ use std::collections::BTreeSet;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-/// The largest number of sequence numbers that are skipped in one transaction. That many pairs of a create and a delete
-/// surely fit into one request, however long the path is.
+/// The largest number of sequence numbers that are skipped in one transaction. Each takes a create and a delete, and so many
+/// of them fit into one request even if the path is long.
 const MAX_SKIPPED_AT_ONCE: usize = 100;
 
-/// The first taken name that was found in this join. It is logged once.
+/// The path of the first znode with a taken name that was found in this join; `None` before. It is logged once.
 #[derive(Default)]
 pub(super) struct NameTaken(Option<String>);
 
@@ -29,7 +29,7 @@ impl NameTaken {
         let root = &context.settings.root;
         let (names, parent) = match connection.request(connection.client.get_children(root)).await {
             Ok(read) => read,
-            // The next create reports what to do about the error.
+            // If the error persists, the next create fails with it too, and reports the remedy.
             Err(error) => {
                 debug!(%error, "cannot tell what is in the way");
                 return sleep(RETRY_DELAY).await;
@@ -51,8 +51,9 @@ impl NameTaken {
             .count();
         let name = format!("{root}/{prefix}{next:010}");
         if count == 0 {
-            // The znode was deleted meanwhile, or the current server does not show it.
-            let _left_or_gone = leave_if_znode_missing(connection, &name).await;
+            // The znode was deleted meanwhile, or the current server does not show it and is left. In both cases the next
+            // create tries again, so the result is not needed.
+            let _ignored = leave_if_znode_missing(connection, &name).await;
             return sleep(RETRY_DELAY).await;
         }
         if self.0.is_none() {
@@ -90,7 +91,7 @@ fn next_number(parent: &Stat) -> i32 {
 /// Uses up `count` numbers: creates and deletes a znode that many times in one transaction, so that no znode is left
 /// behind.
 async fn use_up(connection: &Connection, parent: &str, count: usize) -> Result<(), Error> {
-    // No two clients choose the same name, and it does not end in digits as members' names do.
+    // The name is random, so that no two clients choose the same, and it does not end in digits as members' names do.
     let path = format!("{parent}/pass-{:032x}-", random::id());
     let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     let used = connection.transact(2 * count, |writer| {
