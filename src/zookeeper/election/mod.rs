@@ -484,20 +484,20 @@ mod tests {
     use recipes::FencingToken;
 
     #[test]
-    fn a_znode_that_never_said_whose_it_is_is_an_unknown_znodes() {
+    fn a_znode_is_unknown_if_it_never_had_a_members_data() {
         let mut owner = ZnodeOwner::default();
         let [a, b] = [3, 4].map(|n: i32| Ticket {
             sequence: Sequence::new(n).unwrap(),
             token: FencingToken(n.unsigned_abs().into()),
         });
-        let members = contender(b"a", a, &"leader_".into());
+        let member_data = contender(b"a", a, &"leader_".into());
         let mut noted = |ticket, read| {
             owner.note(ticket, read, b"");
             owner.unknown
         };
         assert_eq!(noted(a, None), Some(a));
-        assert_eq!(noted(a, Some(&members)), None, "it says so later");
-        assert_eq!(noted(a, None), None, "a client wrote over it");
+        assert_eq!(noted(a, Some(&member_data)), None, "a member's data came later");
+        assert_eq!(noted(a, None), None, "a client has overwritten the data");
         assert_eq!(noted(b, None), Some(b));
     }
 }

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distance_is_decoded_to_the_same_and_none_where_there_is_none() {
+    fn a_distance_or_its_absence_is_decoded_to_the_same() {
         for distance in [None, Some(0), Some(2), Some(3)] {
             let distance = distance.map(Distance::new);
             let data = ZnodeData { distance, ..ZnodeData::of(Arc::new(profile("a"))) };
@@ -367,18 +367,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_decoded_to_the_same_and_left_out_where_it_does_not_fit() {
+    fn a_state_is_decoded_to_the_same_and_left_out_if_it_does_not_fit() {
         let encoded = |state, more: usize| {
             let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
             let profile = Profile { labels, ..profile("a") };
             encode(&ZnodeData::of(Arc::new(profile)), state, &"leader_".into())
         };
-        let well = OwnState::default();
-        assert!(!String::from_utf8(encoded(well, 0)).unwrap().contains("state"));
-        let ill = OwnState { unhealthy: true, hooks_failing: 2 };
+        let no_problems = OwnState::default();
+        assert!(!String::from_utf8(encoded(no_problems, 0)).unwrap().contains("state"));
+        let problems = OwnState { unhealthy: true, hooks_failing: 2 };
         let text = r#""state":{"unhealthy":true,"hooks_failing":2}"#;
-        assert!(String::from_utf8(encoded(ill, 0)).unwrap().contains(text));
-        for state in [ill, OwnState { unhealthy: false, ..ill }] {
+        assert!(String::from_utf8(encoded(problems, 0)).unwrap().contains(text));
+        for state in [problems, OwnState { unhealthy: false, ..problems }] {
             let room = MAX_LENGTH - encoded(state, 0).len();
             assert_eq!(
                 decode(&encoded(state, room), &"leader_".into()).expect("it fits").state,
@@ -386,13 +386,13 @@ mod tests {
             );
             assert_eq!(
                 decode(&encoded(state, room + 1), &"leader_".into()).expect("it fits").state,
-                well
+                no_problems
             );
         }
         let other =
             br#"{"format":1,"id":"a","labels":{},"leader":null,"state":{"hooks_failing":2,"mood":"fine"}}"#;
         let later = decode(other, &"leader_".into()).expect("of a later version");
-        assert_eq!(later.state, OwnState { unhealthy: false, ..ill });
+        assert_eq!(later.state, OwnState { unhealthy: false, ..problems });
     }
 
     #[test]
@@ -448,8 +448,8 @@ mod tests {
         assert_eq!(id("host 1 \u{e4}".as_bytes()), "host%201%20%C3%A4");
         assert_eq!(id(&[b'x'; 900]).len(), MAX_ID_LENGTH);
         assert_eq!(id(&[0xff; 900]).len(), MAX_ID_LENGTH - 1);
-        for nothing in [&b""[..], b" \n"] {
-            assert_eq!(id(nothing), name);
+        for blank in [&b""[..], b" \n"] {
+            assert_eq!(id(blank), name);
         }
         let leader =
             contender(b"pod-0", ticket, &znodes).znode.announcement.expect("as the head, it leads");

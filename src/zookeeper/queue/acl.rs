@@ -263,7 +263,7 @@ mod tests {
         let ours = ("digest", "app:hash=", ALL);
         let hidden = ("digest", "app:x", READ | CREATE | Permission::WRITE);
         let anyone = |permission| ("world", "anyone", permission);
-        let mighty = "anyone who reaches ZooKeeper may delete members' znodes, the leader's among \
+        let may_delete = "anyone who reaches ZooKeeper may delete members' znodes, the leader's among \
                       them, and join the queue, or block it";
         let creates = "anyone who reaches ZooKeeper may join the queue, or block it";
         let owned =
@@ -271,17 +271,17 @@ mod tests {
         let cases = [
             (vec![ours, anyone(READ)], None),
             (vec![ours, anyone(READ | CREATE)], Some(creates.to_owned())),
-            (vec![ours, ("ip", "0.0.0.0/0", ALL)], Some(mighty.to_owned())),
+            (vec![ours, ("ip", "0.0.0.0/0", ALL)], Some(may_delete.to_owned())),
             (vec![ours, ("ip", "10.0.0.0/8", ALL)], None),
-            (vec![anyone(ALL)], Some(mighty.to_owned())),
-            // One of several identities that an operator let in.
+            (vec![anyone(ALL)], Some(may_delete.to_owned())),
+            // An operator has allowed several identities, of which we are one.
             (vec![ours, ("digest", "other:hash=", ALL)], None),
             (vec![hidden, ("digest", "operator:x", ALL)], None),
             (
                 vec![("digest", "squat:x", ALL), anyone(READ | CREATE)],
                 Some(format!("{creates}; and {owned}")),
             ),
-            // Another with our name: we would see the hash behind our own.
+            // Another identity with our name: if it was ours, its hash would be shown.
             (
                 vec![("digest", "app:x", ALL), anyone(CREATE)],
                 Some(format!("{creates}; and {}", owned.replace("squat", "app"))),

@@ -35,7 +35,8 @@ pub(super) enum ClaimOutcome {
     OwnedByOther(Vec<u8>),
 }
 
-/// Creates the claim and, in the same transaction, writes to our own znode. Repeats the request until the servers answer.
+/// Creates the claim and, in the same transaction, writes `data` to our own znode and to the claim. Repeats this until the
+/// servers answer.
 pub(super) async fn claim(
     context: &Context,
     ticket: Ticket,
@@ -57,6 +58,7 @@ pub(super) async fn claim(
             ClaimWrite::Refused(Error::NodeExists) => {
                 on_claim_exists(context, &connection, ticket, data, &earlier).await
             }
+            // There the claim is in the path's parent, in which we may lack the permission to create znodes.
             ClaimWrite::Refused(error) if context.settings.is_shared() && is_server_answer(&error) => {
                 context.set_problem(format!(
                     "ZooKeeper refuses the claim of a leader at {} ({error}), and no member leads without it: let \

@@ -168,8 +168,9 @@ impl Context {
     }
 
     /// Repeats a request until it succeeds or fails with [`Error::NoNode`]. Any other error proves nothing about the znode,
-    /// so the request is sent again after a delay. If the servers refused it, that is published as a problem for as long as
-    /// this call lasts. The repetition ends, at the latest, with the session, whose end aborts its requests.
+    /// so the request is sent again after a delay. `request` itself may fail with [`Error::Timeout`] in order to be
+    /// repeated. If the servers refuse the request, that is published as a problem for as long as this call lasts. The
+    /// repetition ends, at the latest, with the session, whose end aborts its requests.
     pub(in crate::zookeeper) async fn retry_until_answered<
         T,
         F: Future<Output = Result<T, Error>>,
@@ -389,7 +390,7 @@ mod tests {
         let problem = || receiver.borrow().problem.clone();
         let first = refuse("our place");
         drop(RequestRefusal { link: &link, problem: None });
-        assert_eq!(problem().as_deref(), Some("our place"), "another's answer");
+        assert_eq!(problem().as_deref(), Some("our place"), "another request was answered");
         let second = refuse("a reading");
         drop(first);
         assert_eq!(problem().as_deref(), Some("a reading"));

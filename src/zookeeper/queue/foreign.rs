@@ -20,8 +20,9 @@ const MAX_READ_AT_ONCE: usize = 100;
 /// members' znodes, so for them members of another such election are not foreign.
 pub(crate) fn foreign_name(name: &str, znodes: &ZnodeNames) -> Option<(ForeignClient, i32)> {
     let (family, number) = ForeignClient::of_name(name)?;
-    let is_members = family == ForeignClient::Bellwether && znodes.family().is_none();
-    (znodes.sequence(name).is_none() && !is_members).then_some((family, number))
+    let is_of_other_election = family == ForeignClient::Bellwether && znodes.family().is_none();
+    let is_in_our_queue = znodes.sequence(name).is_some();
+    if is_in_our_queue || is_of_other_election { None } else { Some((family, number)) }
 }
 
 /// Returns the foreign contenders among `names`, ordered by sequence number.
@@ -94,7 +95,8 @@ async fn queues_of(
             continue;
         }
         let is_short = stat.data_length <= LONGEST_DATA;
-        // The names are in order, so the first znode of each client is the one with the lowest number.
+        // For each client: how many contenders it has, the first of them, which has the lowest number, and whether the data
+        // of that one is short enough to be read.
         let (contenders, _, _) = queues.entry(family).or_insert((0, name, is_short));
         *contenders += 1;
     }
@@ -130,16 +132,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_clients_contenders_are_told_by_name_in_order_and_no_members_among_them() {
+    fn foreign_contenders_are_found_by_name_and_ordered_by_number() {
         let kazoo = |number: &str| format!("6f1d2c3e8a7b4c5d9e0f112233445566__lock__{number}");
         let names = ["n_0000000009", "leader_0000000001", "claim-leader_", "", "ä"];
         let mut names: Vec<_> = names.map(str::to_owned).into();
         names.extend([kazoo("0000000012"), kazoo("0000000002")]);
         let expected = [kazoo("0000000002"), names[0].clone(), kazoo("0000000012")];
         assert_eq!(contenders(&names, &"leader_".into()), expected);
-        // An operator may have chosen another client's names for members'.
+        // An operator may have chosen names for members' znodes that another client uses too.
         assert_eq!(contenders(&names, &"n_".into()), [expected[0].clone(), expected[2].clone()]);
         let many: Vec<_> = (0..=MAX_READ_AT_ONCE).rev().map(|n| format!("n_{n:010}")).collect();
-        assert!(contenders(&many, &"leader_".into()).is_sorted(), "the lowest are looked at first");
+        assert!(contenders(&many, &"leader_".into()).is_sorted(), "the lowest are read first");
     }
 }

@@ -112,7 +112,7 @@ async fn crowded_problem(connection: &Connection, root: &str) -> Result<Option<S
     )))
 }
 
-/// Fails, after a delay, if the path has too many children to list them.
+/// Fails, after a delay, if the path has too many children to list them. The error makes the caller try again.
 pub(in crate::zookeeper) async fn fail_if_crowded(
     context: &Context,
     connection: &Connection,
@@ -217,10 +217,10 @@ async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<
     if context.state().non_ephemeral.is_empty() {
         return Ok(members);
     }
-    let unknown: Vec<_> = members.difference(&context.state().ephemeral).copied().collect();
-    let paths: Vec<_> = unknown.iter().map(|sequence| context.path(*sequence)).collect();
+    let unchecked: Vec<_> = members.difference(&context.state().ephemeral).copied().collect();
+    let paths: Vec<_> = unchecked.iter().map(|sequence| context.path(*sequence)).collect();
     let mut non_ephemeral = vec![];
-    for (sequence, stat) in unknown.into_iter().zip(stats(connection, &paths).await?) {
+    for (sequence, stat) in unchecked.into_iter().zip(stats(connection, &paths).await?) {
         match stat {
             Some(stat) if owner(&stat).is_none() => non_ephemeral.push(sequence),
             Some(_) => drop(context.state().ephemeral.insert(sequence)),

@@ -149,12 +149,12 @@ async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'stati
     Some(watcher.changed().boxed())
 }
 
-/// The znodes ahead that are watched.
+/// The znodes ahead that are watched, with their pending requests and watches.
 struct ZnodesAhead {
     context: Arc<Context>,
     requests: mpsc::UnboundedReceiver<WatchRequest>,
     watched: BTreeMap<Sequence, WatchedZnode>,
-    /// Pending readings, notifications and confirmations.
+    /// The pending reads, watches and confirmations. Each completes with its outcome.
     steps: FuturesUnordered<BoxFuture<'static, WatchStep>>,
 }
 
@@ -173,7 +173,7 @@ enum WatchStep {
     Changed(Sequence, WatchedEvent),
     /// A quorum says that the znode is gone.
     Gone(Sequence),
-    /// A quorum says that the znode exists.
+    /// A quorum says that the znode exists, so nothing follows.
     Confirmed,
 }
 

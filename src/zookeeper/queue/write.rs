@@ -65,7 +65,7 @@ pub(super) async fn write_in_order(
             own_znode = Some(OwnZnode { ticket, last: None, is_claimed: false, known_version: 0 });
             continue;
         }
-        // Writes to a znode that is lost are dropped: its loss has been reported.
+        // Without a znode, the write is dropped: the loss of the znode has been reported.
         let Some(ours) = &mut own_znode else { continue };
         match ours.carry_out(&context, write).await {
             Ok(Some(event)) => context.send_event(event),

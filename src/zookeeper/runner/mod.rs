@@ -98,6 +98,7 @@ struct Runner {
     credentials: Arc<Credentials>,
     /// The state of the connection to ZooKeeper, as sessions and requests publish it.
     link: watch::Receiver<ConnectionState>,
+    /// The channels by which each session reports problems and measurements.
     reports: Reports,
     /// The current session; `None` while there is none.
     session: Option<ElectionSession>,
@@ -115,7 +116,9 @@ struct Runner {
     actions: Vec<Action>,
     /// The member's standing after its last step.
     standing: Standing,
+    /// The last changes of leadership, for readers.
     recent_changes: Arc<RecentChanges>,
+    /// The current problems, as they were last published.
     problems: Problems,
     /// The problems when they were last logged.
     logged_problems: Problems,
@@ -278,6 +281,7 @@ impl Runner {
         // A heartbeat that only extends the lease does not wake readers.
         self.publisher.snapshot.send_if_modified(|published| {
             if snapshot.standing.changes_at(now) != published.standing.changes_at(now) {
+                // The end of the lease has moved, which `exec` waits for.
                 self.publisher.lease_moved.notify_one();
             }
             let wakes_readers = snapshot.standing.differs_for_readers(&published.standing, now)
