@@ -31,7 +31,8 @@ pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
 pub(super) enum ClaimOutcome {
     /// A quorum committed our claim. Contains the stat of our own znode.
     Ours(Stat),
-    /// Another session owns the claim, so this member cannot lead yet. Contains the data of that claim.
+    /// Another session owns the claim, so this member cannot lead yet. Contains the data of that claim, which
+    /// is empty if no server shows the claim.
     OwnedByOther(Vec<u8>),
 }
 
@@ -182,6 +183,7 @@ async fn on_claim_exists(
     };
     earlier.was_claim_missing.store(false, Ordering::Relaxed);
     if is_of_session(&stat, connection) {
+        // Confirm through a quorum that our claim still exists, and write our data in the same transaction.
         let confirmed = write_with_claim(context, connection, ticket, own_data, Claim::Check);
         return match confirmed.await? {
             ClaimWrite::Done(stat) => Ok(ClaimOutcome::Ours(stat)),

@@ -65,7 +65,7 @@ async fn read_contenders(context: &Context, names: &[String]) {
         let read = context
             .retry_until_answered(async |connection| queues_of(context, &connection, chunk).await);
         let Ok(queues) = read.await else {
-            // It is not known which of these znodes are ephemeral, so stay out, to be safe.
+            // Nothing is known about these znodes, so stay out of the queue, to be safe.
             keep_out = true;
             break;
         };

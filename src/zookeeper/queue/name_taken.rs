@@ -31,7 +31,7 @@ impl NameTaken {
             Ok(read) => read,
             // If the error persists, the next create fails with it too, and reports the remedy.
             Err(error) => {
-                debug!(%error, "cannot tell what is in the way");
+                debug!(%error, "cannot list the path to find the taken names");
                 return sleep(RETRY_DELAY).await;
             }
         };
@@ -49,20 +49,20 @@ impl NameTaken {
             .take_while(|number| taken.contains(number))
             .take(MAX_SKIPPED_AT_ONCE)
             .count();
-        let name = format!("{root}/{prefix}{next:010}");
+        let path = format!("{root}/{prefix}{next:010}");
         if count == 0 {
             // The znode was deleted meanwhile, or the current server does not show it and is left. In both cases the next
             // create tries again, so the result is not needed.
-            let _ignored = leave_if_znode_missing(connection, &name).await;
+            let _ignored = leave_if_znode_missing(connection, &path).await;
             return sleep(RETRY_DELAY).await;
         }
         if self.0.is_none() {
             warn!(
-                "{name} is in the way of the next member: ZooKeeper did not name it, so \
+                "{path} is in the way of the next member: ZooKeeper did not name it, so \
                  a client made it by hand; passed over. Delete it, and keep unknown clients out of {root}"
             );
         }
-        let first = self.0.get_or_insert(name);
+        let first = self.0.get_or_insert(path);
         match use_up(connection, root, count).await {
             Ok(()) => {}
             Err(error) if is_server_answer(&error) => {
@@ -73,7 +73,7 @@ impl NameTaken {
                 sleep(REFUSED_DELAY).await;
             }
             Err(error) => {
-                debug!(%error, "numbers may be used up or not");
+                debug!(%error, "the taken numbers may or may not be used up");
                 sleep(RETRY_DELAY).await;
             }
         }

@@ -47,7 +47,7 @@ pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sen
         read_confirmed(context, &connection, member).await
     });
     let event = match read.await {
-        // A znode that is not ephemeral is not a member's.
+        // A znode that is not ephemeral is not a member's, so that member does not exist.
         Ok((_, stat)) if owner(&stat).is_none() => {
             context.ignore_non_ephemeral(&[member]);
             QueueEvent::MemberGone { member, sent_at }
@@ -90,6 +90,7 @@ pub(super) async fn read_confirmed(
                 LeaveServerOutcome::NotYet => Err(Error::NoNode),
             }
         }
+        // An error means that the check was refused: then only the read counts.
         (Ok(()) | Err(_), read) => read,
     }
 }

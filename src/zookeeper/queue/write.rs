@@ -79,8 +79,8 @@ pub(super) async fn write_in_order(
 }
 
 impl OwnZnode {
-    /// Carries out a write until the servers have answered. Returns its event; `None` for a write from which no lease is
-    /// counted.
+    /// Carries out a write, and repeats it until the servers have answered. Returns the event that reports the answer;
+    /// `None` for a write from which no lease is counted.
     async fn carry_out(
         &mut self,
         context: &Context,
@@ -159,7 +159,7 @@ impl OwnZnode {
     }
 }
 
-/// Writes the data to our znode, until the servers have answered. Returns the stat of the znode after the write.
+/// Writes the data to our znode, and repeats that until the servers have answered. Returns the znode's stat after the write.
 async fn set_data(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, ZnodeLost> {
     let path = context.path(ticket.sequence);
     let is_retry = AtomicBool::new(false);
