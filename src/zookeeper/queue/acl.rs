@@ -64,7 +64,7 @@ async fn weakness(
     acl: AclPolicy,
 ) -> Result<Option<String>, Error> {
     let (entries, _) = match connection.request(connection.client.get_acl(path)).await {
-        // We may not read the ACL, so `world:anyone` has no permission to read either.
+        // We may not read the ACL, so anyone else may not read the znode either: there is nothing to warn about.
         Err(error) if is_server_answer(&error) => return Ok(None),
         read => read?,
     };
@@ -92,7 +92,7 @@ fn possible_harm(entries: &[Entry], us: Option<&[AuthUser]>, acl: AclPolicy) -> 
     } else if anyone_may(Permission::ADMIN) {
         harm.push("change who may delete members' znodes");
     }
-    // With an open ACL, members have no identity, so any client may act as one anyway.
+    // With an open ACL, members have no identity, so any client may act as a member anyway.
     if anyone_may(Permission::CREATE) && acl != AclPolicy::Open {
         harm.push("join the queue, or block it");
     }

@@ -210,7 +210,7 @@ impl ZnodesAhead {
         }
     }
 
-    /// Reads all znodes again, because the watches ended with their connection.
+    /// Reads and watches all znodes ahead again, over the current connection.
     fn read_again(&mut self) {
         self.steps.clear();
         self.watched.keys().for_each(|sequence| self.read(*sequence));
@@ -336,7 +336,7 @@ async fn read_and_watch(
         Err(Error::NoNode) => {}
         Ok((_, stat, _)) if !context.is_lock_or_barrier && is_of_session(&stat, connection) => {
             warn!(
-                "{path} is ahead of us and of our own session: starting over with another session"
+                "{path} is ahead of our znode and owned by our own session: starting over with another session"
             );
             return context.give_session_up().await;
         }
@@ -346,6 +346,7 @@ async fn read_and_watch(
     }
     match leave_if_znode_missing(connection, path).await? {
         LeaveServerOutcome::NotYet if !context.is_lock_or_barrier => Ok(WatchRead::NotShown),
+        // Read again, from another server if this one was left.
         _ => Err(Error::Timeout),
     }
 }

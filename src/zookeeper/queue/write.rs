@@ -269,7 +269,7 @@ pub(in crate::zookeeper) async fn give_up_if_no_auth<T>(
     answer: Result<T, Error>,
 ) -> Result<T, Error> {
     if let Err(Error::NoAuth) = answer {
-        warn!("{path} is ours and we are kept from it: starting over with another session");
+        warn!("access to our own znode {path} is denied: starting over with another session");
         return context.give_session_up().await;
     }
     answer

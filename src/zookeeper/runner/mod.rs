@@ -535,6 +535,7 @@ impl Runner {
             Some(lapsed_at) if change.kind == ChangeKind::LostLeadership => lapsed_at,
             _ => self.clock.date(),
         };
+        // If the change resumes the previous process's term, readers also get the time for which no process ran.
         let own_term = change.view().own_term();
         let restart = self.link.borrow().restart;
         let down_for = match restart {

@@ -182,7 +182,7 @@ impl Runner {
             return None;
         }
         Some(format!(
-            "the servers grant no session shorter than {granted:?}, and {requested:?} was asked for: a member that dies is missed \
+            "the servers grant no session shorter than {granted:?}, and {requested:?} was asked for: a member that dies is noticed \
              later, and leases are as short as asked. Raise zookeeper.session_timeout to {granted:?}"
         ))
     }
