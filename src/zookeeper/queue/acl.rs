@@ -225,7 +225,7 @@ pub(crate) async fn refusal(
 /// Describes our identity as the servers know it.
 async fn own_identity(connection: &Connection) -> String {
     let Some(users) = auth_users(connection).await else {
-        return "an identity it does not tell".into();
+        return "an identity that it does not report".into();
     };
     let known = users.iter().filter(|user| user.scheme() != "ip");
     let known: Vec<_> = known.map(|user| format!("{}:{}", user.scheme(), user.user())).collect();

@@ -77,12 +77,14 @@ pub(in crate::zookeeper) async fn join(
                 }
                 None => refuse_sequence(context, &connection, sequence.into_i64()).await,
             },
+            // The path does not exist: create it, and then try again.
             Err(Error::NoNode) => {
                 if let Err(delay) = make_path::make_path(context, &connection).await {
                     drop(permit);
                     sleep(delay).await;
                 }
             }
+            // A client has created a znode by hand with the next name.
             Err(Error::NodeExists) => name_taken.skip_taken_numbers(context, &connection).await,
             Err(error) if is_server_answer(&error) => {
                 context.report_refusal(&connection, &context.settings.root, &error).await;

@@ -141,7 +141,7 @@ pub(crate) struct QueueSession {
     members_reading: Option<AbortHandle>,
     /// Sends requests to watch a predecessor to the membership task.
     watch_requests: mpsc::UnboundedSender<WatchRequest>,
-    /// The task of the last listing, and our own ticket when it began.
+    /// Our own ticket when the last listing began, and the task of that listing.
     listing: Option<(Option<Ticket>, AbortHandle)>,
     /// The task that lists the path to find foreign contenders.
     foreign_check: Option<AbortHandle>,

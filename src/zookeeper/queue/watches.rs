@@ -252,6 +252,7 @@ impl ZnodesAhead {
             let read = context.retry_until_answered(async |connection| {
                 read_and_watch(&context, &connection, &path).await
             });
+            // The only error is that the znode does not exist.
             WatchStep::Read(sequence, read.await.unwrap_or(WatchRead::Gone))
         };
         self.steps.push(read.boxed());
