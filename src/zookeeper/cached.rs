@@ -8,22 +8,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// How long a reading may be returned to further callers.
+/// The time for which a reading is also returned to later callers.
 const TTL: Duration = Duration::from_secs(1);
 
-/// The number of changes that this member has made or noticed. A caller that knows of a change must not get a reading from
-/// before it, so a reading is outdated when this number has grown since.
+/// The number of changes that this member has made or noticed. A caller that knows of a change must not get a reading that
+/// began before that change, so a reading is outdated once this number has grown since its beginning.
 #[derive(Clone, Default)]
 pub(super) struct ChangeCounter(Arc<AtomicU64>);
 
-/// A reading, the time when it ended, and the number of changes when it began.
+/// The value of a reading, the time when the reading ended, and the [`ChangeCounter`] when it began.
 pub(super) struct Cached<T> {
     pub(super) value: T,
     read_at: Moment,
     changes: u64,
 }
 
-/// The last reading of something, which its callers share. One caller reads at a time, and the others wait for that.
+/// The last reading of something, which its callers share. One caller reads at a time, and the others wait for its result.
 #[derive(Clone)]
 pub(super) struct SharedReading<T> {
     pub(super) changes: ChangeCounter,
@@ -37,8 +37,8 @@ impl<T> Default for SharedReading<T> {
 }
 
 impl<T: Clone> SharedReading<T> {
-    /// Returns the last reading, or reads again if that is outdated. An error goes only to the caller whose reading has
-    /// failed.
+    /// Returns the last reading, or awaits `read` if the last one is outdated. An error is returned only to the caller whose
+    /// `read` has failed; the next caller reads again.
     pub(super) async fn get<E>(
         &self,
         clock: Clock,
@@ -73,7 +73,8 @@ impl<T> Cached<T> {
         Self { value, read_at, changes }
     }
 
-    /// Returns true if the reading is young enough, and began after the last of this many changes.
+    /// Returns true if the reading ended less than [`TTL`] ago, and no change was counted since it began. `changes` is the
+    /// current count.
     pub(super) fn is_fresh(&self, now: Moment, changes: u64) -> bool {
         now.since(self.read_at) < TTL && self.changes == changes
     }

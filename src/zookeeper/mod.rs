@@ -1,23 +1,24 @@
-//! Runs a member of an election on ZooKeeper, in layers. Each layer knows only those above it in this list.
+//! Runs a member of an election on ZooKeeper, in layers. Each layer uses only layers that precede it in this list.
 //!
-//! - `client`: one session, kept alive over several connections. Does not know the recipe.
-//! - `queue`: a queue of ephemeral sequential znodes. Does not know the recipe either: data is bytes there.
+//! - `client`: one session, kept alive over several connections. It does not know the recipe.
+//! - `queue`: a queue of ephemeral sequential znodes. It does not know the recipe either: a znode's data is only bytes.
 //! - `election`: the parts that an election adds to a queue: announcements, and the recipe's own events and actions.
-//! - `shared_config`: the values that applications share, in a session of the caller; it knows `client` and `queue`.
+//! - `shared_config`: the values that applications share, in a session that the caller opened; it knows `client` and
+//!   `queue`.
 //! - `holdings`: the locks and barriers that applications request, in a session of their own; it knows `client`, `queue`
 //!   and `shared_config`.
 //! - `inspect`: reads an election from outside; it knows `client`, `queue` and `election`.
 //! - `runner`: the loop that owns the [`Member`](recipes::election::Member), and the only code that steps it.
 //!
-//! Together they keep five promises:
+//! Together, the layers keep five promises:
 //!
-//! 1. every [`Action`](recipes::election::Action) is answered by an event or fails silently with its
-//!    session;
+//! 1. the answer to an [`Action`](recipes::election::Action) reaches the member as an event, unless the session ends
+//!    before;
 //! 2. writes to our own znode are done in the order in which they were requested;
 //! 3. no event of an earlier session reaches the member in a later one;
-//! 4. of several readings of the queue, only the last reaches the member;
-//! 5. the loss of our own znode reaches the member before the loss of the predecessor's, if it was committed before it
-//!    (`queue/watches.rs` explains how).
+//! 4. once the queue is being read again, an earlier listing no longer reaches the member;
+//! 5. if our own znode was deleted before the predecessor's, the member also learns of it first (`queue/watches.rs` explains
+//!    how).
 //!
 //! [`check`] validates the settings before anything is started. [`read_election`] reads from outside: it does not join, and it
 //! writes nothing.
@@ -31,7 +32,7 @@ mod queue;
 mod runner;
 mod shared_config;
 
-/// The advice about a znode at the head of the queue that does not belong to a member.
+/// The advice to operators about a znode at the head of the queue that does not belong to a member.
 pub const UNKNOWN_ZNODE_REMEDY: &str =
     "find that client (`cons` at the servers' client port), or delete the znode";
 

@@ -70,7 +70,7 @@ fn other_clients_contenders_are_named_where_they_are_seen_and_not_once_they_are_
         let named = foreign(&second);
         if named.is_empty() { Ok(()) } else { Err(format!("{named:?}")) }
     });
-    second.wait_for_log("no contender of Curator's LeaderLatch stands in /election any more");
+    second.wait_for_log("no contender of Curator's LeaderLatch is left in /election");
     assert_eq!(inspect(&servers)["healthy"], true);
 }
 

@@ -110,7 +110,7 @@ fn a_member_kept_from_its_own_znode_leaves_the_queue_and_joins_again() {
 
     let new = agreed_after(&old, [&second]);
     assert_ne!(new.znode, queue[1].name, "{}", second.log());
-    second.wait_for_log("kept from it");
+    second.wait_for_log("access to our own znode");
 }
 
 #[test]

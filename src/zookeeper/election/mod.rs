@@ -1,5 +1,5 @@
-//! An election over one session: carries out the member's actions, and converts events of the session and of the queue into
-//! the member's events.
+//! An election over one session: carries out the member's actions, and converts events of the session and of the queue to
+//! events of the member.
 
 mod znode_data;
 
@@ -30,38 +30,38 @@ pub(crate) struct ElectionSession {
     znodes: ZnodeNames,
     clock: Clock,
     own_id: MemberId,
-    /// The target of a transfer. A read of its znode is reported as part of the transfer, not as a read of the head.
+    /// The target of the last transfer from this member. A read of the target's znode is reported as
+    /// [`Event::TargetRead`], and any other single read as [`Event::HeadRead`].
     target: Option<Sequence>,
-    /// The offer in the predecessor's or the head's znode, as it was just read. It becomes the next event, after the event
-    /// for the announcement in the same znode.
+    /// The offer that was just read in the predecessor's or the head's znode. It becomes the next event, after the event for
+    /// the announcement in the same znode.
     next_offer: Option<Offer>,
-    /// The predecessor at its last read, and its member's id.
+    /// The ticket and the id of the predecessor, according to the last read of its znode.
     predecessor: Option<(Ticket, MemberId)>,
-    /// The owner of the predecessor's znode. A standby, whose predecessor is the head, reads no other znode; members behind
-    /// it also read the head with each heartbeat.
+    /// The owner of the predecessor's znode. For a standby, the predecessor is the head. Members behind the standby also
+    /// read the head with each heartbeat.
     predecessor_owner: ZnodeOwner,
     /// The owner of the head's znode, for a member that is not the standby.
     head_owner: ZnodeOwner,
-    /// The current state of the member, to be written into its own znode.
+    /// The current state of the member, which is to be published in its own znode.
     state: OwnState,
     own_znode: OwnZnode,
 }
 
-/// The owner of a znode ahead: a member, or an unknown client that must be reported to operators. The data that was read
-/// from the znode decides.
+/// The owner of a znode ahead, judging by the data in it: a member, or an unknown client that must be reported to operators.
 #[derive(Default)]
 struct ZnodeOwner {
-    /// The last znode in which a member's data was read.
+    /// The znode in which a member's data was last read.
     member: Option<Ticket>,
-    /// The znode that was last read, if a member's data was never read in it.
+    /// The znode that was last read, if no read of it has found a member's data.
     unknown: Option<Ticket>,
     /// The znode and the format of its data, if the format is newer than this version knows.
     newer_format: Option<(Sequence, u32)>,
 }
 
 impl ZnodeOwner {
-    /// Notes a read of this znode. If another client overwrites a member's data, the znode does not count as unknown: the
-    /// member will write its data again.
+    /// Notes a read of this znode. `read` is the decoded `data`; `None` if it is not a member's. A znode that had a member's
+    /// data before does not count as unknown: another client has overwritten the data, and the member will write it again.
     fn note(&mut self, ticket: Ticket, read: Option<&MemberData>, data: &[u8]) {
         if read.is_some() {
             self.member = Some(ticket);
@@ -77,7 +77,7 @@ impl ZnodeOwner {
     }
 }
 
-/// Our own znode, with the data and the state that were last written or are about to be.
+/// Our own znode, with the data and the state in the last write to it that was requested.
 #[derive(Default)]
 struct OwnZnode {
     data: Option<ZnodeData>,
@@ -144,14 +144,14 @@ impl ElectionSession {
         }
     }
 
-    /// Publishes this state of the member to others: writes it into our own znode, now and with every later write.
+    /// Publishes the state of this member to others, by writing it into our own znode, now and with every later write.
     pub(crate) fn publish_state(&mut self, state: OwnState) {
         self.state = state;
         self.write_changed_state();
     }
 
-    /// Writes our data again if the state in our znode is outdated. Another client's contenders write only their id, so in
-    /// an election that is shared with it, the state is not written.
+    /// Writes our data again if the state in our znode is outdated. In an election that is shared with another client, does
+    /// nothing: there, a contender's znode has only its id.
     fn write_changed_state(&mut self) {
         if self.znodes.family().is_some() {
             return;
@@ -175,6 +175,7 @@ impl ElectionSession {
                 (self.state, self.own_znode.ticket) = (OwnState::default(), None);
                 let data = match self.znodes.family() {
                     None => self.encode(&data),
+                    // In an election that is shared with another client, a contender's znode has only its id.
                     Some(_) => data.profile.id.as_str().into(),
                 };
                 self.queue.join(data);
@@ -204,7 +205,7 @@ impl ElectionSession {
         }
     }
 
-    /// Encodes the data that is about to be written to our own znode, and remembers it.
+    /// Encodes the data that is about to be written to our own znode, together with the state, and remembers both.
     fn encode(&mut self, data: &ZnodeData) -> Vec<u8> {
         self.own_znode.state = self.state;
         self.own_znode.data = Some(data.clone());
@@ -256,7 +257,7 @@ impl ElectionSession {
                 self.predecessor_owner.note_gone();
                 Event::PredecessorGone { predecessor, token }
             }
-            // A leader does not read the head, so this is a read of its transfer's target.
+            // Only a leader has a target, and it does not read the head, so this read was for its transfer.
             QueueEvent::MemberRead { member, data, .. } if self.target == Some(member.sequence) => {
                 let read = decode(&data, &self.znodes);
                 let accepted = read.and_then(|read| read.znode.accepted).map(|offer| *offer);
@@ -290,7 +291,7 @@ impl ElectionSession {
         if self.znodes.family().is_some() {
             self.own_znode.ticket = Some(ticket);
             if data != self.own_id.as_str().as_bytes() {
-                // The znode has an id that this member no longer has, and must not be written to, so it cannot be used.
+                // The znode has an earlier id of this member and, in such an election, is never rewritten: do not use it.
                 return Event::NoTicketFound;
             }
             // The znode has only the id, but a leader's claim has all its data.
@@ -327,8 +328,8 @@ impl ElectionSession {
             return Event::HeadRead { head, announcement: None, sent_at };
         };
         let ZnodeData { announcement, offer, .. } = znode;
-        // An offer counts for its target. A member may have sent this read before it knew that it is the standby, so it also
-        // takes any offer of its predecessor.
+        // An offer counts if this member is its target, or if it is the predecessor's, as in `on_predecessor_read`: this
+        // read may have been sent before this member knew that the head is its predecessor.
         let predecessor = self.predecessor.as_ref().map(|(ticket, _)| *ticket);
         let own = self.own_znode.ticket.map(|ticket| ticket.sequence);
         self.next_offer = match offer {
@@ -338,18 +339,18 @@ impl ElectionSession {
         Event::HeadRead { head, announcement, sent_at }
     }
 
-    /// Returns the priority in this znode; `None` if the znode is not a member's.
+    /// Returns the priority in a znode, with its member; `None` if the znode is not a member's.
     fn priority(&self, member: &MemberZnode) -> Option<MemberPriority> {
         let ZnodeData { profile, priority, .. } = decode(&member.data, &self.znodes)?.znode;
         let id = profile.id.clone();
         Some(MemberPriority { member: member.ticket.sequence, id, priority })
     }
 
-    /// Returns the owner of a claim with this data, which belongs to another session. If the owner is a member, also checks
-    /// that the current server shows its znode.
+    /// Returns the owner of another session's claim, according to the claim's data. If the owner is a member, also begins to
+    /// check that the current server shows the member's znode.
     fn claim_owner(&mut self, data: &[u8]) -> ClaimOwner {
         if let Some(name) = claimants_name(data) {
-            // The claimant may not have been listed here, and its path has to be known.
+            // No listing may have shown the claimant's znode here, so note its name: the check needs the path.
             self.znodes.note(&name);
         }
         match self.announcement(data) {
@@ -361,8 +362,8 @@ impl ElectionSession {
         }
     }
 
-    /// Decodes the data of a znode ahead; `None` if it is not a member's. In an election that is shared with another client,
-    /// contenders write only their id, and the position in the queue decides which of them leads.
+    /// Decodes the data of a znode ahead; `None` if the data is not a member's. In an election that is shared with another
+    /// client, the data is only a contender's id, so every znode counts as a member's.
     fn decode_ahead(&self, data: &[u8], ticket: Ticket) -> Option<MemberData> {
         match self.znodes.family() {
             None => decode(data, &self.znodes),
@@ -375,7 +376,7 @@ impl ElectionSession {
         decode(data, &self.znodes)?.znode.announcement
     }
 
-    /// Returns the predecessor if its member has this id, according to the last read.
+    /// Returns the predecessor's ticket if the predecessor has this id, according to the last read of its znode.
     pub(crate) fn predecessor_with_id(&self, id: &MemberId) -> Option<Ticket> {
         match &self.predecessor {
             Some((ticket, predecessor_id)) if predecessor_id == id => Some(*ticket),
@@ -383,14 +384,14 @@ impl ElectionSession {
         }
     }
 
-    /// Returns the head of the queue if it was an unknown znode at the last read. A standby has read the head as its
-    /// predecessor.
+    /// Returns the head of the queue if its znode belongs to an unknown client, according to the last read. A standby has
+    /// read the head as its predecessor.
     pub(crate) fn unknown_znode_at_head(&self, is_standby: bool) -> Option<Sequence> {
         let owner = if is_standby { &self.predecessor_owner } else { &self.head_owner };
         owner.unknown.map(|ticket| ticket.sequence)
     }
 
-    /// Returns the predecessor or the head, if its data had a newer format at the last read than this version knows.
+    /// Returns the predecessor or the head, and the format of its data, if that format is newer than this version knows.
     pub(crate) fn newer_format_ahead(&self, is_standby: bool) -> Option<(Sequence, u32)> {
         let of_head = if is_standby { None } else { self.head_owner.newer_format };
         self.predecessor_owner.newer_format.or(of_head)
@@ -401,8 +402,8 @@ impl ElectionSession {
         self.queue.check_for_foreign();
     }
 
-    /// Answers a request for the members of the queue. They are read again if the last reading is outdated. If the session
-    /// ends before, `answer` is dropped.
+    /// Answers a request for the members of the queue with the last reading, or with a new one if the last is outdated. If
+    /// the session ends before the answer is sent, `answer` is dropped.
     pub(crate) fn answer_members(
         &mut self,
         last: SharedReading<QueueReading>,
@@ -412,7 +413,7 @@ impl ElectionSession {
         let znodes = self.znodes.clone();
         let clock = self.clock;
         self.queue.spawn(async move {
-            // A reading that has begun is finished even if its caller no longer waits: the next caller can use it.
+            // Do not begin to read if the caller no longer waits. Once begun, finish: the next caller can use the reading.
             let members = last.get(clock, async {
                 if answer.is_closed() {
                     return Err("nobody waits for the reading".to_owned());
@@ -426,10 +427,10 @@ impl ElectionSession {
         });
     }
 
-    /// Ends the session, and with it our znode, now rather than when the servers would expire it.
+    /// Closes the session, so that the servers delete our znode now, and not only when the session would expire.
     ///
-    /// Returns once the connection has been given up. The returned future completes when the session has ended; it returns
-    /// the session if that may still be alive.
+    /// Returns once the connection has been given up. The returned future then waits until the servers confirm the end
+    /// of the session. It returns the session if they do not, because that session may still be alive.
     pub(crate) async fn close(mut self) -> impl Future<Output = UnclosedSession> {
         self.queue.end_requests().await;
         let closing = self.session.close().await;
@@ -438,8 +439,8 @@ impl ElectionSession {
     }
 }
 
-/// Returns the members as they are published to readers. In an election that is shared with another client, all members take
-/// the head for the leader.
+/// Returns the members as they are published to readers. In an election that is shared with another client, members write no
+/// announcements, and the head leads, so every entry gets the head's announcement.
 fn entries(members: Vec<MemberZnode>, znodes: &ZnodeNames) -> Vec<MemberEntry> {
     let mut entries: Vec<_> = members.into_iter().map(|member| entry(member, znodes)).collect();
     if znodes.family().is_some()
@@ -483,20 +484,20 @@ mod tests {
     use recipes::FencingToken;
 
     #[test]
-    fn a_znode_that_never_said_whose_it_is_is_an_unknown_znodes() {
+    fn a_znode_is_unknown_if_it_never_had_a_members_data() {
         let mut owner = ZnodeOwner::default();
         let [a, b] = [3, 4].map(|n: i32| Ticket {
             sequence: Sequence::new(n).unwrap(),
             token: FencingToken(n.unsigned_abs().into()),
         });
-        let members = contender(b"a", a, &"leader_".into());
+        let member_data = contender(b"a", a, &"leader_".into());
         let mut noted = |ticket, read| {
             owner.note(ticket, read, b"");
             owner.unknown
         };
         assert_eq!(noted(a, None), Some(a));
-        assert_eq!(noted(a, Some(&members)), None, "it says so later");
-        assert_eq!(noted(a, None), None, "a client wrote over it");
+        assert_eq!(noted(a, Some(&member_data)), None, "a member's data came later");
+        assert_eq!(noted(a, None), None, "a client has overwritten the data");
         assert_eq!(noted(b, None), Some(b));
     }
 }

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The maximum length of a member's data, in bytes. Longer data is not accepted as a member's.
+/// The maximum length of a member's data, in bytes. Longer data was not written by a member, and is not decoded.
 const MAX_LENGTH: usize = 1024;
 
-/// The format of a member's data. Its number changes when an older version would misread the data.
+/// The number of the data format that this version writes. It is increased when older versions would misread the data.
 const FORMAT: u32 = 1;
 
 /// The longest id of a member, in characters.
@@ -23,12 +23,12 @@ struct DataJson {
     format: u32,
     #[serde(flatten)]
     profile: ProfileJson,
-    /// The announcement that the member makes itself, as the leader, or relays.
+    /// The announcement of the leader: the member's own if it leads, otherwise the one that it relays.
     leader: Option<LeaderJson>,
     /// The number of members ahead; 3 means three or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     distance: Option<u8>,
-    /// True if the member is the standby and could lead at once.
+    /// True if the member is the standby, and would lead at once if the leader's znode was deleted.
     #[serde(default, skip_serializing_if = "is_default")]
     standby_ready: bool,
     /// The priority of the member; left out if it is the default.
@@ -42,6 +42,7 @@ struct DataJson {
     accepted: Option<OfferJson>,
     /// The version of the member's program.
     version: Option<String>,
+    /// The member's own problems; left out if there are none.
     #[serde(default, skip_serializing_if = "is_default")]
     state: OwnState,
 }
@@ -63,6 +64,7 @@ struct OfferJson {
     number: u64,
 }
 
+/// The profile of a member. The revision is left out while it is 0.
 #[derive(Serialize, Deserialize)]
 struct ProfileJson {
     id: String,
@@ -76,16 +78,16 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The decoded data of a member's znode: the recipe's data, and the data that the daemon adds to it.
+/// The decoded data of a member's znode: the part that the recipe uses, and the parts that the daemon adds.
 #[derive(Clone, Debug)]
 pub struct MemberData {
-    /// The format of the data.
+    /// The number of the data's format.
     pub format: u32,
     /// The recipe's data.
     pub znode: ZnodeData,
     /// The version of the member's program.
     pub version: Option<String>,
-    /// The problems of the member, as it reports them.
+    /// The member's own problems.
     pub state: OwnState,
 }
 
@@ -113,7 +115,7 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
         version,
         state,
     };
-    // Longer data would not be accepted as a member's, so parts are left out, one after the other, until the data is short
+    // Other members would not decode longer data, so parts are left out, one after the other, until the data is short
     // enough. The consequence is that others see less of this member, or that a transfer fails.
     let omissions: [fn(&mut DataJson); 3] = [
         |json| json.state = OwnState::default(),
@@ -131,10 +133,10 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
 }
 
 fn to_vec(json: &DataJson) -> Vec<u8> {
-    serde_json::to_vec(json).expect("it has nothing that JSON lacks")
+    serde_json::to_vec(json).expect("all these types can be written as JSON")
 }
 
-/// Decodes the data of a member's znode. Returns `None` for other data: other clients may write anything.
+/// Decodes the data of a member's znode. Returns `None` if the data is not a member's: other clients may write anything.
 pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     if data.len() > MAX_LENGTH {
         return None;
@@ -163,7 +165,7 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
 }
 
 /// Returns the format of a member's data if it is newer than the formats that this version knows. `read` is the decoded
-/// data, if it could be decoded.
+/// `data`; `None` if this version could not decode it.
 pub(super) fn newer_format(read: Option<&MemberData>, data: &[u8]) -> Option<u32> {
     #[derive(Deserialize)]
     struct FormatJson {
@@ -175,15 +177,16 @@ pub(super) fn newer_format(read: Option<&MemberData>, data: &[u8]) -> Option<u32
         // A newer format need not have the parts that this version requires.
         None => serde_json::from_slice::<FormatJson>(data).ok()?.format,
     };
-    (format > FORMAT).then_some(format)
+    if format > FORMAT { Some(format) } else { None }
 }
 
-/// Returns the data of a contender in another client's election, as far as its znode shows it: its id, and its
-/// announcement, which counts if the contender is the head.
+/// Returns a member's data for a contender in an election that is shared with another client. Its znode has only an id, so
+/// the rest is filled in. The announcement says that this contender leads: it is used only if the contender is the head.
 pub(crate) fn contender(data: &[u8], ticket: Ticket, znodes: &ZnodeNames) -> MemberData {
     let id = readable_id(data).unwrap_or_else(|| {
         let name = znodes.name(ticket.sequence);
-        MemberId::new(&name).unwrap_or_else(|| MemberId::new("unnamed").expect("it is visible"))
+        MemberId::new(&name)
+            .unwrap_or_else(|| MemberId::new("unnamed").expect("all characters are visible"))
     });
     let profile = Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision: 0 });
     let announcement = Some(Announcement { leader: profile.clone(), ticket });
@@ -191,8 +194,8 @@ pub(crate) fn contender(data: &[u8], ticket: Ticket, znodes: &ZnodeNames) -> Mem
     MemberData { format: FORMAT, znode, version: None, state: OwnState::default() }
 }
 
-/// Reads the id that another client's contender wrote. Characters that our ids cannot have are percent-encoded, and an id
-/// that is too long is cut. Returns `None` if there is no id.
+/// Returns the id in the data of another client's contender. Bytes that our ids cannot have are percent-encoded, and an id
+/// that is too long is cut. Returns `None` if the data is blank.
 fn readable_id(data: &[u8]) -> Option<MemberId> {
     let mut id = String::new();
     for byte in data.trim_ascii().iter().take(MAX_LENGTH) {
@@ -208,7 +211,7 @@ fn readable_id(data: &[u8]) -> Option<MemberId> {
     MemberId::new(&id)
 }
 
-/// Returns the name of the znode that a claim was made for, according to the claim's data.
+/// Returns the name of the claimant's own znode, according to the claim's data.
 pub(super) fn claimants_name(data: &[u8]) -> Option<String> {
     let json: DataJson = serde_json::from_slice(data).ok()?;
     json.leader.map(|leader| leader.znode)
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distance_is_decoded_to_the_same_and_none_where_there_is_none() {
+    fn a_distance_or_its_absence_is_decoded_to_the_same() {
         for distance in [None, Some(0), Some(2), Some(3)] {
             let distance = distance.map(Distance::new);
             let data = ZnodeData { distance, ..ZnodeData::of(Arc::new(profile("a"))) };
@@ -364,18 +367,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_decoded_to_the_same_and_left_out_where_it_does_not_fit() {
+    fn a_state_is_decoded_to_the_same_and_left_out_if_it_does_not_fit() {
         let encoded = |state, more: usize| {
             let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
             let profile = Profile { labels, ..profile("a") };
             encode(&ZnodeData::of(Arc::new(profile)), state, &"leader_".into())
         };
-        let well = OwnState::default();
-        assert!(!String::from_utf8(encoded(well, 0)).unwrap().contains("state"));
-        let ill = OwnState { unhealthy: true, hooks_failing: 2 };
+        let no_problems = OwnState::default();
+        assert!(!String::from_utf8(encoded(no_problems, 0)).unwrap().contains("state"));
+        let problems = OwnState { unhealthy: true, hooks_failing: 2 };
         let text = r#""state":{"unhealthy":true,"hooks_failing":2}"#;
-        assert!(String::from_utf8(encoded(ill, 0)).unwrap().contains(text));
-        for state in [ill, OwnState { unhealthy: false, ..ill }] {
+        assert!(String::from_utf8(encoded(problems, 0)).unwrap().contains(text));
+        for state in [problems, OwnState { unhealthy: false, ..problems }] {
             let room = MAX_LENGTH - encoded(state, 0).len();
             assert_eq!(
                 decode(&encoded(state, room), &"leader_".into()).expect("it fits").state,
@@ -383,13 +386,13 @@ mod tests {
             );
             assert_eq!(
                 decode(&encoded(state, room + 1), &"leader_".into()).expect("it fits").state,
-                well
+                no_problems
             );
         }
         let other =
             br#"{"format":1,"id":"a","labels":{},"leader":null,"state":{"hooks_failing":2,"mood":"fine"}}"#;
         let later = decode(other, &"leader_".into()).expect("of a later version");
-        assert_eq!(later.state, OwnState { unhealthy: false, ..ill });
+        assert_eq!(later.state, OwnState { unhealthy: false, ..problems });
     }
 
     #[test]
@@ -445,8 +448,8 @@ mod tests {
         assert_eq!(id("host 1 \u{e4}".as_bytes()), "host%201%20%C3%A4");
         assert_eq!(id(&[b'x'; 900]).len(), MAX_ID_LENGTH);
         assert_eq!(id(&[0xff; 900]).len(), MAX_ID_LENGTH - 1);
-        for nothing in [&b""[..], b" \n"] {
-            assert_eq!(id(nothing), name);
+        for blank in [&b""[..], b" \n"] {
+            assert_eq!(id(blank), name);
         }
         let leader =
             contender(b"pod-0", ticket, &znodes).znode.announcement.expect("as the head, it leads");

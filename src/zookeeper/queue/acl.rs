@@ -8,7 +8,7 @@ use ::zookeeper::{Acl as Entry, Acls, AuthId, AuthUser, Error, Permission};
 use std::mem;
 use tracing::warn;
 
-/// All permissions for our own identity.
+/// All permissions for the identity by which the znode is created.
 const OURS: Entry = Entry::new_const(Permission::ALL, "auth", "");
 const ANYONE_READS: Entry = Entry::new_const(Permission::READ, "world", "anyone");
 const ANYONE_CREATES: Entry = Entry::new_const(Permission::CREATE, "world", "anyone");
@@ -16,8 +16,8 @@ const ANYONE_CREATES: Entry = Entry::new_const(Permission::CREATE, "world", "any
 static READABLE_BY_ANYONE: [Entry; 2] = [OURS, ANYONE_READS];
 static SHARED_WITH_ANYONE: [Entry; 3] = [OURS, ANYONE_READS, ANYONE_CREATES];
 
-/// Returns the ACL of members' znodes and of the znode above them. A client that may delete there can end leaderships, and
-/// a client that may write can forge announcements.
+/// Returns the ACL of members' znodes and of the path above them. It must not give more permissions than necessary: a client
+/// that may delete members' znodes can end a leadership, and one that may write to them can forge announcements.
 pub(in crate::zookeeper) fn of_queue(acl: AclPolicy) -> Acls<'static> {
     match acl {
         AclPolicy::Open => Acls::anyone_all(),
@@ -26,8 +26,8 @@ pub(in crate::zookeeper) fn of_queue(acl: AclPolicy) -> Acls<'static> {
     }
 }
 
-/// Returns the ACL of the znodes further up: others may create their own paths there beside ours, and no client can delete
-/// a znode that has children.
+/// Returns the ACL of the path's ancestors. Anyone may create other paths below them, and that is harmless: no client can
+/// delete a znode that has children.
 pub(in crate::zookeeper) fn of_ancestors(acl: AclPolicy) -> Acls<'static> {
     match acl {
         AclPolicy::Open => Acls::anyone_all(),
@@ -35,7 +35,7 @@ pub(in crate::zookeeper) fn of_ancestors(acl: AclPolicy) -> Acls<'static> {
     }
 }
 
-/// Warns when clients other than members may harm the znodes at the path. The ACL is checked once in a session, and a
+/// Warns if the path's ACL lets clients other than members harm the queue. The ACL is checked once in a session, and a
 /// warning that is the same as the last is not logged again.
 pub(in crate::zookeeper) async fn warn_if_weak(context: &Context) {
     let settings = &context.settings;
@@ -57,19 +57,19 @@ pub(in crate::zookeeper) async fn warn_if_weak(context: &Context) {
     *last_warning = warning;
 }
 
-/// Describes which clients other than members may harm the znodes at the path, and how.
+/// Reads the path's ACL, and describes which clients other than members may harm the queue, and how; `None` if none may.
 async fn weakness(
     connection: &Connection,
     path: &str,
     acl: AclPolicy,
 ) -> Result<Option<String>, Error> {
     let (entries, _) = match connection.request(connection.client.get_acl(path)).await {
-        // We may not read the ACL, so `world:anyone` has no permission to read either.
+        // We may not read the ACL, so anyone else may not read the znode either: there is nothing to warn about.
         Err(error) if is_server_answer(&error) => return Ok(None),
         read => read?,
     };
     let us = auth_users(connection).await;
-    Ok(exposed(&entries, us.as_deref(), acl))
+    Ok(possible_harm(&entries, us.as_deref(), acl))
 }
 
 /// Returns our identities as the servers know them, if the servers report them.
@@ -80,9 +80,9 @@ async fn auth_users(connection: &Connection) -> Option<Vec<AuthUser>> {
     connection.request(connection.client.list_auth_users()).await.ok()
 }
 
-/// Describes the harm that clients other than members may do under these ACL entries. `us` has our own identities, if they
-/// are known.
-fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: AclPolicy) -> Option<String> {
+/// Describes the harm that clients other than members may do under these ACL entries; `None` if there is none. `us` contains
+/// our own identities, if they are known.
+fn possible_harm(entries: &[Entry], us: Option<&[AuthUser]>, acl: AclPolicy) -> Option<String> {
     let anyone_may = |permission| {
         entries.iter().any(|entry| is_anyone(entry) && entry.permission().has(permission))
     };
@@ -92,7 +92,7 @@ fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: AclPolicy) -> Option
     } else if anyone_may(Permission::ADMIN) {
         harm.push("change who may delete members' znodes");
     }
-    // With an open ACL, members have no identity, so any client may act as one anyway.
+    // With an open ACL, members have no identity, so any client may act as a member anyway.
     if anyone_may(Permission::CREATE) && acl != AclPolicy::Open {
         harm.push("join the queue, or block it");
     }
@@ -110,8 +110,8 @@ fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: AclPolicy) -> Option
     if found.is_empty() { None } else { Some(found.join("; and ")) }
 }
 
-/// Returns the identities that own the path, because the ACL gives them DELETE or ADMIN, if we are not one of those that the
-/// ACL names. An ACL that was made for several identities would name ours as well.
+/// Returns the identities to which the ACL gives DELETE or ADMIN. Returns `None` if there are none, or if the ACL also names
+/// one of our identities: then the ACL was made for several identities, and the others are trusted.
 fn other_owners(entries: &[Entry], us: &[AuthUser]) -> Option<String> {
     if entries.iter().any(|entry| is_one_of(us, entry)) {
         return None;
@@ -130,8 +130,8 @@ fn other_owners(entries: &[Entry], us: &[AuthUser]) -> Option<String> {
 
 /// Returns true if the entry is for one of our own identities.
 fn is_one_of(us: &[AuthUser], entry: &Entry) -> bool {
-    // Servers hide the password hash from clients that may not change the ACL. So if an entry has ADMIN and we do not see
-    // its hash, the entry is not ours, even if it has our name.
+    // Servers show `x` in place of the password hash to clients that may not change the ACL. We could change it by an entry
+    // of our own with ADMIN, so if the hash of such an entry is hidden, the entry is not ours, even if it has our name.
     let is_hash_hidden = entry.scheme() == "digest" && entry.id().ends_with(":x");
     if is_hash_hidden && entry.permission().has(Permission::ADMIN) {
         return false;
@@ -149,7 +149,7 @@ fn is_anyone(entry: &Entry) -> bool {
     entry.scheme() == "ip" && prefix_length.parse::<u8>().is_ok_and(|length| length < 8)
 }
 
-/// Returns the identity without its password hash.
+/// Returns the identity in the entry, without its password hash.
 fn name(entry: &Entry) -> &str {
     match entry.scheme() {
         "digest" => entry.id().split(':').next().unwrap_or_default(),
@@ -171,8 +171,8 @@ fn remedy(acl: AclPolicy) -> &'static str {
     }
 }
 
-/// Describes for operators, in one line, why the servers refused a request at the path, and the remedy. A refusal by the ACL
-/// is described with our identity as the servers know it, and with the owners of the path.
+/// Describes for operators, in one line, why the servers refused a request at the path, and the remedy. If the ACL was the
+/// reason, the line has our identity as the servers know it, and the entries of the ACL.
 pub(crate) async fn refusal(
     connection: &Connection,
     acl: AclPolicy,
@@ -181,9 +181,10 @@ pub(crate) async fn refusal(
 ) -> String {
     match error {
         Error::NoAuth => {
-            let us = ourselves(connection).await;
-            let theirs = owners(connection, path).await;
-            if us.starts_with("digest:") && theirs.contains(&format!("{us} ")) {
+            let us = own_identity(connection).await;
+            let allowed = acl_entries(connection, path).await;
+            // If the ACL allows our user name, only the password is different.
+            if us.starts_with("digest:") && allowed.contains(&format!("{us} ")) {
                 return format!(
                     "ZooKeeper does not let us in at {path}: it is for {us} with another password \
                      than ours. Give all members the same zookeeper.credentials_file"
@@ -197,13 +198,13 @@ pub(crate) async fn refusal(
                 false => "zookeeper.auth, zookeeper.tls.cert",
             };
             format!(
-                "ZooKeeper does not let us in at {path}: we are {us}, and it is for {theirs}. Give \
+                "ZooKeeper does not let us in at {path}: we are {us}, and it is for {allowed}. Give \
                  all members the same identity ({identity}), or have its ACL changed (setAcl)"
             )
         }
         Error::InvalidAcl => {
-            let us = ourselves(connection).await;
-            // The login succeeded, and the servers have no provider that would tell them the name.
+            let us = own_identity(connection).await;
+            // An empty name: the SASL login succeeded, but the servers have no provider that knows SASL names in ACLs.
             if us.split(" and ").any(|user| user == "sasl:") {
                 return format!(
                     "ZooKeeper cannot keep {path} for us, as zookeeper.acl = \"{acl}\" wants it: we are logged in by SASL, \
@@ -222,18 +223,18 @@ pub(crate) async fn refusal(
 }
 
 /// Describes our identity as the servers know it.
-async fn ourselves(connection: &Connection) -> String {
+async fn own_identity(connection: &Connection) -> String {
     let Some(users) = auth_users(connection).await else {
-        return "an identity it does not tell".into();
+        return "an identity that it does not report".into();
     };
     let known = users.iter().filter(|user| user.scheme() != "ip");
     let known: Vec<_> = known.map(|user| format!("{}:{}", user.scheme(), user.user())).collect();
     if known.is_empty() { "no identity that it knows".into() } else { known.join(" and ") }
 }
 
-/// Describes the ACL that refused a request at the path: that of the path, or, if the path does not exist, of its nearest
+/// Describes the ACL that refused a request at the path: the ACL of the path or, if the path does not exist, of its nearest
 /// ancestor.
-async fn owners(connection: &Connection, path: &str) -> String {
+async fn acl_entries(connection: &Connection, path: &str) -> String {
     let paths: Vec<_> = paths_down_to(path).collect();
     for path in paths.into_iter().rev() {
         let acl = match connection.request(connection.client.get_acl(path)).await {
@@ -262,7 +263,7 @@ mod tests {
         let ours = ("digest", "app:hash=", ALL);
         let hidden = ("digest", "app:x", READ | CREATE | Permission::WRITE);
         let anyone = |permission| ("world", "anyone", permission);
-        let mighty = "anyone who reaches ZooKeeper may delete members' znodes, the leader's among \
+        let may_delete = "anyone who reaches ZooKeeper may delete members' znodes, the leader's among \
                       them, and join the queue, or block it";
         let creates = "anyone who reaches ZooKeeper may join the queue, or block it";
         let owned =
@@ -270,17 +271,17 @@ mod tests {
         let cases = [
             (vec![ours, anyone(READ)], None),
             (vec![ours, anyone(READ | CREATE)], Some(creates.to_owned())),
-            (vec![ours, ("ip", "0.0.0.0/0", ALL)], Some(mighty.to_owned())),
+            (vec![ours, ("ip", "0.0.0.0/0", ALL)], Some(may_delete.to_owned())),
             (vec![ours, ("ip", "10.0.0.0/8", ALL)], None),
-            (vec![anyone(ALL)], Some(mighty.to_owned())),
-            // One of several identities that an operator let in.
+            (vec![anyone(ALL)], Some(may_delete.to_owned())),
+            // An operator has allowed several identities, of which we are one.
             (vec![ours, ("digest", "other:hash=", ALL)], None),
             (vec![hidden, ("digest", "operator:x", ALL)], None),
             (
                 vec![("digest", "squat:x", ALL), anyone(READ | CREATE)],
                 Some(format!("{creates}; and {owned}")),
             ),
-            // Another with our name: we would see the hash behind our own.
+            // Another identity with our name: if it was ours, its hash would be shown.
             (
                 vec![("digest", "app:x", ALL), anyone(CREATE)],
                 Some(format!("{creates}; and {}", owned.replace("squat", "app"))),
@@ -292,12 +293,16 @@ mod tests {
                 .map(|(scheme, id, may)| Entry::new(*may, AuthId::new(scheme, id)))
                 .collect();
             assert_eq!(
-                exposed(&acl, Some(&us), AclPolicy::CreatorReadable),
+                possible_harm(&acl, Some(&us), AclPolicy::CreatorReadable),
                 expected,
                 "{entries:?}"
             );
         }
         let open = [Entry::new(READ | CREATE, AuthId::anyone())];
-        assert_eq!(exposed(&open, Some(&us[..1]), AclPolicy::Open), None, "anyone is a member");
+        assert_eq!(
+            possible_harm(&open, Some(&us[..1]), AclPolicy::Open),
+            None,
+            "anyone is a member"
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! The claim: the single znode of a queue that excludes a second holder, whatever individual servers show.
+//! The claim: the one znode of a queue that excludes a second leader, even if a server shows a wrong queue.
 //!
-//! The claim is created together with the write to our own znode that announces the new holder, and it ends with the
-//! session. So a quorum commits no second claim while the session of the first lives. A member whose server has lost a
+//! The claim is created together with the write to our own znode that announces the new leader, and it ends with the
+//! session. So a quorum commits no second claim while the session of the first claim lives. A member whose server has lost a
 //! transaction may consider itself the head of the queue, but it cannot claim.
 
 use super::acl;
@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::warn;
 
 /// Returns the path of a queue's claim. Its name cannot be a member's, because a member's name ends in ten digits. In an
-/// election that is shared with another client, the claim is beside the path and not below it: such clients take every child
-/// for a contender.
+/// election that is shared with another client, the claim is beside the path and not below it: that client may take every
+/// child of the path for a contender.
 pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
     match znodes.family() {
         None => format!("{root}/claim-{}", znodes.kind()),
@@ -31,11 +31,13 @@ pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
 pub(super) enum ClaimOutcome {
     /// A quorum committed our claim. Contains the stat of our own znode.
     Ours(Stat),
-    /// Another session owns the claim, so this member cannot lead yet. Contains the data of that claim.
-    Anothers(Vec<u8>),
+    /// Another session owns the claim, so this member cannot lead yet. Contains the data of that claim, which
+    /// is empty if no server shows the claim.
+    OwnedByOther(Vec<u8>),
 }
 
-/// Creates the claim and, in the same transaction, writes to our own znode. Repeats the request until the servers answer.
+/// Creates the claim and, in the same transaction, writes `data` to our own znode and to the claim. Repeats this until the
+/// servers answer.
 pub(super) async fn claim(
     context: &Context,
     ticket: Ticket,
@@ -48,7 +50,7 @@ pub(super) async fn claim(
         if is_retry.swap(true, Ordering::Relaxed) {
             still_ours(context, &connection, ticket).await?;
         }
-        let attempt = write_with_claim(context, &connection, ticket, data, Claim::Created).await;
+        let attempt = write_with_claim(context, &connection, ticket, data, Claim::Create).await;
         if attempt.is_err() {
             earlier.may_have_claimed.store(true, Ordering::Relaxed);
         }
@@ -57,6 +59,7 @@ pub(super) async fn claim(
             ClaimWrite::Refused(Error::NodeExists) => {
                 on_claim_exists(context, &connection, ticket, data, &earlier).await
             }
+            // There the claim is in the path's parent, in which we may lack the permission to create znodes.
             ClaimWrite::Refused(error) if context.settings.is_shared() && is_server_answer(&error) => {
                 context.set_problem(format!(
                     "ZooKeeper refuses the claim of a leader at {} ({error}), and no member leads without it: let \
@@ -77,13 +80,12 @@ pub(super) async fn claim(
 /// The operation on the claim znode that is part of the transaction.
 enum Claim {
     /// Creates the claim.
-    Created,
-    /// Checks that the claim still exists. It is ours already: an attempt without an answer was carried out, or the previous
-    /// process created it.
-    Checked,
+    Create,
+    /// Checks that our claim still exists. It was created by an attempt without an answer, or by the previous process.
+    Check,
 }
 
-/// The servers' answer to a write to our own znode together with the claim.
+/// The servers' answer to a transaction that writes to our own znode, and creates or checks the claim.
 enum ClaimWrite {
     /// Both were committed. Contains the stat of our znode.
     Done(Stat),
@@ -91,8 +93,8 @@ enum ClaimWrite {
     Refused(Error),
 }
 
-/// Writes to our own znode together with the claim, both or neither. In an election that is shared with another client,
-/// whose contenders write their znodes only once, it only checks that our znode exists.
+/// Writes to our own znode and creates or checks the claim, in one transaction. In an election that is shared with another
+/// client, a contender's znode is written only once, so there the transaction only checks that our znode exists.
 async fn write_with_claim(
     context: &Context,
     connection: &Connection,
@@ -110,11 +112,11 @@ async fn write_with_claim(
             true => writer.add_check_version(&path, -1)?,
         }
         match claim {
-            Claim::Created => writer.add_create(&claim_path, data, &mode),
-            Claim::Checked => writer.add_check_version(&claim_path, -1),
+            Claim::Create => writer.add_create(&claim_path, data, &mode),
+            Claim::Check => writer.add_check_version(&claim_path, -1),
         }
     });
-    // Pipelined behind a transaction that only checks our znode, its stat confirms that the znode is ours.
+    // If the transaction only checked our path, this read right behind it confirms that the znode there is ours.
     let read = async {
         match is_shared {
             false => Ok(None),
@@ -135,28 +137,27 @@ async fn write_with_claim(
     };
     match stat {
         Some(stat) if is_ours(&stat, ticket, connection) => Ok(ClaimWrite::Done(stat)),
-        // We wrote to a znode that is not ours, or it was deleted since, so our own is lost. The claim ends with the
-        // session.
+        // The path now has a znode that is not ours, or none, so our own znode is lost. The claim ends with the session.
         _ => Err(Error::NoNode),
     }
 }
 
-/// The state that earlier attempts of one claim have left.
+/// The findings of earlier attempts in one call of [`claim`].
 #[derive(Default)]
 struct EarlierAttempts {
-    /// True once an attempt was not answered: it may have created our claim.
+    /// True once an attempt has failed without a certain outcome: it may have created our claim.
     may_have_claimed: AtomicBool,
-    /// True if, in the last attempt, the servers said that a claim exists, and then did not show it.
+    /// True if, in the last attempt, the create failed because a claim exists, but the server did not show that claim.
     was_claim_missing: AtomicBool,
 }
 
-/// Finds out which session owns the claim that exists already. If an earlier attempt of ours created it, the claim has
-/// succeeded. [`Error::Timeout`] makes the caller try the claim again.
+/// Finds out which session owns the claim that exists already. If it is ours, from an earlier attempt or from the previous
+/// process, the claim has succeeded. [`Error::Timeout`] makes the caller try the claim again.
 async fn on_claim_exists(
     context: &Context,
     connection: &Connection,
     ticket: Ticket,
-    announced: &[u8],
+    own_data: &[u8],
     earlier: &EarlierAttempts,
 ) -> Result<ClaimOutcome, Error> {
     let claim_path = context.claim_path();
@@ -174,15 +175,16 @@ async fn on_claim_exists(
                     Err(Error::Timeout)
                 }
                 Err(error) => Err(error),
-                // A quorum says that the claim exists, and no known server shows its owner.
-                Ok(LeaveServerOutcome::NotYet) => Ok(ClaimOutcome::Anothers(vec![])),
+                // A quorum says that the claim exists, but no server that we can reach shows its data.
+                Ok(LeaveServerOutcome::NotYet) => Ok(ClaimOutcome::OwnedByOther(vec![])),
             };
         }
         read => read?,
     };
     earlier.was_claim_missing.store(false, Ordering::Relaxed);
     if is_of_session(&stat, connection) {
-        let confirmed = write_with_claim(context, connection, ticket, announced, Claim::Checked);
+        // Confirm through a quorum that our claim still exists, and write our data in the same transaction.
+        let confirmed = write_with_claim(context, connection, ticket, own_data, Claim::Check);
         return match confirmed.await? {
             ClaimWrite::Done(stat) => Ok(ClaimOutcome::Ours(stat)),
             // The claim was deleted meanwhile, so create it again.
@@ -191,8 +193,8 @@ async fn on_claim_exists(
         };
     }
     if earlier.may_have_claimed.load(Ordering::Relaxed) {
-        // The claim may still be ours: this server may show an earlier claim that is gone. Our claim ends with our session,
-        // on that server too, so give the session up.
+        // The existing claim may be ours, and this server may show an older one that was deleted. Our claim ends with our
+        // session, so give the session up.
         warn!("what became of our claim is unknown: starting over with another session");
         return context.give_session_up().await;
     }
@@ -202,12 +204,12 @@ async fn on_claim_exists(
             Ok(()) | Err(Error::NoNode | Error::BadVersion) => return Err(Error::Timeout),
             Err(error) if is_server_answer(&error) => {
                 context.set_problem(format!(
-                    "{claim_path} is not ephemeral, so no member made it, and none can lead while it stands; it cannot \
+                    "{claim_path} is not ephemeral, so no member made it, and none can lead while it exists; it cannot \
                      be deleted ({error}). Delete it"
                 ));
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(ClaimOutcome::Anothers(data))
+    Ok(ClaimOutcome::OwnedByOther(data))
 }

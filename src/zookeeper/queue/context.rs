@@ -21,7 +21,7 @@ pub(in crate::zookeeper) const RETRY_DELAY: Duration = Duration::from_millis(200
 /// Delay before a request that the servers refused is sent again: only an operator can change the refusal.
 pub(in crate::zookeeper) const REFUSED_DELAY: Duration = Duration::from_secs(2);
 
-/// The shared part of one queue in one session. Every request of the queue has a reference to it.
+/// The data that all requests of one queue in one session share.
 pub(in crate::zookeeper) struct Context {
     pub(in crate::zookeeper) settings: QueueSettings,
     pub(in crate::zookeeper) session: SessionHandle,
@@ -29,7 +29,7 @@ pub(in crate::zookeeper) struct Context {
     pub(super) clock: Clock,
     pub(super) events: EventSender<QueueEvent>,
     state: Mutex<QueueState>,
-    /// Limits how many requests are sent at once, where many queues share a session; `None` in an election.
+    /// Limits how many requests the locks and barriers of one session send at once; `None` in an election.
     request_permits: Option<Arc<Semaphore>>,
     /// True for the queue of a lock or barrier, false in an election. Our place in a lock's or barrier's queue is also lost
     /// when another client writes [`BROKEN`] into our znode.
@@ -41,7 +41,7 @@ pub(in crate::zookeeper) struct Context {
 pub(super) struct QueueState {
     /// True once the queue's ACL has been checked.
     pub(super) is_acl_checked: bool,
-    /// Znodes that are named like a member's but are not ephemeral, so they do not belong to a member. They are ignored.
+    /// Znodes with names like a member's that are not ephemeral, so they do not belong to members. They are ignored.
     pub(super) non_ephemeral: BTreeSet<Sequence>,
     /// Znodes that are known to be ephemeral. Each znode is checked only once.
     pub(super) ephemeral: BTreeSet<Sequence>,
@@ -60,11 +60,11 @@ pub(super) struct QueueState {
     pub(super) is_withdrawn: bool,
 }
 
-/// The data that an operator writes into a znode to break a lock: its owner gives the place up, and the operator deletes
-/// the znode once the lease under which it may still be held has ended.
+/// The data that an operator writes into a place's znode to break a lock. The owner of the znode then gives up its place,
+/// and the operator deletes the znode once the lease by which the owner may still hold the lock has ended.
 pub(in crate::zookeeper) const BROKEN: &[u8] = b"broken";
 
-/// The final answer to a request about a znode: it does not exist, or belongs to another session.
+/// The error of a request about a znode that does not exist, or that belongs to another session than expected.
 pub(in crate::zookeeper) struct NoNode;
 
 impl Context {
@@ -99,7 +99,8 @@ impl Context {
         self.state.lock().expect("no panic while it is held")
     }
 
-    /// Gives up a join whose znode is no longer wanted. The join ends as soon as it is known that it created no znode.
+    /// Makes a running join give up, because its znode is no longer wanted. The join returns once it is known whether a
+    /// znode was created.
     pub(in crate::zookeeper) fn withdraw(&self) {
         self.state().is_withdrawn = true;
     }
@@ -141,8 +142,8 @@ impl Context {
         std::future::pending().await
     }
 
-    /// Handles a server that still shows this znode, with this stat, although a quorum confirmed that it is deleted. The
-    /// znode is ignored from then on, whichever server shows it. The server is left the first time.
+    /// Handles a server that still shows this znode, with this stat, although a quorum confirmed that the znode is deleted.
+    /// From now on, the znode is ignored whichever server shows it. On the first call for this znode, the server is left.
     pub(super) fn ignore_stale(&self, connection: &Connection, sequence: Sequence, stat: &Stat) {
         let previous = self.state().stale.insert(sequence, token(stat));
         if previous == Some(token(stat)) {
@@ -151,8 +152,8 @@ impl Context {
         leave_stale_server(connection, &self.path(sequence));
     }
 
-    /// Forgets the kinds of all znodes, which are noted by number: the path may have been re-created, and its numbers start
-    /// again.
+    /// Forgets which znodes are ephemeral, not ephemeral or stale. They are noted by sequence number, and if the path was
+    /// re-created, other znodes get the same numbers.
     pub(super) fn forget_znodes(&self) {
         let mut state = self.state();
         state.non_ephemeral.clear();
@@ -166,10 +167,10 @@ impl Context {
         self.state().stale.get(&sequence) == Some(&token(stat))
     }
 
-    /// Repeats a request until the servers answer it, or report that the znode does not exist. Any other error says nothing
-    /// about the znode, so the request is sent again after a delay. If the servers refused it, that is published as a
-    /// problem for as long as this call lasts. The repetition ends, at the latest, with the session, whose end aborts its
-    /// requests.
+    /// Repeats a request until it succeeds or fails with [`Error::NoNode`]. Any other error proves nothing about the znode,
+    /// so the request is sent again after a delay. `request` itself may fail with [`Error::Timeout`] in order to be
+    /// repeated. If the servers refuse the request, that is published as a problem for as long as this call lasts. The
+    /// repetition ends, at the latest, with the session, whose end aborts its requests.
     pub(in crate::zookeeper) async fn retry_until_answered<
         T,
         F: Future<Output = Result<T, Error>>,
@@ -200,8 +201,8 @@ impl Context {
         (connection, permit)
     }
 
-    /// Waits after a request that was refused or not answered, and publishes a refusal as a problem. This function is not
-    /// generic, unlike its caller, which is compiled once for each kind of request.
+    /// Waits after a request that was refused or not answered, and publishes a refusal as a problem. A function of its own,
+    /// because its caller is generic and is compiled once for each kind of request.
     async fn backoff(&self, error: Error, refused: &mut RequestRefusal<'_>) {
         if !is_server_answer(&error) {
             debug!(%error, "no answer");
@@ -216,7 +217,7 @@ impl Context {
         tokio::time::sleep(REFUSED_DELAY).await;
     }
 
-    /// Publishes the problem. Logs it once, however many attempts follow.
+    /// Publishes the problem. Logs it only if it is not the current problem already, since each failed attempt reports it.
     pub(super) fn set_problem(&self, problem: String) {
         let link = &self.reports.link;
         if link.borrow().problem.as_ref() != Some(&problem) {
@@ -235,8 +236,8 @@ impl Context {
         }
     }
 
-    /// Clears any problem, except that of too many znodes below the path. Call this only after answers that give this
-    /// member its place in the queue, or confirm it.
+    /// Clears the current problem, unless there are too many znodes below the path. Call this only after an answer that
+    /// gives this member its place in the queue, or confirms that place.
     pub(super) fn clear_problem(&self) {
         if self.state().is_crowded {
             return;
@@ -249,8 +250,8 @@ impl Context {
         self.set_problem(acl::refusal(connection, self.settings.acl, path, error).await);
     }
 
-    /// Reports to the member whether foreign contenders keep us out of the queue, if that has changed. They never do in an
-    /// election that is not shared with another client.
+    /// Reports to the member whether foreign contenders keep us out of the queue, if that has changed. Does nothing in an
+    /// election that is not shared with another client: there, they never do.
     pub(super) fn send_keep_out(&self, keep_out: bool) {
         if !self.settings.is_shared() {
             return;
@@ -261,7 +262,7 @@ impl Context {
         }
     }
 
-    /// Publishes the foreign contenders below the path, by client. Logs each change once.
+    /// Publishes the foreign contenders below the path, grouped by client. Logs each change once.
     pub(super) fn report_foreign(&self, found: Vec<ForeignQueue>) {
         let root = &self.settings.root;
         self.reports.link.send_if_modified(|link| {
@@ -275,7 +276,7 @@ impl Context {
             }
             for queue in &link.foreign {
                 if found.iter().all(|other| other.family != queue.family) {
-                    info!("no contender of {} stands in {root} any more", queue.family);
+                    info!("no contender of {} is left in {root}", queue.family);
                 }
             }
             link.foreign = found;
@@ -283,8 +284,8 @@ impl Context {
         });
     }
 
-    /// Ignores these non-ephemeral znodes from then on: they outlive every member, so no member should wait for their
-    /// deletion. Warns once about each, in one line for all new ones.
+    /// Ignores these non-ephemeral znodes from now on: they outlive every session, so no member may wait for their deletion.
+    /// Warns once about each, in one line for all new ones.
     pub(super) fn ignore_non_ephemeral(&self, found: &[Sequence]) {
         let mut new = vec![];
         let mut state = self.state();
@@ -298,11 +299,11 @@ impl Context {
             [] => {}
             [one] => {
                 let path = self.path(*one);
-                warn!("{path} is not ephemeral, so no member stands there; passed over. Delete it");
+                warn!("{path} is not ephemeral, so it is not a member's: ignored. Delete it");
             }
             [first, .., last] => warn!(
-                "{} znodes from {} to {} are not ephemeral, so no members stand there; passed \
-                 over. Delete them",
+                "{} znodes from {} to {} are not ephemeral, so they are not members': ignored. \
+                 Delete them",
                 new.len(),
                 self.path(*first),
                 self.path(*last)
@@ -311,11 +312,11 @@ impl Context {
     }
 }
 
-/// The refusal of one request by the servers. Dropping this, when the request is answered or given up, clears the problem
-/// that the refusal was published as. The problem of another request stays.
+/// The refusal of one request by the servers, which was published as a problem. Dropping this, when the request is answered
+/// or given up, clears that problem, unless another request has replaced it by its own.
 struct RequestRefusal<'a> {
     link: &'a watch::Sender<ConnectionState>,
-    /// The problem as it was published; `None` while the servers have not refused the request.
+    /// The published problem; `None` while the servers have not refused the request.
     problem: Option<String>,
 }
 
@@ -334,8 +335,8 @@ impl Drop for RequestRefusal<'_> {
     }
 }
 
-/// Handles a server that does not show this znode. Returns [`Error::NoNode`] if a quorum confirms that it does not exist.
-/// Otherwise the server has lost a transaction: it is left, so that the retry of the request asks another server.
+/// Handles a server that does not show this znode. Returns [`Error::NoNode`] if a quorum confirms that the znode does not
+/// exist. If it exists, the server has lost a transaction and is left, so that a retry of the request asks another server.
 pub(in crate::zookeeper) async fn leave_if_znode_missing(
     connection: &Connection,
     path: &str,
@@ -354,8 +355,8 @@ pub(super) fn leave_stale_server(connection: &Connection, path: &str) {
     }
 }
 
-/// Leaves a server whose view of this path a quorum contradicts, and logs a warning. `shows` says in the log what the server
-/// does, and `truth` what the quorum says. Does nothing, without a log line, if the server was left a short time ago.
+/// Leaves a server which a quorum contradicts about this path, and logs a warning with `shows`, such as "still shows", and
+/// `truth`, such as "it is gone". Does nothing, without a log line, if the server was left a short time ago.
 pub(in crate::zookeeper) fn leave_wrong_server(
     connection: &Connection,
     path: &str,
@@ -389,7 +390,7 @@ mod tests {
         let problem = || receiver.borrow().problem.clone();
         let first = refuse("our place");
         drop(RequestRefusal { link: &link, problem: None });
-        assert_eq!(problem().as_deref(), Some("our place"), "another's answer");
+        assert_eq!(problem().as_deref(), Some("our place"), "another request was answered");
         let second = refuse("a reading");
         drop(first);
         assert_eq!(problem().as_deref(), Some("a reading"));

@@ -1,4 +1,4 @@
-//! Finds foreign contenders in the queue's path: znodes of other clients, which elect a leader of their own there.
+//! Finds foreign contenders in the queue's path: znodes of other clients, which elect a leader of their own in that path.
 
 use super::context::Context;
 use super::read::{LONGEST_DATA, stats};
@@ -10,19 +10,22 @@ use ::zookeeper::Error;
 use recipes::ForeignClient;
 use std::collections::BTreeMap;
 
-/// The largest number of foreign contenders that are read in one go, lowest numbers first. In an election that is not
-/// shared, the others are ignored: a client that creates many znodes must not cost members much.
+/// The largest number of foreign contenders that are read in one go, beginning with the lowest sequence numbers. In an
+/// election that is not shared with another client, no more than these are read, so that a client that creates many znodes
+/// does not slow members down.
 const MAX_READ_AT_ONCE: usize = 100;
 
-/// Returns the client and the number of a contender with this name, or `None` if it is not a foreign contender. Members
-/// that elect by themselves may have several queues in one path, each with its own prefix, so such znodes are not foreign.
+/// Returns the client and the sequence number of the foreign contender with this name; `None` if the name is not a foreign
+/// contender's. Several elections that are not shared with other clients may use one path, each with its own prefix for
+/// members' znodes, so for them members of another such election are not foreign.
 pub(crate) fn foreign_name(name: &str, znodes: &ZnodeNames) -> Option<(ForeignClient, i32)> {
     let (family, number) = ForeignClient::of_name(name)?;
-    let is_members = family == ForeignClient::Bellwether && znodes.family().is_none();
-    (znodes.sequence(name).is_none() && !is_members).then_some((family, number))
+    let is_of_other_election = family == ForeignClient::Bellwether && znodes.family().is_none();
+    let is_in_our_queue = znodes.sequence(name).is_some();
+    if is_in_our_queue || is_of_other_election { None } else { Some((family, number)) }
 }
 
-/// Returns those of these names that are foreign contenders', in the order of their numbers.
+/// Returns the foreign contenders among `names`, ordered by sequence number.
 fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
     let mut numbered = vec![];
     for name in names {
@@ -35,8 +38,8 @@ fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
 }
 
 /// Checks a listing of the path's children for foreign contenders, and publishes their clients as a problem. In an election
-/// that is shared with another client, foreign contenders with a different order keep us out of the queue. That event is
-/// sent before this returns, and so before any other result of the same listing.
+/// that is shared with another client, foreign contenders keep us out of the queue: the event that says so is sent before
+/// this returns, and so before any other result of the same listing.
 pub(super) async fn check_names(context: &Context, names: &[String]) {
     let mut listed = contenders(names, &context.settings.znodes);
     if !context.settings.is_shared() {
@@ -52,8 +55,8 @@ pub(super) async fn check_names(context: &Context, names: &[String]) {
     context.state().foreign = listed;
 }
 
-/// Reads the znodes with these names, and publishes the clients of those that are ephemeral. Others are left-overs, whose
-/// client no longer takes part.
+/// Reads the znodes with these names, and publishes the clients of the ephemeral ones. A znode that is not ephemeral is a
+/// left-over, whose client no longer takes part.
 async fn read_contenders(context: &Context, names: &[String]) {
     let mut found = vec![];
     let mut keep_out = false;
@@ -62,7 +65,7 @@ async fn read_contenders(context: &Context, names: &[String]) {
         let read = context
             .retry_until_answered(async |connection| queues_of(context, &connection, chunk).await);
         let Ok(queues) = read.await else {
-            // Znodes that are gone are skipped, so this error says nothing about contenders: stay out, to be safe.
+            // Nothing is known about these znodes, so stay out of the queue, to be safe.
             keep_out = true;
             break;
         };
@@ -92,6 +95,8 @@ async fn queues_of(
             continue;
         }
         let is_short = stat.data_length <= LONGEST_DATA;
+        // For each client: how many contenders it has, the first of them, which has the lowest number, and whether the data
+        // of that one is short enough to be read.
         let (contenders, _, _) = queues.entry(family).or_insert((0, name, is_short));
         *contenders += 1;
     }
@@ -113,7 +118,7 @@ async fn queues_of(
     Ok(found)
 }
 
-/// Returns the id that a contender has written, if its client lets others read it.
+/// Returns the id in the data of a contender's znode; `None` if the data has no id or we may not read it.
 async fn read_id(connection: &Connection, path: &str) -> Result<Option<String>, Error> {
     match connection.request(connection.client.get_data(path)).await {
         Ok((data, _)) => Ok(ForeignClient::id(&data)),
@@ -127,16 +132,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_clients_contenders_are_told_by_name_in_order_and_no_members_among_them() {
+    fn foreign_contenders_are_found_by_name_and_ordered_by_number() {
         let kazoo = |number: &str| format!("6f1d2c3e8a7b4c5d9e0f112233445566__lock__{number}");
         let names = ["n_0000000009", "leader_0000000001", "claim-leader_", "", "ä"];
         let mut names: Vec<_> = names.map(str::to_owned).into();
         names.extend([kazoo("0000000012"), kazoo("0000000002")]);
         let expected = [kazoo("0000000002"), names[0].clone(), kazoo("0000000012")];
         assert_eq!(contenders(&names, &"leader_".into()), expected);
-        // An operator may have chosen another client's names for members'.
+        // An operator may have chosen names for members' znodes that another client uses too.
         assert_eq!(contenders(&names, &"n_".into()), [expected[0].clone(), expected[2].clone()]);
         let many: Vec<_> = (0..=MAX_READ_AT_ONCE).rev().map(|n| format!("n_{n:010}")).collect();
-        assert!(contenders(&many, &"leader_".into()).is_sorted(), "the lowest are looked at first");
+        assert!(contenders(&many, &"leader_".into()).is_sorted(), "the lowest are read first");
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-/// Delay before the next create when the sequence counter is at its end.
+/// Delay before the next create when the path's sequence counter has no numbers left.
 const COUNTER_END_DELAY: Duration = Duration::from_secs(5);
 
 /// How to find our znode in a queue after a create with unknown outcome.
@@ -25,14 +25,15 @@ pub(in crate::zookeeper) enum OwnZnodeMatch {
     WithData,
 }
 
-/// Creates our znode, or finds the one that this session already owns. Returns its ticket, and the time when the create was
-/// sent if the servers acknowledged it. Returns `None` if our place is no longer wanted and no such znode exists.
+/// Creates our znode, or finds the one that this session already owns. Returns our ticket and, if the servers acknowledged
+/// the create, the time when it was sent. Returns `None` if our place is no longer wanted and we have no znode.
 ///
-/// The znode is ephemeral and sequential, so after a create with unknown outcome it is found by its owner.
+/// ZooKeeper chooses the end of the name, so after a create with unknown outcome our znode can only be found by its owner,
+/// as `find_by` says.
 pub(in crate::zookeeper) async fn join(
     context: &Context,
     data: &[u8],
-    own: OwnZnodeMatch,
+    find_by: OwnZnodeMatch,
 ) -> Option<(Ticket, Option<Moment>)> {
     context.forget_znodes();
     let acls = acl::of_queue(context.settings.acl);
@@ -45,7 +46,7 @@ pub(in crate::zookeeper) async fn join(
         }
         let (connection, permit) = context.connection_and_permit().await;
         if is_outcome_unknown {
-            match find_own(context, &connection, data, own).await {
+            match find_own(context, &connection, data, find_by).await {
                 Ok(Some(ticket)) => {
                     context.clear_problem();
                     return Some((ticket, None));
@@ -64,24 +65,26 @@ pub(in crate::zookeeper) async fn join(
             sleep(RETRY_DELAY).await;
             continue;
         }
-        let start = context.settings.znodes.start(session_of(&connection));
-        let prefix = format!("{}/{start}", context.settings.root);
+        let name_start = context.settings.znodes.start(session_of(&connection));
+        let path_start = format!("{}/{name_start}", context.settings.root);
         let sent_at = context.clock.now();
-        match connection.request(connection.client.create(&prefix, data, &mode)).await {
+        match connection.request(connection.client.create(&path_start, data, &mode)).await {
             Ok((stat, sequence)) => match ticket(&stat, sequence.into_i64()) {
                 Some(ticket) => {
-                    context.settings.znodes.note(&ticket.sequence.name(&start));
+                    context.settings.znodes.note(&ticket.sequence.name(&name_start));
                     context.clear_problem();
                     return Some((ticket, Some(sent_at)));
                 }
                 None => refuse_sequence(context, &connection, sequence.into_i64()).await,
             },
+            // The path does not exist: create it, and then try again.
             Err(Error::NoNode) => {
                 if let Err(delay) = make_path::make_path(context, &connection).await {
                     drop(permit);
                     sleep(delay).await;
                 }
             }
+            // A client has created a znode by hand with the next name.
             Err(Error::NodeExists) => name_taken.skip_taken_numbers(context, &connection).await,
             Err(error) if is_server_answer(&error) => {
                 context.report_refusal(&connection, &context.settings.root, &error).await;
@@ -98,8 +101,8 @@ pub(in crate::zookeeper) async fn join(
     }
 }
 
-/// Returns true unless foreign contenders with a different order keep us out of the queue, or that cannot be checked. This
-/// is checked before the create, because our znode alone could make their client fail.
+/// Returns false if foreign contenders keep us out of the queue, or if it cannot be found out whether they do. Call this
+/// before the create, because our znode alone could make their client fail.
 async fn may_join(context: &Context, connection: &Connection) -> bool {
     if !context.settings.is_shared() {
         return true;
@@ -113,7 +116,7 @@ async fn may_join(context: &Context, connection: &Connection) -> bool {
             return false;
         }
         Err(error) => {
-            debug!(%error, "cannot tell whether other clients' contenders stand there");
+            debug!(%error, "cannot tell whether foreign contenders are in the path");
             return false;
         }
     };
@@ -121,7 +124,7 @@ async fn may_join(context: &Context, connection: &Connection) -> bool {
     context.state().must_stay_out != Some(true)
 }
 
-/// Returns our znode that a previous process created in this session; `None` if there is none.
+/// Returns the znode that the previous process created in this session; `None` if this session has none.
 pub(super) async fn find(context: &Context) -> Option<OwnedZnode> {
     let found = context.retry_until_answered(async |connection| {
         let Some(ticket) = find_own(context, &connection, b"", OwnZnodeMatch::OfSession).await?
@@ -146,12 +149,12 @@ pub(super) async fn find(context: &Context) -> Option<OwnedZnode> {
 pub(crate) struct OwnedZnode {
     pub(crate) ticket: Ticket,
     pub(crate) data: Vec<u8>,
-    /// The data of the session's claim, read only in an election that is shared with another client.
+    /// The data of our claim, if we have one. Read only in an election that is shared with another client.
     pub(crate) claimed: Option<Vec<u8>>,
 }
 
-/// Reads the claim of our session, if there is one. Outside of elections shared with another client our znode's own data
-/// says the same, so the claim is not read.
+/// Returns the data of our session's claim; `None` if the session has no claim. The claim is read only in an election that
+/// is shared with another client: in all others, our own znode has the same data.
 async fn own_claim(context: &Context, connection: &Connection) -> Result<Option<Vec<u8>>, Error> {
     if !context.settings.is_shared() {
         return Ok(None);
@@ -163,13 +166,13 @@ async fn own_claim(context: &Context, connection: &Connection) -> Result<Option<
     }
 }
 
-/// Returns the ticket of our own znode, or of the lowest if this session has created several by mistake; the others are
-/// deleted. The check of the path is a barrier: the listing after it shows any create that was carried out.
+/// Returns the ticket of our own znode. If this session has created several by mistake, returns the lowest and deletes the
+/// others. First checks the path through a quorum: a listing after that check shows our znode if the create was carried out.
 async fn find_own(
     context: &Context,
     connection: &Connection,
     data: &[u8],
-    own: OwnZnodeMatch,
+    find_by: OwnZnodeMatch,
 ) -> Result<Option<Ticket>, Error> {
     match connection.check(&context.settings.root).await {
         Err(Error::NoNode) => return Ok(None),
@@ -180,6 +183,7 @@ async fn find_own(
         // The check has just found the path, so it exists unless it was deleted since.
         Err(Error::NoNode) => {
             leave_if_znode_missing(connection, root).await?;
+            // The path exists after all, so the caller must try again.
             return Err(Error::Timeout);
         }
         names => names?,
@@ -198,11 +202,11 @@ async fn find_own(
         if !is_of_session(&stat, connection) {
             continue;
         }
-        if own == OwnZnodeMatch::WithData {
+        if find_by == OwnZnodeMatch::WithData {
             match connection.request(connection.client.get_data(path)).await {
                 Ok((other, _)) if other != data => continue,
                 Err(Error::NoNode) => continue,
-                read => read.map(drop)?,
+                read => drop(read?),
             }
         }
         if found.is_none() {
@@ -215,7 +219,7 @@ async fn find_own(
     Ok(found)
 }
 
-/// Returns the ticket of a created znode, or `None` if the path's sequence counter is past its end.
+/// Returns the ticket of a created znode, or `None` if `sequence` is past the end of the path's sequence counter.
 fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
     let sequence = Sequence::new(i32::try_from(sequence).ok()?)?;
     if sequence.number() > Sequence::LAST - 1_000_000 {
@@ -224,21 +228,22 @@ fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
     Some(Ticket { sequence, token: token(stat) })
 }
 
-/// Reports that the sequence counter of the path has no numbers left, and deletes the znode that was created with this
-/// number past its end. Then waits: members can join only after an operator has re-created the path.
+/// Reports that the sequence counter of the path has no numbers left, and deletes the znode that was created with the number
+/// `sequence`, if that is past the end. Then waits: members can join only after an operator has re-created the path.
 pub(super) async fn refuse_sequence(context: &Context, connection: &Connection, sequence: i64) {
     let root = &context.settings.root;
     context.set_problem(format!(
         "the sequence counter of {root} is at its end ({sequence}): cannot join. \
          Delete and re-create {root} while no member leads"
     ));
-    // The counter is a signed 32-bit number, which becomes negative behind its end.
+    // The counter is a signed 32-bit number, which overflows to negative numbers.
     if let Ok(number) = i32::try_from(sequence)
         && number < 0
     {
-        let start = context.settings.znodes.start(session_of(connection));
-        let path = format!("{root}/{start}{number:010}");
-        let _best_effort = connection.request(connection.client.delete(&path, None)).await;
+        let name_start = context.settings.znodes.start(session_of(connection));
+        let path = format!("{root}/{name_start}{number:010}");
+        // If this fails, the znode stays until the session ends.
+        let _ignored = connection.request(connection.client.delete(&path, None)).await;
     }
     sleep(COUNTER_END_DELAY).await;
 }

@@ -13,8 +13,8 @@ use tokio::time::sleep;
 /// The largest number of znodes below the path that are listed. A listing takes about 100 bytes of memory for each.
 pub(in crate::zookeeper) const CHILDREN_MAX: i32 = 100_000;
 
-/// Lists the members in the queue, and sends them as an event with this number of the listing, by which an outdated listing
-/// is recognized.
+/// Lists the members in the queue, and sends them as an event. The event repeats `number`, by which an outdated listing is
+/// recognized.
 pub(super) async fn list(context: &Context, number: u64) {
     let read =
         context.retry_until_answered(async |connection| list_once(context, &connection).await);
@@ -29,13 +29,13 @@ pub(super) async fn list(context: &Context, number: u64) {
     context.send_event(QueueEvent::Listed { number, members });
 }
 
-/// Lists the members as the current server shows them. A listing that this session's own znode or a quorum contradicts is
-/// not returned. Fails with [`Error::NoNode`] if the path does not exist.
+/// Lists the members as the current server shows them. Fails, so that the caller lists again, if the listing lacks our own
+/// znode although a quorum says that it exists. Fails with [`Error::NoNode`] if the path does not exist.
 async fn list_once(
     context: &Context,
     connection: &Connection,
 ) -> Result<BTreeSet<Sequence>, Error> {
-    // Read this before the listing, which need not contain a znode that is created meanwhile.
+    // Our ticket from before the listing: a znode that is created during the listing may be missing in it.
     let own = context.state().own;
     let listed = match members(context, connection).await {
         Ok(members) => Some(members),
@@ -47,7 +47,7 @@ async fn list_once(
         (Some(own), _) => {
             let path = context.path(own.sequence);
             match context.confirm_own_znode_missing(connection, &path).await {
-                // Our znode is gone, which its watch reports. The listing is right.
+                // Our znode is gone, so the listing is right. Its watch reports the loss.
                 Error::NoNode => {}
                 error => return Err(error),
             }
@@ -58,8 +58,9 @@ async fn list_once(
     listed.ok_or(Error::NoNode)
 }
 
-/// Returns the members, without a head that a quorum says is gone. A member that is not in the queue and waits for it to be
-/// empty watches none of these znodes, so no notification would correct a server that still shows the head.
+/// Returns the members without the head if a quorum says that the head is gone. This is for a member that has no znode in
+/// the queue and waits until the queue is empty. It watches none of these znodes, so no notification would correct a server
+/// that still shows the head.
 async fn without_stale_head(
     context: &Context,
     connection: &Connection,
@@ -77,7 +78,7 @@ async fn without_stale_head(
 
 /// The reason why the children of a path were not listed.
 pub(in crate::zookeeper) enum ListError {
-    /// There are too many of them. Contains the problem for operators.
+    /// The path has too many children. Contains the problem for operators.
     Crowded(String),
     /// The request was refused, or not answered.
     Failed(Error),
@@ -111,7 +112,7 @@ async fn crowded_problem(connection: &Connection, root: &str) -> Result<Option<S
     )))
 }
 
-/// Fails, after a delay, if the path has too many children to list them.
+/// Fails, after a delay, if the path has too many children to list them. The error makes the caller try again.
 pub(in crate::zookeeper) async fn fail_if_crowded(
     context: &Context,
     connection: &Connection,
@@ -127,7 +128,7 @@ pub(in crate::zookeeper) async fn fail_if_crowded(
     }
 }
 
-/// Syncs the current server, so that the reads after it are as new as the data that the servers' leader had then.
+/// Syncs the current server, so that later reads are at least as new as the data that the servers' leader had at that time.
 pub(in crate::zookeeper) async fn sync(connection: &Connection, path: &str) -> Result<(), Error> {
     match connection.request(connection.client.sync(path)).await {
         Err(error) if !is_server_answer(&error) => Err(error),
@@ -148,8 +149,9 @@ pub(in crate::zookeeper) async fn names_below(
     }
 }
 
-/// Lists the path once to find foreign contenders. Without an answer nothing happens, as the next call lists again. A
-/// refused listing may hide foreign contenders: if these would keep us out of the queue, the refusal does so too.
+/// Lists the path once to find foreign contenders. Without an answer nothing happens, as the next call lists again. If the
+/// servers refuse the listing, there may be foreign contenders that we cannot see, so in an election that is shared with
+/// another client we stay out of the queue.
 pub(super) async fn check_for_foreign(context: &Context) {
     let connection = context.session.connection().await;
     let root = &context.settings.root;
@@ -180,7 +182,7 @@ pub(super) async fn queue_names(
     connection.request(connection.client.list_children(&context.settings.root)).await
 }
 
-/// Returns the names of all current children, and the transaction that last created or deleted one.
+/// Returns the names of all current children of the path, and the transaction that last created or deleted a child.
 pub(super) async fn queue_names_and_index(
     context: &Context,
     connection: &Connection,
@@ -192,8 +194,8 @@ pub(super) async fn queue_names_and_index(
     Ok((names, stat.pzxid.cast_unsigned()))
 }
 
-/// Returns the numbers of all znodes that are named like a member's, except those that are known to be deleted or not to be
-/// a member's.
+/// Returns the numbers of all names that are like a member's, except the znodes that are known not to be ephemeral, or to be
+/// deleted although a server still shows them.
 pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequence> {
     let settings = &context.settings;
     settings.znodes.note_all(names);
@@ -205,9 +207,9 @@ pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequenc
         .collect()
 }
 
-/// Returns the members as the current server shows them. A znode that is named like a member's and not ephemeral is not a
-/// member's. Once one such znode was found, there may be more: then the stats of all znodes that were not checked before are
-/// read, in one go.
+/// Returns the members as the current server shows them. A znode that is not ephemeral is left out even if its name is like
+/// a member's. No stats are read for that until a read or a watch has found the first such znode. From then on there may be
+/// more, so the stats of all znodes that were not checked before are read, in one go.
 async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<Sequence>, Error> {
     let names = queue_names(context, connection).await?;
     foreign::check_names(context, &names).await;
@@ -215,10 +217,10 @@ async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<
     if context.state().non_ephemeral.is_empty() {
         return Ok(members);
     }
-    let unknown: Vec<_> = members.difference(&context.state().ephemeral).copied().collect();
-    let paths: Vec<_> = unknown.iter().map(|sequence| context.path(*sequence)).collect();
+    let unchecked: Vec<_> = members.difference(&context.state().ephemeral).copied().collect();
+    let paths: Vec<_> = unchecked.iter().map(|sequence| context.path(*sequence)).collect();
     let mut non_ephemeral = vec![];
-    for (sequence, stat) in unknown.into_iter().zip(stats(connection, &paths).await?) {
+    for (sequence, stat) in unchecked.into_iter().zip(stats(connection, &paths).await?) {
         match stat {
             Some(stat) if owner(&stat).is_none() => non_ephemeral.push(sequence),
             Some(_) => drop(context.state().ephemeral.insert(sequence)),

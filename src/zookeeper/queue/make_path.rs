@@ -13,9 +13,10 @@ use tracing::info;
 /// Delay before the next attempt to create the path.
 const NEXT_ATTEMPT_DELAY: Duration = RETRY_DELAY.saturating_mul(5);
 
-/// Creates the path of the queue, with its ancestors. The path itself is a container if the servers support that: they
-/// delete it after the last member has gone. In an election that is shared with another client, the path is of the kind that
-/// this client creates. If the path cannot be created, the error is the delay before the next attempt.
+/// Creates the path of the queue, with its ancestors. The path itself is a container if the servers support containers,
+/// which they delete after the last member has gone. In an election that is shared with another client, each of these znodes
+/// is a container or persistent as that client would create it. If the path cannot be created, the error is the delay before
+/// the next attempt.
 pub(super) async fn make_path(context: &Context, connection: &Connection) -> Result<(), Duration> {
     let acl = context.settings.acl;
     let root = &context.settings.root;
@@ -31,7 +32,7 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) -> Res
                 | ForeignClient::DocumentedRecipe
                 | ForeignClient::Bellwether,
             ) => is_queue,
-            // The kind that these clients create.
+            // Curator creates the ancestors as containers too; kazoo and ZooKeeper's recipe create no containers.
             Some(ForeignClient::CuratorLatch | ForeignClient::CuratorSelector) => true,
             Some(ForeignClient::Kazoo | ForeignClient::ZookeeperRecipe) => false,
         };

@@ -64,8 +64,9 @@ pub(crate) struct QueueSettings {
 }
 
 impl QueueSettings {
-    /// Returns true in an election that is shared with another client. Members must stay out of its queue while foreign
-    /// contenders with a different order are in the path. Elsewhere, unknown clients must not be able to stop an election.
+    /// Returns true in an election that is shared with another client. Only there, foreign contenders in the path keep
+    /// members out of the queue, because their clients would choose another leader. In other elections they are only
+    /// reported, so that unknown clients cannot stop an election.
     fn is_shared(&self) -> bool {
         self.znodes.family().is_some()
     }
@@ -79,8 +80,8 @@ pub(crate) struct Reports {
     pub(crate) meter: Arc<Meter>,
     /// The last warning about the path's ACL; kept across sessions.
     pub(crate) acl_warning: Arc<Mutex<Option<String>>>,
-    /// True if the connection was lost while a container was being created; kept across sessions. Servers other than
-    /// ZooKeeper may close the connection at a request that they do not know.
+    /// True if the connection was lost while a container was being created, so that none is requested again; kept across
+    /// sessions. Servers other than ZooKeeper may close the connection at a request that they do not know.
     pub(crate) container_unanswered: Arc<AtomicBool>,
 }
 
@@ -103,23 +104,23 @@ pub(crate) enum QueueEvent {
     Found(OwnedZnode),
     /// The session does not own a znode in the queue. An answer to [`QueueSession::find`].
     NoneFound,
-    /// The members that were in the queue at some moment before this event, and the number of the listing. An event that is
-    /// not of the last listing is outdated: see [`QueueSession::is_last_listing`].
+    /// The members that were in the queue when it was listed, and the number of that listing. If another listing has begun
+    /// since, this event is outdated: see [`QueueSession::is_last_listing`].
     Listed { number: u64, members: BTreeSet<Sequence> },
-    /// Foreign contenders were found, which keep us out of the queue, or they are gone. Sent on change, and only in an
-    /// election that is shared with another client.
+    /// `keep_out` is true if foreign contenders keep us out of the queue. Sent when this is first known and when it changes,
+    /// and only in an election that is shared with another client.
     Foreign { keep_out: bool },
-    /// An event of the predecessor's znode, which [`QueueSession::watch_predecessor`] watches.
+    /// The predecessor's znode, which [`QueueSession::watch_predecessor`] watches, was read, has changed or is gone.
     Predecessor(AheadEvent),
     /// A member's znode. An answer to [`QueueSession::read`].
     MemberRead { member: Ticket, data: Vec<u8>, sent_at: Moment },
     /// The member's znode does not exist. An answer to [`QueueSession::read`].
     MemberGone { member: Sequence, sent_at: Moment },
-    /// Our claim was not committed, because another session owns the claim znode, which has this data. The data is `None` if
-    /// our claim was committed and has been deleted since. The member must not lead by this claim.
+    /// The member must not lead by its claim. `claimed` is the data of the claim znode if another session owns that znode;
+    /// it is `None` if our claim was committed, but a client has deleted the claim znode since.
     ClaimRefused { claimed: Option<Vec<u8>>, sent_at: Moment },
-    /// A quorum committed a write to our own znode, or a check of it, that was requested at this moment. A lease may be
-    /// counted from that moment.
+    /// A quorum committed a write to our own znode, or a check of it, that the member requested at `sent_at`. A lease may be
+    /// counted from `sent_at`.
     Committed { sent_at: Moment },
     /// The znodes of all members. The answer to [`QueueSession::read_members`].
     MembersRead(Vec<MemberZnode>),
@@ -132,7 +133,7 @@ pub(crate) enum QueueEvent {
 pub(crate) struct QueueSession {
     context: Arc<Context>,
     requests: JoinSet<()>,
-    /// The membership tasks. They end later than the requests: see [`Self::end_requests`].
+    /// The membership tasks, which watch znodes. They are ended after the requests: see [`Self::end_requests`].
     watches: JoinSet<()>,
     /// The task that joins, and then watches our own znode and the predecessor's.
     membership: Option<AbortHandle>,
@@ -140,7 +141,7 @@ pub(crate) struct QueueSession {
     members_reading: Option<AbortHandle>,
     /// Sends requests to watch a predecessor to the membership task.
     watch_requests: mpsc::UnboundedSender<WatchRequest>,
-    /// The task of the last listing, and our own ticket when it began.
+    /// Our own ticket when the last listing began, and the task of that listing.
     listing: Option<(Option<Ticket>, AbortHandle)>,
     /// The task that lists the path to find foreign contenders.
     foreign_check: Option<AbortHandle>,
@@ -168,6 +169,7 @@ impl QueueSession {
             watches: JoinSet::new(),
             membership: None,
             members_reading: None,
+            // No task receives these requests before `begin_membership` replaces the channel.
             watch_requests: mpsc::unbounded_channel().0,
             listing: None,
             foreign_check: None,
@@ -204,8 +206,8 @@ impl QueueSession {
         });
     }
 
-    /// Starts the membership task, which replaces the previous one. It runs `own_znode`, which creates or finds our znode,
-    /// sends the event that this returns, and watches our znode and the predecessor's from then on.
+    /// Starts the membership task, and aborts the previous one. The task awaits `own_znode`, which creates or finds our
+    /// znode, sends the returned event, and watches our znode and the predecessor's from then on.
     fn begin_membership(
         &mut self,
         own_znode: impl Future<Output = Option<(Ticket, QueueEvent)>> + Send + 'static,
@@ -233,15 +235,16 @@ impl QueueSession {
         }
     }
 
-    /// Lists the members, unless a listing for the same ticket is already running: if each call aborted a slow listing, it
-    /// might never finish. Changes since its beginning are noticed when the predecessor from that listing is watched.
+    /// Lists the members, unless a listing for the same ticket is already running: if each call aborted a slow listing, none
+    /// might ever finish. If the listing still contains a predecessor that was deleted meanwhile, the watch that the member
+    /// sets next reports that the predecessor is gone.
     ///
-    /// Only the last listing counts: an earlier one is aborted, and [`Self::is_last_listing`] rejects its event if it was
-    /// already sent.
+    /// Only the last listing counts: a new one aborts the previous one, and [`Self::is_last_listing`] rejects the event of
+    /// the previous one if it was already sent.
     pub(crate) fn list(&mut self) {
         let own = self.context.state().own;
-        if let Some((own_before, running)) = &self.listing
-            && *own_before == own
+        if let Some((own_at_start, running)) = &self.listing
+            && *own_at_start == own
             && !running.is_finished()
         {
             return;
@@ -255,8 +258,8 @@ impl QueueSession {
         }
     }
 
-    /// Lists the path only to find foreign contenders. At most one such listing runs: if each call aborted a slow listing,
-    /// it might never finish.
+    /// Lists the path only to find foreign contenders, unless such a listing is already running: if each call aborted a slow
+    /// listing, none might ever finish.
     pub(crate) fn check_for_foreign(&mut self) {
         if self.foreign_check.as_ref().is_some_and(|running| !running.is_finished()) {
             return;
@@ -271,13 +274,13 @@ impl QueueSession {
         number == self.listings
     }
 
-    /// Watches this predecessor from now on, instead of the previous one.
+    /// Watches the znode of `predecessor` from now on, instead of the previous predecessor's.
     pub(crate) fn watch_predecessor(&self, predecessor: Sequence) {
         let path = self.context.path(predecessor);
         let _receiver_gone = self.watch_requests.send(WatchRequest::Watch(predecessor, path));
     }
 
-    /// Reads a member's znode once. With `confirm`, a quorum must confirm that it exists.
+    /// Reads a member's znode once. With `confirm`, a quorum must confirm that it exists. The answer repeats `sent_at`.
     pub(crate) fn read(&mut self, member: Sequence, confirm: bool, sent_at: Moment) {
         let context = self.context.clone();
         self.requests.spawn(async move { read::read(&context, member, confirm, sent_at).await });
@@ -301,8 +304,8 @@ impl QueueSession {
         self.requests.spawn(task);
     }
 
-    /// Reads the znodes of all members, unless such a read is already running: one that is slow must not delay renewals more
-    /// and more. A failed read is not published.
+    /// Reads the znodes of all members, unless such a read is already running: several slow reads at once would delay
+    /// renewals on the same connection. A read that fails sends no event.
     pub(crate) fn read_members(&mut self) {
         if self.members_reading.as_ref().is_some_and(|running| !running.is_finished()) {
             return;
@@ -321,28 +324,29 @@ impl QueueSession {
         let _receiver_gone = self.writes.send(QueueWrite::Data(data, sent_at));
     }
 
-    /// Writes to our own znode and creates the queue's only claim, both or neither, in order with the writes. The claim
-    /// ends with the session.
+    /// Writes to our own znode and creates the claim znode, both or neither, after the writes requested before. The claim
+    /// znode ends with the session.
     pub(crate) fn claim(&self, data: Vec<u8>, sent_at: Moment) {
         let _receiver_gone = self.writes.send(QueueWrite::Claim(data, sent_at));
     }
 
-    /// Confirms with a quorum that our znode exists, in order with the writes. The same request checks our claim if we made
-    /// it, and the predecessor otherwise.
+    /// Confirms with a quorum that our znode exists, after the writes requested before. The same request checks whether our
+    /// claim still exists, or, if we have not claimed, whether the predecessor does.
     pub(crate) fn renew(&self, predecessor: Option<Sequence>, sent_at: Moment) {
         let _receiver_gone = self.writes.send(QueueWrite::Renew(predecessor, sent_at));
     }
 
-    /// Removes finished tasks. If one has panicked, the queue is unusable: it may have been a watch, without which a member
-    /// must not stay in the queue.
+    /// Removes finished tasks. If a task has panicked, the queue is unusable: that task may have watched our znode, and a
+    /// member must not stay in the queue without that watch.
     pub(crate) fn reap(&mut self) {
         if reap([&mut self.requests, &mut self.watches], "a request") {
             self.context.send_event(QueueEvent::Unusable);
         }
     }
 
-    /// Aborts all requests. [`Self::end_watches`] aborts the watches later: while the connection exists, the library would
-    /// ask the servers to remove each watch, and the end of the session would wait for that.
+    /// Aborts all requests. The watches are aborted later, by [`Self::end_watches`]: if a watch is dropped while the
+    /// connection exists, the library asks the servers to remove that watch, and the end of the session would wait for their
+    /// answer.
     pub(crate) async fn end_requests(&mut self) {
         self.requests.shutdown().await;
     }
@@ -353,7 +357,7 @@ impl QueueSession {
     }
 }
 
-/// Removes finished tasks. Returns true if one has panicked, and logs that: `what` names the tasks.
+/// Removes finished tasks. Returns true if a task has panicked. The log line of the panic calls that task `what`.
 pub(in crate::zookeeper) fn reap(tasks: [&mut JoinSet<()>; 2], what: &str) -> bool {
     let mut has_panicked = false;
     for tasks in tasks {

@@ -14,11 +14,11 @@ use std::collections::BTreeSet;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-/// The largest number of sequence numbers that are skipped in one transaction. That many pairs of a create and a delete
-/// surely fit into one request, however long the path is.
+/// The largest number of sequence numbers that are skipped in one transaction. Each takes a create and a delete, and so many
+/// of them fit into one request even if the path is long.
 const MAX_SKIPPED_AT_ONCE: usize = 100;
 
-/// The first taken name that was found in this join. It is logged once.
+/// The path of the first znode with a taken name that was found in this join; `None` before. It is logged once.
 #[derive(Default)]
 pub(super) struct NameTaken(Option<String>);
 
@@ -29,9 +29,9 @@ impl NameTaken {
         let root = &context.settings.root;
         let (names, parent) = match connection.request(connection.client.get_children(root)).await {
             Ok(read) => read,
-            // The next create reports what to do about the error.
+            // If the error persists, the next create fails with it too, and reports the remedy.
             Err(error) => {
-                debug!(%error, "cannot tell what is in the way");
+                debug!(%error, "cannot list the path to find the taken names");
                 return sleep(RETRY_DELAY).await;
             }
         };
@@ -49,19 +49,20 @@ impl NameTaken {
             .take_while(|number| taken.contains(number))
             .take(MAX_SKIPPED_AT_ONCE)
             .count();
-        let name = format!("{root}/{prefix}{next:010}");
+        let path = format!("{root}/{prefix}{next:010}");
         if count == 0 {
-            // The znode was deleted meanwhile, or the current server does not show it.
-            let _left_or_gone = leave_if_znode_missing(connection, &name).await;
+            // The znode was deleted meanwhile, or the current server does not show it and is left. In both cases the next
+            // create tries again, so the result is not needed.
+            let _ignored = leave_if_znode_missing(connection, &path).await;
             return sleep(RETRY_DELAY).await;
         }
         if self.0.is_none() {
             warn!(
-                "{name} is in the way of the next member: ZooKeeper did not name it, so \
+                "{path} is in the way of the next member: ZooKeeper did not name it, so \
                  a client made it by hand; passed over. Delete it, and keep unknown clients out of {root}"
             );
         }
-        let first = self.0.get_or_insert(name);
+        let first = self.0.get_or_insert(path);
         match use_up(connection, root, count).await {
             Ok(()) => {}
             Err(error) if is_server_answer(&error) => {
@@ -72,7 +73,7 @@ impl NameTaken {
                 sleep(REFUSED_DELAY).await;
             }
             Err(error) => {
-                debug!(%error, "numbers may be used up or not");
+                debug!(%error, "the taken numbers may or may not be used up");
                 sleep(RETRY_DELAY).await;
             }
         }
@@ -90,7 +91,7 @@ fn next_number(parent: &Stat) -> i32 {
 /// Uses up `count` numbers: creates and deletes a znode that many times in one transaction, so that no znode is left
 /// behind.
 async fn use_up(connection: &Connection, parent: &str, count: usize) -> Result<(), Error> {
-    // No two clients choose the same name, and it does not end in digits as members' names do.
+    // The name is random, so that no two clients choose the same, and it does not end in digits as members' names do.
     let path = format!("{parent}/pass-{:032x}-", random::id());
     let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     let used = connection.transact(2 * count, |writer| {

@@ -8,7 +8,8 @@ use crate::zookeeper::client::{Connection, LeaveServerOutcome, is_server_answer}
 use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 
-/// The longest data that is read of a foreign contender or of a member, in bytes. A member writes at most that.
+/// The maximum length of data that is read from a znode of a foreign contender or of a member, in bytes. Members never write
+/// longer data.
 pub(super) const LONGEST_DATA: i32 = 1024;
 
 /// The largest number of reads sent at once. A renewal on the same connection waits behind at most this many reads, so a
@@ -46,7 +47,7 @@ pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sen
         read_confirmed(context, &connection, member).await
     });
     let event = match read.await {
-        // A znode that is not ephemeral is not a member's.
+        // A znode that is not ephemeral is not a member's, so that member does not exist.
         Ok((_, stat)) if owner(&stat).is_none() => {
             context.ignore_non_ephemeral(&[member]);
             QueueEvent::MemberGone { member, sent_at }
@@ -60,8 +61,8 @@ pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sen
     context.send_event(event);
 }
 
-/// Reads a znode, and confirms with a quorum that it exists, or that it does not. A server that a quorum contradicts is
-/// left.
+/// Reads a znode, and confirms with a quorum that it exists, or that it does not. If the quorum contradicts the current
+/// server, that server is left.
 pub(super) async fn read_confirmed(
     context: &Context,
     connection: &Connection,
@@ -80,22 +81,24 @@ pub(super) async fn read_confirmed(
             Err(Error::NoNode)
         }
         (Err(error), _) if !is_server_answer(&error) => Err(error),
-        // The check did not say that the znode is gone, so the read alone does not count.
+        // The current server does not show the znode, but the check did not say that it is gone.
         (Ok(()) | Err(_), Err(Error::NoNode)) => {
             // The znode may have been deleted between the two requests, so check again.
             match leave_if_znode_missing(connection, &path).await? {
                 LeaveServerOutcome::First | LeaveServerOutcome::Again => Err(Error::Timeout),
+                // No other server can be asked, so the answer of this one has to do.
                 LeaveServerOutcome::NotYet => Err(Error::NoNode),
             }
         }
+        // An error means that the check was refused: then only the read counts.
         (Ok(()) | Err(_), read) => read,
     }
 }
 
-/// Leaves the current server if it does not show this member although a quorum confirms that the member exists. A claim that
-/// names a leader which is not in the listing is a sign of such a server.
+/// Leaves the current server if it does not show this member's znode although a quorum confirms that the znode exists. The
+/// caller suspects such a server when a claim names a leader that may be missing in the listing.
 pub(super) async fn verify(context: &Context, member: Sequence) {
-    // The answer itself is not needed: if the server was left, the reads on the next connection show the truth.
+    // The answer itself is not needed: if the server was left, later reads go to another server.
     let _read = context
         .retry_until_answered(async |connection| read_confirmed(context, &connection, member).await)
         .await;
@@ -115,7 +118,7 @@ pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
     let read = read_short(&connection, &paths).await?;
     let mut non_ephemeral = vec![];
     for (sequence, read) in sequences.into_iter().zip(read) {
-        // The znode was deleted meanwhile.
+        // Without a reading, the znode was deleted after the listing.
         let Some((data, stat)) = read else { continue };
         if owner(&stat).is_none() {
             non_ephemeral.push(sequence);
@@ -131,8 +134,8 @@ pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
     Ok(QueueZnodes { index, members })
 }
 
-/// Reads the stats of these znodes, all in one go: each request is sent by the call, before the first is awaited. `None`
-/// for a znode that does not exist.
+/// Reads the stats of these znodes, all in one go: `check_stat` sends a request when it is called, so all are sent before
+/// the first answer is awaited. A stat is `None` if the znode does not exist.
 pub(in crate::zookeeper) async fn stats(
     connection: &Connection,
     paths: &[String],
@@ -161,8 +164,8 @@ pub(in crate::zookeeper) async fn stats_and_short_data(
     Ok(requested.collect())
 }
 
-/// Reads znodes, [`READS_AT_ONCE`] at a time: the stat of each, and its data. Data that is longer than members write is not
-/// read, and replaced by empty data. `None` for a znode that does not exist.
+/// Reads the stat and the data of each of these znodes, [`READS_AT_ONCE`] at a time. Data that is longer than members write
+/// is not read, and is empty in the result. An entry is `None` if the znode does not exist.
 pub(in crate::zookeeper) async fn read_short(
     connection: &Connection,
     paths: &[String],

@@ -1,14 +1,14 @@
-//! Watches our own znode and the znodes ahead that we wait for.
+//! Watches our own znode and the znodes ahead of it that we wait for.
 //!
-//! The invariant of this file: **the loss of our own znode is reported before the loss of a znode ahead of it, if it was
-//! committed before it.** Otherwise a member could act as the head of the queue with a znode that it no longer owns. The
+//! The invariant of this file: **if our own znode is deleted before a znode ahead of it, the loss of our own is reported
+//! first.** Otherwise a member could act as the head of the queue with a znode that it no longer owns. The
 //! invariant holds because
 //!
 //! 1. the servers send the notifications and answers of one session in the order of commits, and the client library
 //!    delivers them in that order;
-//! 2. one task watches all these znodes and polls our own first. After each event of a znode ahead, notification or answer,
-//!    it checks the watch of our own znode before it reports that event;
-//! 3. a watch ends with its connection. On the next connection, our own znode is read and watched before those ahead.
+//! 2. one task watches all these znodes and polls the watch of our own first. After a notification or answer about a znode
+//!    ahead, it polls the watch of our own znode again before it reports the event of that znode;
+//! 3. a watch ends with its connection. On the next connection, our own znode is read and watched before the znodes ahead.
 
 use super::context::{BROKEN, Context, leave_if_znode_missing, leave_stale_server};
 use super::znode::{is_of_session, is_ours, owner, token};
@@ -25,7 +25,8 @@ use tracing::warn;
 
 /// A request about a znode ahead of ours. It is answered by an [`AheadEvent`].
 pub(in crate::zookeeper) enum WatchRequest {
-    /// Watch the znode with this number, at this path. In an election, this replaces the znode that was watched before.
+    /// Watch the znode with this number, at this path. In an election, the znode that was watched before is no longer
+    /// watched.
     Watch(Sequence, String),
     /// Ask a quorum whether the watched znode with this number exists. Only an answer that it is gone is reported.
     Confirm(Sequence),
@@ -34,16 +35,16 @@ pub(in crate::zookeeper) enum WatchRequest {
 /// An event of a watched znode ahead.
 #[derive(Clone, Debug)]
 pub(in crate::zookeeper) enum AheadEvent {
-    /// The znode exists and is watched. In an election, it has this data, and the event is sent again each time that
-    /// changes.
+    /// The znode exists and is watched. In an election, it has this data, and the event is sent again after each change of
+    /// the data. For a lock or barrier, the data is empty.
     Read { znode: Ticket, data: Vec<u8> },
     /// The znode is gone, and its watch has ended. The token is that of the znode that was watched; `None` if no ephemeral
     /// znode existed at the last read.
     Gone { sequence: Sequence, token: Option<FencingToken> },
 }
 
-/// Watches our own znode, if we have one, and the requested ones ahead. The events of those ahead are passed to `on_event`.
-/// Returns when our own znode is lost, which the caller reports.
+/// Watches our own znode, if we have one, and the znodes ahead that `requests` name. Passes the events of the znodes ahead
+/// to `on_event`. Returns when our own znode is lost, which the caller reports.
 pub(in crate::zookeeper) async fn watch(
     context: &Arc<Context>,
     own: Option<Ticket>,
@@ -52,9 +53,10 @@ pub(in crate::zookeeper) async fn watch(
 ) {
     let mut connections = context.session.clone();
     let mut ahead = ZnodesAhead::new(context.clone(), requests);
-    // The event of a znode ahead that may be passed on only once our own znode is known to exist.
+    // An event of a znode ahead, which may be passed on only once our own znode is known to exist.
     let mut held_back = None;
     loop {
+        // The watches set below are of this connection; `watch_all` notices when another replaces it.
         connections.mark_seen();
         let mut own_change = match own {
             Some(ticket) => match watch_own(context, ticket).await {
@@ -78,13 +80,13 @@ pub(in crate::zookeeper) async fn watch(
 enum WatchesEnd {
     /// Our own znode is lost.
     OwnLost,
-    /// The connection or the watch of our own znode has ended, so all znodes must be read and watched again. The event of a
-    /// znode ahead, if there is one, is held back until our own znode is known to exist.
+    /// The connection has ended or the watch of our own znode has fired, so all znodes must be read and watched again. The
+    /// event of a znode ahead, if there is one, is held back until our own znode is known to exist.
     ReadAgain(Option<AheadEvent>),
 }
 
 impl WatchesEnd {
-    /// Handles a notification about our own znode. `event` is of a znode ahead and has not been passed on yet.
+    /// Decides what follows a notification about our own znode. `event` is of a znode ahead and was not passed on yet.
     fn after_own_change(change: &WatchedEvent, event: Option<AheadEvent>) -> Self {
         match change.event_type {
             EventType::NodeDeleted => Self::OwnLost,
@@ -93,7 +95,7 @@ impl WatchesEnd {
     }
 }
 
-/// Passes on the events of the znodes ahead, until the watches can no longer be used.
+/// Passes the events of the znodes ahead to `on_event`, until the watches can no longer be used.
 async fn watch_all(
     own: &mut BoxFuture<'static, WatchedEvent>,
     connections: &mut SessionHandle,
@@ -103,7 +105,7 @@ async fn watch_all(
     loop {
         tokio::select! {
             biased;
-            // The watches ended with their connection: the library panics if one is polled after that.
+            // The watches ended with their connection. Poll this first: the library panics if an ended watch is polled.
             () = connections.changed() => return WatchesEnd::ReadAgain(None),
             change = &mut *own => return WatchesEnd::after_own_change(&change, None),
             event = ahead.next_event() => {
@@ -120,8 +122,9 @@ async fn watch_all(
 /// Reads and watches our own znode. Returns `None` if it is gone or belongs to another session, or if an operator has
 /// written [`BROKEN`] into the znode of a lock or barrier.
 ///
-/// In an election the watch is for children, of which an ephemeral znode has none. So it fires when the znode is deleted,
-/// but not at each of our own writes. We never write to the znode of a lock or barrier, so its data is watched.
+/// In an election this sets a watch for children, which an ephemeral znode cannot have: so it fires only when the znode is
+/// deleted, and not at each of our own writes. We never write to the znode of a lock or barrier, so there the data is
+/// watched.
 async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'static, WatchedEvent>> {
     let path = context.path(ticket.sequence);
     let read = context.retry_until_answered(async |connection| {
@@ -146,15 +149,16 @@ async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'stati
     Some(watcher.changed().boxed())
 }
 
-/// The znodes ahead that are watched.
+/// The znodes ahead that are watched, with their pending requests and watches.
 struct ZnodesAhead {
     context: Arc<Context>,
     requests: mpsc::UnboundedReceiver<WatchRequest>,
     watched: BTreeMap<Sequence, WatchedZnode>,
-    /// Pending readings, notifications and confirmations.
+    /// The pending reads, watches and confirmations. Each completes with its outcome.
     steps: FuturesUnordered<BoxFuture<'static, WatchStep>>,
 }
 
+/// A znode ahead that is watched.
 struct WatchedZnode {
     path: String,
     /// The token of the znode at the last read; `None` before the first read, or if there was no ephemeral znode.
@@ -169,7 +173,7 @@ enum WatchStep {
     Changed(Sequence, WatchedEvent),
     /// A quorum says that the znode is gone.
     Gone(Sequence),
-    /// A quorum says that the znode exists.
+    /// A quorum says that the znode exists, so nothing follows.
     Confirmed,
 }
 
@@ -190,7 +194,7 @@ impl ZnodesAhead {
         Self { context, requests, watched, steps }
     }
 
-    /// Waits for an event of one of the znodes. Cancel-safe: no event is lost.
+    /// Waits for the next event of a znode ahead. Cancel-safe: no event is lost.
     async fn next_event(&mut self) -> AheadEvent {
         loop {
             tokio::select! {
@@ -206,7 +210,7 @@ impl ZnodesAhead {
         }
     }
 
-    /// Reads all znodes again, because the watches ended with their connection.
+    /// Reads and watches all znodes ahead again, over the current connection.
     fn read_again(&mut self) {
         self.steps.clear();
         self.watched.keys().for_each(|sequence| self.read(*sequence));
@@ -248,6 +252,7 @@ impl ZnodesAhead {
             let read = context.retry_until_answered(async |connection| {
                 read_and_watch(&context, &connection, &path).await
             });
+            // The only error is that the znode does not exist.
             WatchStep::Read(sequence, read.await.unwrap_or(WatchRead::Gone))
         };
         self.steps.push(read.boxed());
@@ -272,8 +277,8 @@ impl ZnodesAhead {
             WatchRead::Exists(data, stat, watcher) => (data, stat, watcher),
             WatchRead::Gone => return self.end_watch(sequence),
             WatchRead::NotShown => {
-                // There is no proof that the znode is gone. At an event without a token, a standby does not lead at once by
-                // its lease, but claims first, which a quorum must commit.
+                // The znode is not proved to be gone. After a `Gone` event without a token, a standby does not lead at once
+                // by its lease, but only after a quorum has committed its claim.
                 watched.token = None;
                 return self.end_watch(sequence);
             }
@@ -292,9 +297,9 @@ impl ZnodesAhead {
         if self.context.is_stale(sequence, &stat) {
             return self.end_watch(sequence);
         }
-        // If the token differs from that of the last read, this is another znode with the same number. It is ahead of ours
-        // as well: while our znode exists, no number is given twice, so one of two servers has shown a znode that no quorum
-        // committed.
+        // If the token differs from that of the last read, this is another znode with the same number. ZooKeeper gives no
+        // number twice while our znode exists, so a server has shown a znode that no quorum committed. This one is ahead of
+        // ours in any case.
         let token = token(&stat);
         watched.token = Some(token);
         let changed = watcher.changed().map(move |change| WatchStep::Changed(sequence, change));
@@ -310,12 +315,12 @@ impl ZnodesAhead {
     }
 }
 
-/// Reads a znode ahead and watches it. If the server does not show the znode, that counts only if a quorum agrees, because a
-/// server may have lost it; a notification needs no such check.
+/// Reads a znode ahead and watches it. If the server does not show the znode, a quorum must confirm that the znode is gone,
+/// because the server may have lost it. (A notification of its deletion needs no such check.)
 ///
-/// A lock or barrier does not need the data of znodes ahead. So it watches their children, of which an ephemeral znode has
-/// none: the watch fires when the znode is deleted. As a lock has no claim that would exclude a second holder, its read is
-/// repeated until a quorum agrees with the server.
+/// A lock or barrier does not need the data of znodes ahead, so it sets a watch for children, which an ephemeral znode
+/// cannot have: the watch fires only when the znode is deleted. A lock has no claim that would exclude a second holder, so
+/// its read is repeated until the server and a quorum agree.
 async fn read_and_watch(
     context: &Context,
     connection: &Connection,
@@ -332,7 +337,7 @@ async fn read_and_watch(
         Err(Error::NoNode) => {}
         Ok((_, stat, _)) if !context.is_lock_or_barrier && is_of_session(&stat, connection) => {
             warn!(
-                "{path} is ahead of us and of our own session: starting over with another session"
+                "{path} is ahead of our znode and owned by our own session: starting over with another session"
             );
             return context.give_session_up().await;
         }
@@ -342,11 +347,12 @@ async fn read_and_watch(
     }
     match leave_if_znode_missing(connection, path).await? {
         LeaveServerOutcome::NotYet if !context.is_lock_or_barrier => Ok(WatchRead::NotShown),
+        // Read again, from another server if this one was left.
         _ => Err(Error::Timeout),
     }
 }
 
-/// Asks a quorum whether a znode exists. If it does not, but the current server still shows it, leaves that server.
+/// Asks a quorum whether a znode exists. If it is gone, but the current server still shows it, leaves that server.
 async fn quorum_confirms(context: &Context, path: &str) -> bool {
     let checked =
         context.retry_until_answered(async |connection| match connection.check(path).await {

@@ -1,4 +1,4 @@
-//! Writes to our own znode in the order of the calls, claims, and renews.
+//! Carries out writes to our own znode, claims and renewals, in the order in which they were requested.
 
 use super::context::Context;
 use super::znode::is_ours;
@@ -13,19 +13,19 @@ use tracing::warn;
 
 /// A write to our own znode, or a check of it, as [`super::QueueSession`] requests it.
 pub(super) enum QueueWrite {
-    /// The writes after this one are for this znode, which is ours now.
+    /// We now own the znode with this ticket, so all later writes are for it.
     Joined(Ticket),
-    /// Writes the data to our znode. The moment, if there is one, is that of the member's request: the lease may be counted
-    /// from it once the write is committed.
+    /// Writes the data to our znode. The moment, if any, is the time of the member's request: once the write is committed,
+    /// the lease may be counted from it.
     Data(Vec<u8>, Option<Moment>),
-    /// Writes the data to our znode, together with the claim.
+    /// Writes the data to our znode and creates the claim.
     Claim(Vec<u8>, Moment),
     /// Confirms with a quorum that our znode exists, and finds out whether this predecessor is gone.
     Renew(Option<Sequence>, Moment),
 }
 
-/// The last write to our own znode, and the resulting version of its data. If a renewal finds another version, another
-/// client has overwritten the data.
+/// The data that we last wrote to our own znode, and the version that the znode got. If a renewal finds another version,
+/// another client has overwritten the data.
 struct LastWrite {
     data: Vec<u8>,
     version: i32,
@@ -37,12 +37,12 @@ pub(super) struct ZnodeLost;
 /// Our znode, and the state of our writes to it.
 struct OwnZnode {
     ticket: Ticket,
-    /// `None` before the first write.
+    /// Our last write; `None` before the first.
     last: Option<LastWrite>,
     /// True once a quorum has acknowledged our claim.
     is_claimed: bool,
-    /// The last known version of the znode's data, in an election that is shared with another client. Members do not write
-    /// to their znodes there, so another version means that someone else did.
+    /// The version of the znode's data at the last renewal, in an election that is shared with another client. There,
+    /// members do not write to their znodes, so a different version means that another client did.
     known_version: i32,
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn write_in_order(
             own_znode = Some(OwnZnode { ticket, last: None, is_claimed: false, known_version: 0 });
             continue;
         }
-        // Writes to a znode that is lost are dropped: its loss has been reported.
+        // Without a znode, the write is dropped: the loss of the znode has been reported.
         let Some(ours) = &mut own_znode else { continue };
         match ours.carry_out(&context, write).await {
             Ok(Some(event)) => context.send_event(event),
@@ -79,15 +79,15 @@ pub(super) async fn write_in_order(
 }
 
 impl OwnZnode {
-    /// Carries out a write until the servers have answered. Returns its event; `None` for a write from which no lease is
-    /// counted.
+    /// Carries out a write, and repeats it until the servers have answered. Returns the event that reports the answer;
+    /// `None` for a write from which no lease is counted.
     async fn carry_out(
         &mut self,
         context: &Context,
         write: QueueWrite,
     ) -> Result<Option<QueueEvent>, ZnodeLost> {
         let (stat, data, sent_at) = match write {
-            QueueWrite::Joined(_) => unreachable!("the loop takes it"),
+            QueueWrite::Joined(_) => unreachable!("handled by write_in_order"),
             QueueWrite::Renew(predecessor, sent_at) => {
                 return self.renew(context, predecessor, sent_at).await.map(Some);
             }
@@ -100,7 +100,7 @@ impl OwnZnode {
                         self.is_claimed = true;
                         (stat, data, Some(sent_at))
                     }
-                    claim::ClaimOutcome::Anothers(data) => {
+                    claim::ClaimOutcome::OwnedByOther(data) => {
                         return Ok(Some(QueueEvent::ClaimRefused { claimed: Some(data), sent_at }));
                     }
                 }
@@ -118,24 +118,24 @@ impl OwnZnode {
         sent_at: Moment,
     ) -> Result<QueueEvent, ZnodeLost> {
         let also_checked = match predecessor {
-            // A leader has no predecessor to check.
+            // After a claim this member leads, so it has no predecessor to check.
             _ if self.is_claimed => RenewalCheck::Claim,
             Some(predecessor) => RenewalCheck::Predecessor(predecessor),
             None => RenewalCheck::Nothing,
         };
         let mut version = check(context, self.ticket, also_checked).await?;
         if version.is_none() && self.is_claimed {
-            // Without our claim, a quorum would commit that of another member.
+            // Without our claim, a quorum would commit the claim of another member, so this member must not lead.
             self.is_claimed = false;
             warn!("{} is gone: a client has deleted it", context.claim_path());
             return Ok(QueueEvent::ClaimRefused { claimed: None, sent_at });
         }
         if version.is_none() {
-            // The watch reports that the predecessor is gone. Our own lease needs a check that is committed, so repeat it
-            // without the predecessor.
+            // The predecessor is gone, which its watch reports. The failed check proves nothing about our own znode, so
+            // repeat it without the predecessor.
             version = check(context, self.ticket, RenewalCheck::Nothing).await?;
         }
-        let version = version.expect("nothing else was checked");
+        let version = version.expect("a check of our znode alone has a version");
         if context.settings.is_shared() {
             self.note_version(context, version);
             return Ok(QueueEvent::Committed { sent_at });
@@ -159,7 +159,7 @@ impl OwnZnode {
     }
 }
 
-/// Writes the data to our znode, until the servers have answered. Returns the stat of the znode after the write.
+/// Writes the data to our znode, and repeats that until the servers have answered. Returns the znode's stat after the write.
 async fn set_data(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, ZnodeLost> {
     let path = context.path(ticket.sequence);
     let is_retry = AtomicBool::new(false);
@@ -180,8 +180,8 @@ async fn set_data(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat
     written.await.map_err(|_| ZnodeLost)
 }
 
-/// Returns the stat of our znode if it is still ours; otherwise fails with [`Error::NoNode`]. Check this before a write is
-/// repeated: while there was no connection, another member's znode may have replaced ours at this path.
+/// Returns the stat of our znode; fails with [`Error::NoNode`] if the path has no znode, or one that is not ours. Call this
+/// before a write is repeated: while there was no connection, another member's znode may have replaced ours at this path.
 pub(in crate::zookeeper) async fn still_ours(
     context: &Context,
     connection: &Connection,
@@ -195,9 +195,9 @@ pub(in crate::zookeeper) async fn still_ours(
     }
 }
 
-/// Checks through a quorum, in one transaction, that our znode and the other one exist. A stat pipelined behind the
-/// transaction confirms that our znode is still ours: a path can be used again. Returns the version of our znode's data;
-/// `None` if the transaction failed because the other znode is gone, or because we may not read the predecessor's.
+/// Checks through a quorum, in one transaction, that our znode and the one in `also_checked` exist. A stat that is sent
+/// right behind the transaction confirms that the znode at our path is still ours. Returns the version of our znode's data;
+/// `None` if the transaction failed because the other znode is gone, or because we may not check the predecessor's.
 async fn check(
     context: &Context,
     ticket: Ticket,
@@ -232,7 +232,8 @@ async fn check(
                     return Ok(None);
                 }
                 (TransactionResult::Failed { error: Error::NoNode, .. }, _) => return Ok(None),
-                // For the claim, this error says nothing: a client may have revoked our permission to read it.
+                // Any other error does not prove that the claim is gone: a client may have revoked our permission to read
+                // it.
                 (TransactionResult::Failed { error, .. }, _) => return Err(error),
             }
             match stat? {
@@ -246,8 +247,8 @@ async fn check(
     checked.await.map_err(|_| ZnodeLost)
 }
 
-/// Ignores the predecessor, which a quorum says is gone, from now on if the current server still shows it. By now, that
-/// server has applied everything that was committed before the quorum's answer, so it would keep showing the znode.
+/// Handles a predecessor that a quorum says is gone: if the current server still shows it, it is ignored from now on. That
+/// server has already applied all that was committed before the quorum's answer, so it would go on showing the znode.
 async fn ignore_if_stale(
     context: &Context,
     connection: &Connection,
@@ -260,21 +261,21 @@ async fn ignore_if_stale(
     Ok(())
 }
 
-/// Handles a denied access to our own znode: our identity has changed since we created it, or its ACL was changed. Only the
-/// end of the session removes the znode then, so the session is given up.
+/// Gives up the session if `answer` says that the servers deny us access to our own znode, because our identity or the
+/// znode's ACL has changed. Only the end of the session can remove the znode then.
 pub(in crate::zookeeper) async fn give_up_if_no_auth<T>(
     context: &Context,
     path: &str,
     answer: Result<T, Error>,
 ) -> Result<T, Error> {
     if let Err(Error::NoAuth) = answer {
-        warn!("{path} is ours and we are kept from it: starting over with another session");
+        warn!("access to our own znode {path} is denied: starting over with another session");
         return context.give_session_up().await;
     }
     answer
 }
 
-/// Records the outcome of each attempt to renew in the metrics.
+/// Awaits one attempt to renew, and records its outcome in the metrics.
 async fn count_renewal<T>(
     context: &Context,
     renewal: impl Future<Output = Result<T, Error>>,

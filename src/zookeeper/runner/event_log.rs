@@ -1,5 +1,5 @@
 //! The log lines of the election: one for each event, and one for each change of the leader. The messages are for
-//! people; their fields are a stable interface, documented in docs/reference/log-messages.md.
+//! people; the fields of the lines are a stable interface, documented in docs/reference/log-messages.md.
 
 use crate::config::Settings;
 use crate::znode_names::ZnodeNames;
@@ -13,7 +13,7 @@ use tracing::{Level, debug, error, info, trace, warn};
 /// actions.
 const PROTOCOL: &str = "bellwether::protocol";
 
-/// Whether this build can trace the protocol.
+/// True if this build can write the trace lines of [`PROTOCOL`].
 const HAS_TRACE: bool = cfg!(feature = "protocol-trace");
 
 /// Writes the log lines of one election. A line is recorded when the member handles an event, and written after the actions
@@ -22,9 +22,9 @@ pub(super) struct EventLog {
     /// The path of the election.
     election: String,
     znodes: ZnodeNames,
-    /// The current session.
+    /// The current session, for the `session` field of log lines.
     session: Option<SessionId>,
-    /// The event that is not written yet.
+    /// The last event, until it is logged.
     recorded: Option<LoggedEvent>,
 }
 
@@ -36,13 +36,13 @@ pub(super) struct LoggedEvent {
     /// When the member handled the event.
     pub(super) handled_at: Moment,
     pub(super) level: Level,
-    /// The reason why the lease ran out; `None` unless it had run out before the event.
+    /// The reason why this member's lease ran out; `None` unless it ran out before the event.
     pub(super) lapse: Option<String>,
-    /// The changes of the leader.
+    /// The changes of the leader that followed.
     pub(super) changes: Vec<Change>,
-    /// When the lease ended, if it had run out before the event.
+    /// When this member's lease ended, if it ran out before the event.
     pub(super) lapsed_at: Option<SystemTime>,
-    /// A line to log in addition, at the error level: an operator should act now.
+    /// An additional line at the error level, about a problem on which an operator should act now.
     pub(super) error: Option<&'static str>,
 }
 
@@ -102,7 +102,7 @@ impl EventLog {
         );
     }
 
-    /// Notes the session that begins with an event, if any, for the field of the lines from this event on.
+    /// Notes the session that `event` begins, if it begins one, for the `session` field of its own and later lines.
     pub(super) fn note_session(&mut self, event: &Event) {
         match event {
             Event::Session(SessionEvent::Opened { session, .. }) => self.session = Some(*session),
@@ -166,7 +166,7 @@ impl EventLog {
 }
 
 impl LoggedEvent {
-    /// Describes the event and the actions that followed.
+    /// Returns the message of the event's line: it describes the event and the actions that followed.
     fn message(&self) -> String {
         let mut message = self.event.to_string();
         if let Some(lapse) = &self.lapse {
@@ -180,7 +180,7 @@ impl LoggedEvent {
     }
 }
 
-/// Describes a change of the leader, as this member sees it. `lapsed_at` is when its own lease ended, if that had run out.
+/// Describes a change of the leader, as this member sees it. `lapsed_at` is when this member's own lease ran out, if it did.
 fn change_message(change: &Change, lapsed_at: Option<SystemTime>) -> String {
     match (change.kind, &change.view()) {
         (ChangeKind::LostLeadership, _) => {

@@ -26,13 +26,13 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{oneshot, watch};
 use tracing::{Level, info, warn};
 
-/// Upper bound between iterations of the loop; `/livez` and the systemd watchdog check it.
+/// The longest time that the loop waits for an event. `/livez` and the systemd watchdog check that the loop goes on.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// Interval at which a leader checks for foreign contenders. Each check takes two requests.
 const FOREIGN_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Runs the member until it is stopped. Returns true if it has certainly left the queue.
+/// Runs the member until `stop` is received. Returns true if the member's znode is certainly gone from the queue.
 pub async fn run(
     member: Member,
     settings: Settings,
@@ -63,7 +63,7 @@ pub async fn run(
         log: EventLog::of(&settings),
         waiting_callers: vec![],
         alarm: Alarm::new().expect("one more file can be opened"),
-        claim_refused_at: None,
+        refusal_logged_at: None,
         refused_by_unknown: None,
         foreign_checked_at: None,
         is_slow: false,
@@ -85,7 +85,7 @@ pub async fn run(
 #[derive(Default)]
 pub struct ResumeState {
     pub file: Option<Arc<SessionFile>>,
-    /// The session of the previous process.
+    /// The session of the previous process, while it is neither resumed nor closed.
     pub former: Option<SavedSession>,
 }
 
@@ -98,63 +98,68 @@ struct Runner {
     credentials: Arc<Credentials>,
     /// The state of the connection to ZooKeeper, as sessions and requests publish it.
     link: watch::Receiver<ConnectionState>,
+    /// The channels by which each session reports problems and measurements.
     reports: Reports,
     /// The current session; `None` while there is none.
     session: Option<ElectionSession>,
     /// The previous session, if it may still be alive.
     unclosed: UnclosedSession,
-    /// The session file, and the session of the previous process until it is resumed or closed.
+    /// The session file, and the session of the previous process.
     resume: ResumeState,
-    /// The record of the session that was last saved for the next process.
+    /// The record of the current session that was last saved for the next process.
     saved_record: Option<SessionRecord>,
     /// The term that the previous process began and this one continues.
     resumed_term: Option<FencingToken>,
     /// The members as they were last read for operators.
     members: SharedReading<QueueReading>,
-    /// The actions of the member's last step that are still to be performed.
+    /// The actions from the member's last step that are still to be performed.
     actions: Vec<Action>,
     /// The member's standing after its last step.
     standing: Standing,
+    /// The last changes of leadership, for readers.
     recent_changes: Arc<RecentChanges>,
+    /// The current problems, as they were last published.
     problems: Problems,
     /// The problems when they were last logged.
     logged_problems: Problems,
     counters: Counters,
     log: EventLog,
-    /// The callers of commands that wait until the actions of the last step are done.
+    /// The callers of commands, which wait until the actions that followed are performed.
     waiting_callers: Vec<ReplyTo>,
-    /// The timer of the member.
+    /// The timer that wakes the member at [`Member::wake_at`].
     alarm: Alarm,
-    /// When a refused claim was last logged.
-    claim_refused_at: Option<Moment>,
-    /// The own ticket, if its last claim was refused because an unknown client owns the claim znode.
+    /// The time when a refused claim was last logged above the debug level.
+    refusal_logged_at: Option<Moment>,
+    /// Our ticket if the last claim by it was refused because an unknown client owns the claim znode.
     refused_by_unknown: Option<Ticket>,
-    /// When this member last checked for foreign contenders; `None` unless it checks regularly.
+    /// The time of the last check for foreign contenders; `None` while this member does not check regularly.
     foreign_checked_at: Option<Moment>,
-    /// True if the last heartbeat was answered later than the next one was due.
+    /// True if the answer to the last heartbeat came only after the next heartbeat was due.
     is_slow: bool,
-    /// When the session last continued over another connection.
+    /// The time at which the session last continued over another connection.
     reconnected_at: Moment,
     /// The session whose lease was last logged, and its timeout.
     logged_session: Option<(SessionId, Duration)>,
-    /// True if the last event was the loss of our znode, because a client has deleted it.
+    /// True if the last event was the loss of our znode, which a client has deleted.
     ticket_was_lost: bool,
-    /// True if the last event ended a term.
+    /// True if the last event ended this member's leadership.
     term_has_ended: bool,
-    /// True if the last event was the end of this process.
+    /// True if the last event was the request to stop this process.
     stopping: bool,
 }
 
 impl Runner {
     /// Runs the loop until the process ends. Returns true if the member has certainly left the queue.
     ///
-    /// The order matters. When the member loses leadership: publish first, then act. When it is notified that the head is
-    /// gone and leads at once, by the lease of its session: publish first, then send the claim. When it has no lease and the
-    /// claim has to be acknowledged first: send the claim, then publish. Requests, including the end of a session, are sent
-    /// before anything is logged.
+    /// The order of the steps matters:
+    ///
+    /// - when the member loses leadership, publish that before its session is closed and another member may lead;
+    /// - when the member leads as soon as the head is gone, by the lease of its session, publish before the claim is sent;
+    /// - when the member has no such lease, it leads only once its claim is acknowledged: send the claim, then publish;
+    /// - send all requests, and the end of a session, before anything is logged, so that logging does not delay them.
     async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
         self.log.trace_start(&self.member, &self.actions);
-        // The previous process may have sent the end of its session already, so that session cannot be resumed: end it.
+        // If the previous process may already have sent the end of its session, that session cannot be resumed, so close it.
         match self.resume.former.take() {
             Some(former) if former.is_closing => {
                 self.unclosed = self.close_former_session(&former).await;
@@ -163,7 +168,7 @@ impl Runner {
         }
         loop {
             if self.leads_before_claim() || self.term_has_ended {
-                // Readers must see this before any request is sent.
+                // Readers must see the gain or loss of leadership before any request is sent.
                 self.publish();
             }
             self.send_requests().await;
@@ -186,9 +191,9 @@ impl Runner {
         }
     }
 
-    /// Checks regularly for foreign contenders while this member leads. Other members notice them when they read the queue,
-    /// and need not all list it regularly. In an election that is shared with another client, foreign contenders with a
-    /// different order keep members out of the queue, so there the leader and the standby check with each heartbeat.
+    /// Checks regularly for foreign contenders while this member leads. Other members do not, to save requests: they notice
+    /// foreign contenders when they read the queue. In an election that is shared with another client, foreign contenders
+    /// keep members out of the queue, so there the leader and the standby check with each heartbeat.
     fn check_for_foreign(&mut self) {
         let now = self.clock.now();
         let is_shared = self.settings.znodes.family().is_some();
@@ -221,11 +226,11 @@ impl Runner {
         close_saved_session(former, self.clock, settings, &self.credentials, limit).await
     }
 
-    /// Ends the runner. Closes the session of the previous process if it was not resumed, and removes the session file if no
-    /// session is left. Returns true in that case: this member has certainly left the queue.
+    /// Ends the runner. Closes the session of the previous process if that was not resumed. If all sessions have certainly
+    /// ended, removes the session file and returns true: this member has certainly left the queue.
     async fn leave(mut self) -> bool {
         let mut has_left = self.unclosed.is_none();
-        // A member that was never healthy has not resumed the session.
+        // A member that never joined, because it was never healthy, has not resumed the previous session.
         if let Some(former) = self.resume.former.take() {
             has_left &= self.close_former_session(&former).await.is_none();
         }
@@ -235,14 +240,14 @@ impl Runner {
         has_left
     }
 
-    /// Returns true if the member already leads, on a notification, while its claim is yet to be sent.
+    /// Returns true if the member already leads by the lease of its session, although its claim is still to be sent.
     fn leads_before_claim(&self) -> bool {
         let claims = self.actions.iter().any(|action| matches!(action, Action::Claim { .. }));
         claims && self.standing.acquired_by().is_some()
     }
 
-    /// Sends the requests of the member's actions. Actions that end the session are left for later, because they have to be
-    /// published first.
+    /// Sends the requests of the member's actions. If one of them ends the session, leaves all of them for later, because
+    /// the member's new state must be published before the session ends.
     async fn send_requests(&mut self) {
         if self.actions.is_empty() || self.actions.iter().any(Action::ends_session) {
             return;
@@ -251,11 +256,11 @@ impl Runner {
         for action in self.actions.drain(..) {
             session.perform(action);
         }
-        // Let the tasks send their requests before a claim, or anything else that waits for an answer, is published.
+        // Let the tasks send these requests now, before publishing wakes readers.
         tokio::task::yield_now().await;
     }
 
-    /// Publishes a snapshot of the member. Readers are woken only if they can see a difference.
+    /// Publishes a snapshot of the member. Readers are woken only if something that they can see has changed.
     fn publish(&mut self) {
         let link = self.connection_state_with_own_problem();
         let same_id = self.same_id();
@@ -273,9 +278,10 @@ impl Runner {
             tickets_have_ended: self.tickets_have_ended(),
         };
         let now = snapshot.last_looped_at;
-        // A heartbeat alone does not wake readers.
+        // A heartbeat that only extends the lease does not wake readers.
         self.publisher.snapshot.send_if_modified(|published| {
             if snapshot.standing.changes_at(now) != published.standing.changes_at(now) {
+                // The end of the lease has moved, which `exec` waits for.
                 self.publisher.lease_moved.notify_one();
             }
             let wakes_readers = snapshot.standing.differs_for_readers(&published.standing, now)
@@ -291,11 +297,11 @@ impl Runner {
     fn same_id(&self) -> Option<FencingToken> {
         let id = &self.standing.profile().id;
         let ahead = self.session.as_ref()?.predecessor_with_id(id)?;
-        (Some(ahead.sequence) == self.standing.predecessor()).then_some(ahead.token)
+        if Some(ahead.sequence) == self.standing.predecessor() { Some(ahead.token) } else { None }
     }
 
-    /// Begins to close the session if the actions that [`Self::send_requests`] has left end it. Opening another session
-    /// implies that the previous one is lost. The returned future completes when the session has ended.
+    /// Begins to close the session if [`Self::send_requests`] has left actions, because these end it: an action to open
+    /// another session also means that the current one is lost. The returned future completes when the session has ended.
     async fn begin_closing_session(
         &mut self,
     ) -> Option<impl Future<Output = UnclosedSession> + use<>> {
@@ -303,14 +309,14 @@ impl Runner {
             return None;
         }
         let session = self.session.take()?;
-        // Note this before the request is sent: the next process must not resume a session that may end at any moment.
+        // Note the end before its request is sent: the next process must not resume a session that may end at any moment.
         if let Some(file) = &self.resume.file {
             file.note_closing();
         }
         Some(session.close().await)
     }
 
-    /// Performs the actions that remain after the session is closed: opens another session if that is one of them.
+    /// Drops the state of the closed session, if the actions have ended it, and opens another one if an action asks for it.
     fn forget_session_and_open_another(&mut self) {
         let actions = std::mem::take(&mut self.actions);
         if actions.is_empty() {
@@ -345,7 +351,8 @@ impl Runner {
             Some(ElectionSession::open(&self.settings, own_id, session, unclosed, reports));
     }
 
-    /// Answers the callers of commands: true if ZooKeeper confirmed the end of the session, or if it did not have to end.
+    /// Answers the callers of commands. The answer is false if the command ended the session and ZooKeeper has not confirmed
+    /// the end, so that the session may still be alive.
     fn answer_commands(&mut self) {
         for caller in self.waiting_callers.drain(..) {
             caller.send(self.unclosed.is_none());
@@ -358,10 +365,10 @@ impl Runner {
     /// 1. the end of the process: it must not wait for a busy session;
     /// 2. events of the session: an answer that has arrived takes precedence over a timeout;
     /// 3. the member's own timer;
-    /// 4. requests of callers;
-    /// 5. a change of the connection, to be published.
+    /// 4. requests of callers, such as the HTTP API;
+    /// 5. a change of the connection, which has to be published.
     ///
-    /// Returns `None` if there is nothing for the member to handle, but something to publish.
+    /// Returns `None` if the member need not be stepped, so that the loop only publishes.
     async fn next_event(&mut self, stop: &mut oneshot::Receiver<()>) -> Option<Event> {
         let wake_at = self.member.wake_at();
         let latest = self.clock.now().after(LONGEST_WAIT);
@@ -381,8 +388,8 @@ impl Runner {
         }
     }
 
-    /// Ignores the offer of the member ahead, to lead or to make room for the target of a transfer, if the Kerberos tickets
-    /// have expired: the member that makes room opens another session, and without tickets it could not.
+    /// Drops an offer of the member ahead if the Kerberos tickets have expired, and returns any other event. By an offer,
+    /// this member would lead, or make room for the target of a transfer by opening another session, which needs tickets.
     fn drop_offer_without_tickets(&self, event: Event) -> Option<Event> {
         if matches!(event, Event::OfferRead(_)) && self.tickets_have_ended() {
             warn!("{event}: ignored, as no other session can be opened without Kerberos tickets");
@@ -395,7 +402,7 @@ impl Runner {
         self.credentials.tickets_end_at().is_some_and(|end_at| end_at <= self.clock.date())
     }
 
-    /// Handles a request of the HTTP API, or of another part of the daemon. Returns a command as an event of the member.
+    /// Handles a request of the HTTP API, or of another part of the daemon. Returns an event if the request is a command.
     fn on_request(&mut self, request: MemberRequest) -> Option<Event> {
         match request {
             MemberRequest::Command(command, caller)
@@ -426,8 +433,8 @@ impl Runner {
         }
     }
 
-    /// Steps the member with the event: sets its next actions and its new standing, and records the event for the log and
-    /// the changes of leadership for readers.
+    /// Steps the member with the event. Sets the actions to perform next and the new standing, and records the event for the
+    /// log, and the changes of leadership for readers.
     fn step(&mut self, event: Event) {
         self.stopping = event == Event::Stop;
         self.ticket_was_lost = matches!(event, Event::TicketLost(_));
@@ -445,20 +452,20 @@ impl Runner {
         self.counters.on_state(&self.standing, now);
         let changes = changes(&self.recent_changes.view(), &self.standing.at(now));
         let cause = Cause::of(&event, &previous, now);
-        // After a freeze, the lease may have ended long ago, and another member may have led since.
+        // The date when the lease ended. After a freeze of this process that may be long ago.
         let lapsed_at = previous.lapsed_at(now).and_then(|at| self.clock.date_of(at));
         for change in &changes {
             self.record_change(change.clone(), cause, lapsed_at, now);
         }
         let has_moved = previous.ticket() != self.standing.ticket();
         if has_moved {
-            // Refusals of a claim for the previous znode say nothing about the new one.
-            self.claim_refused_at = None;
+            // The refusals of claims by the previous znode say nothing about claims by the new one.
+            self.refusal_logged_at = None;
         }
         if !changes.is_empty() || has_moved {
             self.members.changes.note_change();
         }
-        // A member that is kept out of the queue reads it again and again.
+        // A member that foreign contenders keep out of the queue reads it again and again, which need not be logged.
         let waits_outside = matches!(event, Event::QueueRead(_))
             && self.standing.ticket().is_none()
             && self.actions.is_empty();
@@ -494,7 +501,7 @@ impl Runner {
         }
     }
 
-    /// Notes the parts of an event that problems are derived from, before the member is stepped with it.
+    /// Notes the facts in an event from which [`Self::current_problems`] derives problems, before the member is stepped.
     fn note_event(&mut self, event: &Event, now: Moment) {
         match event {
             Event::Session(SessionEvent::Resumed { .. }) => self.reconnected_at = now,
@@ -507,7 +514,7 @@ impl Runner {
             Event::Committed { sent_at }
             | Event::HeadRead { sent_at, .. }
             | Event::HeadGone { sent_at, .. } => {
-                // While there was no connection, the request did not wait for the servers.
+                // Only the time since the last reconnection counts: before that, the request did not wait for a server.
                 let waiting_since = (*sent_at).max(self.reconnected_at);
                 self.is_slow = now.since(waiting_since) > self.member.heartbeat();
             }
@@ -515,7 +522,8 @@ impl Runner {
         }
     }
 
-    /// Records a change of leadership for readers. `lapsed_at` is the end of the lease, if that had run out before.
+    /// Records a change of leadership for readers. `lapsed_at` is when this member's lease ended, if that was before the
+    /// event.
     fn record_change(
         &mut self,
         change: Change,
@@ -527,6 +535,7 @@ impl Runner {
             Some(lapsed_at) if change.kind == ChangeKind::LostLeadership => lapsed_at,
             _ => self.clock.date(),
         };
+        // If the change resumes the previous process's term, readers also get the time for which no process ran.
         let own_term = change.view().own_term();
         let restart = self.link.borrow().restart;
         let down_for = match restart {
@@ -540,7 +549,7 @@ impl Runner {
         Arc::make_mut(&mut self.recent_changes).push(recorded);
     }
 
-    /// Saves the session for the next process, if its record has changed.
+    /// Saves the record of the session in the session file, for the next process, if the record has changed.
     fn save_session(&mut self, now: Moment) {
         let Some(file) = &self.resume.file else { return };
         let record = self.member.session_record();
@@ -552,30 +561,30 @@ impl Runner {
         self.saved_record = record;
     }
 
-    /// Returns true if the event belongs to a claim that is repeated soon after one was refused, so that it is not worth a
-    /// log line: with a server that does not show the leader, each heartbeat makes such a claim. Otherwise notes a refusal,
-    /// which is logged.
+    /// Returns true if the event belongs to a claim that was repeated soon after a refusal was logged. Such an event is
+    /// logged only at the debug level: while a server does not show the leader, a member repeats its claim at each
+    /// heartbeat. Otherwise, if the event is a refusal, notes the time, because this refusal is logged.
     fn repeats_refusal(&mut self, event: &Event, now: Moment) -> bool {
         let is_refusal = matches!(event, Event::ClaimRefused { .. });
         let was_logged_lately =
-            self.claim_refused_at.is_some_and(|at| now < at.after(QUIET_AFTER_REFUSAL));
+            self.refusal_logged_at.is_some_and(|at| now < at.after(QUIET_AFTER_REFUSAL));
         if is_refusal && !was_logged_lately {
-            self.claim_refused_at = Some(now);
+            self.refusal_logged_at = Some(now);
         }
         was_logged_lately && (is_refusal || matches!(event, Event::QueueRead(_)))
     }
 }
 
-/// Time after the log line of a refused claim during which further refusals are logged only at the debug level.
+/// The time after the log line of a refused claim for which further refusals are logged only at the debug level.
 const QUIET_AFTER_REFUSAL: Duration = Duration::from_secs(60);
 
-/// The problem of a session that leaves no useful lease.
+/// The problem, for operators, of a session whose timeout is too short for a useful lease.
 const SESSION_TOO_SHORT: &str = "the session timeout that the servers grant leaves no useful \
     lease, so this member does not lead: raise maxSessionTimeout on the servers, or lower \
     lease.heartbeat or exec.kill_after (where a program is run). Lower zookeeper.tick_time only if \
     it is larger than the servers' own tickTime";
 
-/// Returns true if the event is frequent and leads only to routine actions.
+/// Returns true if the event is frequent and only frequent actions follow, so that it is logged at the debug level.
 fn is_routine(event: &Event, actions: &[Action]) -> bool {
     let recurs = matches!(
         event,
@@ -600,7 +609,7 @@ fn is_routine(event: &Event, actions: &[Action]) -> bool {
         })
 }
 
-/// Waits for the next event of the session; forever if there is none.
+/// Waits for the next event of the session. Never returns if there is no session.
 async fn session_event(session: &mut Option<ElectionSession>) -> Event {
     match session {
         Some(session) => session.next_event().await,

@@ -1,4 +1,4 @@
-//! The problems that the runner knows of, described for operators.
+//! Finds the problems that the runner knows of, and describes them for operators.
 
 use super::{Runner, SESSION_TOO_SHORT};
 use crate::config::Settings;
@@ -16,8 +16,8 @@ const MIN_SESSION_TICKS: u32 = 2;
 const MAX_SESSION_TICKS: u32 = 20;
 
 impl Runner {
-    /// Returns the current problems, given this state of the connection. `same_id` is the token of the predecessor if that
-    /// has the same id as this member. A problem without a text is described by its kind.
+    /// Returns the current problems, given this state of the connection. `same_id` is the token of the predecessor if the
+    /// predecessor has the same id as this member. The text of a problem is empty if its kind says all.
     pub(super) fn current_problems(
         &self,
         link: &ConnectionState,
@@ -49,7 +49,7 @@ impl Runner {
                 self.member.heartbeat()
             )
         });
-        // The timeout of a session that has ended says nothing about the next.
+        // Only the timeout of the current session counts: the next session may be granted another one.
         let granted = if link.session.is_some() { link.granted } else { None };
         let session_file = self.resume.file.as_ref().and_then(|file| file.problem());
         let kerberos_tickets = self.credentials.ticket_problem(self.clock.date(), link.connected);
@@ -90,8 +90,8 @@ impl Runner {
         }
     }
 
-    /// Returns the state of the connection, for `/status`. A problem of the member itself replaces the connection's problem:
-    /// it is more serious, and it is not published elsewhere.
+    /// Returns the state of the connection, for `/status`. If the session is too short or the queue is out of order, that
+    /// problem replaces the connection's own: it is more serious, and it is not published elsewhere.
     pub(super) fn connection_state_with_own_problem(&self) -> ConnectionState {
         let mut link = self.link.borrow().clone();
         if self.standing.is_session_too_short() {
@@ -102,10 +102,10 @@ impl Runner {
         link
     }
 
-    /// Explains why the lease ran out.
+    /// Explains in a log line why the lease ran out.
     pub(super) fn lapse_reason(&self) -> String {
         match &*self.link.borrow() {
-            // The servers answer, but refuse requests.
+            // The servers answer, but refuse our requests for this reason.
             ConnectionState { connected: true, problem: Some(why), .. } => {
                 format!("the lease ran out: {why}")
             }
@@ -113,8 +113,8 @@ impl Runner {
         }
     }
 
-    /// Explains that the znode of `first` was created later than that of `other`, which is behind it in the queue. In a
-    /// queue of members alone, that cannot happen.
+    /// Explains that the znode of `first` is ahead of that of `other` in the queue, but was created later. ZooKeeper numbers
+    /// znodes in the order of creation, so a client has chosen the name of one of them.
     pub(super) fn out_of_order_problem(&self, (first, other): (Sequence, Sequence)) -> String {
         let Settings { root, znodes, .. } = &self.settings;
         let first = znodes.name(first);
@@ -125,8 +125,8 @@ impl Runner {
         )
     }
 
-    /// Explains that this member cannot lead before an unknown znode is gone: the claim, or the znode at the head of the
-    /// queue.
+    /// Explains that this member cannot lead until an unknown client's znode is gone: the claim, or the znode at the head of
+    /// the queue. Returns `None` if there is no such znode.
     fn unknown_znode_ahead(&self) -> Option<String> {
         if self.standing.predecessor().is_none() {
             let ticket = self.standing.ticket()?;
@@ -148,8 +148,8 @@ impl Runner {
         ))
     }
 
-    /// Explains that tokens have started again: this member's token is smaller than one that a leader had. Stores refuse
-    /// smaller tokens.
+    /// Explains that this member's token is smaller than a token that a leader has had, so ZooKeeper's transaction numbers
+    /// have started again. Stores would refuse such tokens.
     fn lower_tokens(&self) -> Option<String> {
         let own = self.standing.ticket()?.token;
         let largest = self.counters.largest_token?;
@@ -162,7 +162,7 @@ impl Runner {
         ))
     }
 
-    /// Explains that a member ahead writes its data in a newer format than this version knows.
+    /// Explains that the data of a member ahead has a newer format than this version knows.
     fn newer_format_ahead(&self) -> Option<String> {
         self.standing.predecessor()?;
         let is_standby = self.standing.standby_is_ready(self.clock.now()).is_some();
@@ -174,7 +174,7 @@ impl Runner {
         ))
     }
 
-    /// Explains that the servers grant no session as short as the requested one.
+    /// Explains that the servers have granted a longer session timeout than the requested one.
     fn longer_session(&self, granted: Option<Duration>) -> Option<String> {
         let requested = self.settings.zookeeper.session_timeout;
         let granted = granted?;
@@ -182,15 +182,14 @@ impl Runner {
             return None;
         }
         Some(format!(
-            "the servers grant no session shorter than {granted:?}, and {requested:?} was asked for: a member that dies is missed \
+            "the servers grant no session shorter than {granted:?}, and {requested:?} was asked for: a member that dies is noticed \
              later, and leases are as short as asked. Raise zookeeper.session_timeout to {granted:?}"
         ))
     }
 
-    /// Explains that the servers seem to have a longer tickTime than is configured here. If they grant another session
-    /// timeout than the requested one, it is probably their shortest or longest, and these are usually 2 and 20 ticks. This
-    /// is only a guess, because their limits may be configured as well, but with a longer tickTime the lease would be
-    /// unsafe.
+    /// Explains that the servers seem to have a longer tickTime than zookeeper.tick_time here. If they grant another session
+    /// timeout than the requested one, it is probably their minimum or maximum, which are 2 and 20 ticks by default. This is
+    /// only a guess, because these limits can be configured too, but with a longer tickTime the lease would be unsafe.
     fn longer_ticks(&self, granted: Option<Duration>) -> Option<String> {
         let requested = self.settings.zookeeper.session_timeout;
         let granted = granted?;
