@@ -302,7 +302,7 @@ async fn open_and_await_end(
     let given_up = connection.given_up.clone();
     let (end, ended) = oneshot::channel();
     let opened = OpenedConnection { connection, timeout: granted, ended };
-    // If the caller stopped waiting, the client is dropped here and the session closes below.
+    // If the caller stopped waiting, this drops the client, so the library closes the session, and its end is awaited below.
     let _receiver_gone = result.send(Ok(opened)).is_err();
     let how = tokio::select! {
         how = async {
@@ -339,7 +339,7 @@ async fn open(
     left_servers.put_last(&mut servers);
     let is_resumption = session.is_some();
     let mut failure = Failure::Unreachable("no server".into());
-    // Why the last Kerberos login failed. Another server may accept it, because each server has its own principal.
+    // The reason why a Kerberos login failed. Another server may accept it, because each server has its own principal.
     let mut refused_login = None;
     for Server { address: server, host } in servers {
         let login = match credentials.begin_login(&host, answer_timeout).await {

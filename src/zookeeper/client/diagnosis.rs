@@ -82,13 +82,14 @@ async fn examine(
             return Some((FindingKind::Unreachable, format!("cannot be reached: {error}")));
         }
     };
+    // `tls` has the settings, and `trust` the content of the files that they name.
     match (tls, presented.and_then(|presented| presented.tls.as_ref())) {
         (Some(tls), Some(trust)) => examine_tls(server, tcp, tls, trust, limit).await,
         (Some(_), None) | (None, _) => examine_plain(server, tcp).await,
     }
 }
 
-/// Examines a server that is configured without TLS.
+/// Examines a server over a connection without TLS.
 async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
     let answer = ask_srvr(&mut tcp).await.unwrap_or_default();
     if answer.starts_with(b"HTTP/") {

@@ -203,6 +203,7 @@ impl SessionKeeper {
                     return if closed { self.await_closing(closing).await } else { Some(session) };
                 }
             };
+            // The users must lose the connection before `end` is dropped: see `EndedConnection`.
             self.connection.send_replace(None);
             let how = end.map_or(ConnectionEnd::Connection, |ended| ended.how);
             if how == ConnectionEnd::Session {
