@@ -162,7 +162,7 @@ impl Credentials {
         self.tickets.as_ref().map(Tickets::end_at)
     }
 
-    /// Describes to operators what is wrong with the Kerberos tickets, to a member with a connection or without.
+    /// Describes to operators what is wrong with the Kerberos tickets of a member that has a connection or has none.
     pub(crate) fn ticket_problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
         self.tickets.as_ref()?.problem(now, is_connected)
     }

@@ -32,6 +32,7 @@ pub(super) struct FailureReporter<'a> {
 
 /// The reasons that were logged, so that the same one is not logged at each attempt.
 struct ReasonLog {
+    /// When the attempts began.
     begun_at: Moment,
     reasons: BTreeSet<String>,
     /// When a reason was last logged.

@@ -102,7 +102,7 @@ impl Tickets {
         self.source.end_at().unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// Describes to operators that the tickets are not renewed, or have ended, to a member with a connection or without.
+    /// Describes to operators that the tickets are not renewed, or have ended: see [`TicketSource::problem`].
     pub(super) fn problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
         self.source.problem(now, is_connected)
     }

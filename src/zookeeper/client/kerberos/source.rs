@@ -97,7 +97,8 @@ impl TicketSource {
         self.state().end_at
     }
 
-    /// Describes to operators that the tickets are not renewed, or have ended, to a member with a connection or without.
+    /// Describes to operators that the tickets are not renewed, or have ended. `is_connected` is true if the member has a
+    /// connection, which goes on without tickets.
     pub(super) fn problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
         let state = self.state();
         let end_at = state.end_at?;
@@ -264,7 +265,7 @@ impl TicketSource {
     /// Notes after a failed renewal that the tickets are gone, if they were in the default cache: unlike tickets in memory,
     /// these may be removed before their end.
     fn note_loss(&self, error: &TicketError) {
-        // Kerberos asks the KDC only if the cache has a ticket-granting ticket, so that one is still there.
+        // Kerberos asks a KDC only with a ticket-granting ticket. So if no KDC was reached, the cache still has that ticket.
         let are_still_there =
             matches!(error, TicketError::Kerberos(error) if error.code() == code::KDC_UNREACHABLE);
         if self.settings.keytab.is_none() && !are_still_there {
@@ -286,7 +287,7 @@ impl TicketSource {
             Some(end_at) => end_at.duration_since(now).unwrap_or_default().as_secs(),
             None => 0,
         };
-        let rest = match left {
+        let consequence = match left {
             0 => "others cannot be made without tickets".to_owned(),
             left => format!("others can be made with the old tickets for {left}s"),
         };
@@ -295,7 +296,7 @@ impl TicketSource {
             Some(why) => {
                 let end = if why.ends_with('?') { "" } else { "." };
                 warn!(
-                    "the Kerberos tickets of {who} are not renewed: {why}{end} An open connection goes on, and {rest}; trying again"
+                    "the Kerberos tickets of {who} are not renewed: {why}{end} An open connection goes on, and {consequence}; trying again"
                 );
             }
         }
