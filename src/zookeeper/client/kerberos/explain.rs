@@ -5,6 +5,7 @@ use super::{code, keytab};
 use crate::config::named;
 use crate::config::table::{KERBEROS_KEYTAB, KERBEROS_PRINCIPAL, KERBEROS_SERVICE, SERVERS};
 use ::zookeeper::{GssapiCredentials, GssapiError};
+use std::path::Path;
 use std::time::Duration;
 
 impl TicketSource {
@@ -77,18 +78,16 @@ impl TicketSource {
             ),
             code::CLOCK_SKEW => format!("{error}: set this machine's clock, or the KDC's"),
             _ => match &self.settings.keytab {
-                Some(file) => {
-                    let keytab = format!("{}, {}", KERBEROS_KEYTAB.key(), named(file));
-                    self.explain_with_keytab(error, &keytab)
-                }
+                Some(file) => self.explain_with_keytab(error, file),
                 None => self.explain_with_default_cache(error),
             },
         }
     }
 
-    /// Explains an error of a login with the keytab. `keytab` is its configuration key and its name.
-    fn explain_with_keytab(&self, error: &GssapiError, keytab: &str) -> String {
+    /// Explains an error of a login with the keytab in this file.
+    fn explain_with_keytab(&self, error: &GssapiError, file: &Path) -> String {
         let who = self.who();
+        let keytab = format!("{}, {}", KERBEROS_KEYTAB.key(), named(file));
         match error.code() {
             code::NO_KEY | code::NO_CACHE => {
                 keytab::missing_key(&self.settings).unwrap_or_else(|| {
