@@ -32,37 +32,39 @@ use tokio::time::timeout;
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
-    /// Notified when a user gives the connection up.
+    /// Notified by [`Self::give_up`], which ends the connection.
     given_up: Arc<Notify>,
     /// A request that is not answered within this time ends the connection: a quarter of the session timeout.
     answer_timeout: Duration,
     /// The address of the server, `host:port`.
     server: Arc<str>,
-    /// The credentials with which the connection was opened. A question about the version needs the same TLS settings.
+    /// The credentials with which the connection was opened. The request for the version needs the same TLS settings.
     presented: Arc<PresentedCredentials>,
-    /// Empty until the server was asked for its version. Then `None` if the server does not report it.
+    /// The version of the server, or `None` if the server does not report it. Empty until the server was asked.
     version: Arc<OnceCell<Option<ServerVersion>>>,
+    /// The servers that this session has left, shared by all of its connections.
     left_servers: LeftServers,
 }
 
-/// The servers that were left in a session because a quorum contradicted what they showed, and when each was last left.
-/// Other servers are tried first.
+/// The servers from which a session disconnected because a quorum contradicted what they showed, and when it last did so at
+/// each. Further connections try other servers first.
 #[derive(Clone)]
 pub(crate) struct LeftServers {
     clock: Clock,
     left_at: Arc<Mutex<BTreeMap<Arc<str>, Moment>>>,
 }
 
-/// The outcome of [`Connection::leave_server`]. By it the caller decides whether to ask another server.
+/// The outcome of [`Connection::leave_server`]. It tells the caller whether to repeat its request at another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaveServerOutcome {
-    /// The connection is given up, for the first time at this server. The caller asks again over the next connection.
+    /// The connection is given up, and the server was not left before. The caller repeats its request over the next
+    /// connection.
     First,
-    /// The connection is given up, but this server was left before, and the next connection was to it again: there may be
-    /// no other server.
+    /// The connection is given up, but the server was left before, and the session has come back to it: there may be no
+    /// other server.
     Again,
-    /// The connection is kept: this server was left less than a session timeout ago, and no other server was found. The
-    /// caller has to wait, or do without a better answer.
+    /// The connection is kept, because the server was left less than a session timeout ago, and no other server was found.
+    /// The caller has to wait, or do without a better answer.
     NotYet,
 }
 
@@ -71,21 +73,22 @@ pub(crate) enum LeaveServerOutcome {
 pub(crate) enum TransactionResult {
     /// A quorum committed all operations.
     Done(Vec<MultiWriteResult>),
-    /// The operation with this index failed, so no operation was carried out.
+    /// The operation with the index `at` failed, so no operation was carried out.
     Failed { at: usize, error: Error },
 }
 
 /// A connection that was just made.
 pub(crate) struct OpenedConnection {
     pub(crate) connection: Connection,
-    /// The timeout that the server granted, but at most the requested one: a lease must not get longer because of a server.
+    /// The session timeout that the server granted, but at most the requested one. Leases are computed from it, and must not
+    /// get longer because of a server.
     pub(crate) timeout: Duration,
     /// Receives the end of the connection.
     pub(crate) ended: oneshot::Receiver<EndedConnection>,
 }
 
-/// A connection that has ended. Dropping this ends the library's tasks for it. The session must take the connection away
-/// from its users first, because the library panics if a watch is polled after its tasks have ended.
+/// A connection that has ended. Dropping this value ends the library's tasks for the connection. The session must take the
+/// connection away from its users first, because the library panics if a watch is polled after these tasks have ended.
 pub(crate) struct EndedConnection {
     pub(crate) how: ConnectionEnd,
     _tasks: LibraryTasks,
@@ -107,7 +110,7 @@ pub(crate) enum Failure {
 
 /// A server to connect to.
 struct Server {
-    /// The name or the IP address, and the port.
+    /// The configured name, or without TLS an IP address to which it was resolved, and the port.
     address: String,
     /// The configured name without the port: Kerberos requests a ticket for it.
     host: String,
@@ -140,15 +143,15 @@ impl Connection {
     /// Confirms with a quorum that the znode exists. On a new connection of an old session this is also a barrier: no read
     /// after it is older than what the session has already seen.
     ///
-    /// The request is sent by the call, not by the first poll, so later requests come after it.
+    /// The request is sent when this is called, not when the future is first polled, so later requests come after it.
     pub(crate) fn check(&self, path: &str) -> impl Future<Output = Result<(), Error>> {
         let checked = self.transact(1, |writer| writer.add_check_version(path, -1));
-        async move { checked.await?.all_or_none() }
+        async move { checked.await?.into_result() }
     }
 
-    /// Commits all of the operations that `build` adds, or none, through a quorum. `operations` is their number.
+    /// Commits all of the operations that `build` adds, or none, through a quorum. `operations` is the number of operations.
     ///
-    /// The request is sent by the call, not by the first poll, so later requests come after it.
+    /// The request is sent when this is called, not when the future is first polled, so later requests come after it.
     pub(crate) fn transact(
         &self,
         operations: usize,
@@ -158,6 +161,7 @@ impl Connection {
         let commit = build(&mut writer).map(|()| writer.commit());
         async move {
             let commit = commit?;
+            // The `Ok` is for `request`, which only limits the time here: transactions have an error type of their own.
             match self.request(async { Ok(commit.await) }).await? {
                 Ok(results) if results.len() == operations => Ok(TransactionResult::Done(results)),
                 // The library gives this answer to an empty transaction, without asking a server.
@@ -170,13 +174,13 @@ impl Connection {
         }
     }
 
-    /// Gives this connection up. The next one may be to the same server.
+    /// Ends this connection, so that the session opens another one, perhaps to the same server.
     pub(crate) fn give_up(&self) {
         self.given_up.notify_one();
     }
 
-    /// Gives this connection up because its server was found to be wrong, so that other servers are tried first from then
-    /// on. Does so at most once in a session timeout, because there may be no other server.
+    /// Gives this connection up because a quorum contradicted its server. From then on, the session tries other servers
+    /// first. Leaves a server at most once in a session timeout, because there may be no other server.
     pub(crate) fn leave_server(&self) -> LeaveServerOutcome {
         let session_timeout = 4 * self.answer_timeout;
         let outcome = self.left_servers.leave(&self.server, session_timeout);
@@ -196,8 +200,8 @@ impl Connection {
         self.version().await.is_some_and(ServerVersion::has_who_am_i)
     }
 
-    /// Returns true if the server may be asked for containers. Servers other than ZooKeeper close the connection at such a
-    /// request. A server that does not report its version is taken for ZooKeeper.
+    /// Returns true if the server may be asked to create container znodes. Servers other than ZooKeeper close the connection
+    /// at such a request. A server that does not report its version is taken for ZooKeeper.
     pub(crate) async fn has_containers(&self) -> bool {
         match self.version().await {
             Some(version) => version.is_zookeeper(),
@@ -214,8 +218,8 @@ impl Connection {
 }
 
 impl TransactionResult {
-    /// Returns the error if an operation failed, whichever it was: then none was carried out.
-    pub(crate) fn all_or_none(self) -> Result<(), Error> {
+    /// Returns the error if any of the operations failed, in which case none was carried out.
+    pub(crate) fn into_result(self) -> Result<(), Error> {
         match self {
             Self::Done(_) => Ok(()),
             Self::Failed { error, .. } => Err(error),
@@ -228,7 +232,7 @@ impl LeftServers {
         Self { clock, left_at: Arc::default() }
     }
 
-    /// Notes that this server is left, unless that happened less than `pause` ago.
+    /// Notes that the session leaves this server, unless it has left the same server less than `pause` ago.
     fn leave(&self, server: &Arc<str>, pause: Duration) -> LeaveServerOutcome {
         let now = self.clock.now();
         let mut left_at = self.left_at.lock().expect("no panic while it is held");
@@ -241,9 +245,10 @@ impl LeftServers {
         outcome
     }
 
-    /// Moves the servers that were left behind all others, the one that was left last to the end.
+    /// Moves the servers that the session has left to the end, the most recently left one last.
     fn put_last(&self, servers: &mut [Server]) {
         let left_at = self.left_at.lock().expect("no panic while it is held");
+        // The key of a server that was not left is `None`, which sorts first.
         servers.sort_by_key(|server| left_at.get(server.address.as_str()).copied());
     }
 }
@@ -268,7 +273,7 @@ pub(crate) async fn connect(
     let settings = settings.clone();
     let credentials = credentials.clone();
     let left_servers = left_servers.clone();
-    // The task continues when the caller stops waiting: a session that was opened must be closed.
+    // The task goes on if the caller stops waiting, because a session that it opens must be closed.
     tokio::spawn(async move {
         open_and_await_end(&settings, &credentials, session, &left_servers, result).await;
     });
@@ -297,7 +302,7 @@ async fn open_and_await_end(
     let given_up = connection.given_up.clone();
     let (end, ended) = oneshot::channel();
     let opened = OpenedConnection { connection, timeout: granted, ended };
-    // If the caller stopped waiting, the client is dropped here and the session closes below.
+    // If the caller stopped waiting, this drops the client, so the library closes the session, and its end is awaited below.
     let _receiver_gone = result.send(Ok(opened)).is_err();
     let how = tokio::select! {
         how = async {
@@ -324,7 +329,7 @@ async fn open(
 ) -> Result<(Connection, StateWatcher, Duration), Failure> {
     let answer_timeout = settings.session_timeout / 4;
     let presented = credentials.load(answer_timeout).await.map_err(Failure::Refused)?;
-    // With TLS these must be names: the library compares the servers' certificates with them.
+    // With TLS, keep the names of the servers: the library compares the servers' certificates with them.
     let speaks_tls = presented.tls.is_some();
     let mut servers = match speaks_tls {
         true => settings.hosts.split(',').map(Server::by_name).collect(),
@@ -334,7 +339,7 @@ async fn open(
     left_servers.put_last(&mut servers);
     let is_resumption = session.is_some();
     let mut failure = Failure::Unreachable("no server".into());
-    // Another server may grant a login that this one refuses: each server has its own principal.
+    // The reason why a Kerberos login failed. Another server may accept it, because each server has its own principal.
     let mut refused_login = None;
     for Server { address: server, host } in servers {
         let login = match credentials.begin_login(&host, answer_timeout).await {
@@ -351,12 +356,14 @@ async fn open(
                 false => connector.connect(&server).await,
             }
         };
-        // A limit for each server, far below the library's limit for all servers, after which the library may never yield.
+        // Limit each attempt, far below the library's own limit for all servers: when that has passed, the library may loop
+        // without yielding.
         let connecting = timeout(answer_timeout, connecting);
         let known_version = OnceCell::new();
         let connected = if is_resumption {
             connecting.await
         } else {
+            // A new session is not used if its server is too old.
             let asking = version(&server, &presented, answer_timeout / 4);
             let (connected, asked) = tokio::join!(connecting, asking);
             // A server that was too slow to answer is asked again when its version matters.
@@ -366,7 +373,7 @@ async fn open(
                     failure = Failure::Refused(problem);
                     continue;
                 }
-                known_version.set(version).expect("it is new");
+                known_version.set(version).expect("the cell is new");
             }
             connected
         };
@@ -377,12 +384,13 @@ async fn open(
                     refused_login = Some(credentials.explain_refused_kerberos(login));
                     continue;
                 }
-                // Without Kerberos, all servers check the same login.
+                // Without Kerberos, all servers check the same login, so no other server is tried.
                 let version = known_version.into_inner().flatten();
                 return Err(Failure::Refused(credentials.explain_refusal(version.as_ref())));
             }
             Err(Error::SessionExpired) => return Err(Failure::Expired),
             Err(error) => {
+                // Perhaps this member did not accept the server.
                 if let Some(why) = login.and_then(|login| login.failure(&server)) {
                     refused_login = Some(why);
                 }
@@ -395,7 +403,7 @@ async fn open(
             return Err(Failure::Expired);
         }
         let granted = client.session_timeout().min(settings.session_timeout);
-        // Create this before the first request: it takes the current state as known, and misses no later one.
+        // Create the watcher before the first request: it takes the current state as known, and misses no later state.
         let states = client.state_watcher();
         let connection = Connection {
             client,
@@ -432,8 +440,8 @@ fn build_connector(
 ) -> Result<Connector, Error> {
     let mut connector = Client::connector()
         .with_session_timeout(settings.session_timeout)
-        // As long as the library allows: the shorter it is, the more often the library checks for silence. Requests have
-        // their own, shorter limit.
+        // The longest timeout that the library allows: with a shorter one, the library would check for silence more often.
+        // Requests have their own, shorter limit.
         .with_connection_timeout(settings.session_timeout * 3 / 5)
         .with_fail_eagerly();
     if let Some(session) = session {
@@ -452,7 +460,8 @@ impl Server {
     }
 }
 
-/// Returns all addresses of all servers: if a name has several, the library would try only the first that does not refuse.
+/// Returns all addresses of all servers. If a name has several addresses, the library itself would try only the first one
+/// that does not refuse the connection.
 async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<Server>, Failure> {
     let lookups = hosts.split(',').map(|server| lookup(server, limit));
     let mut servers = vec![];
@@ -478,7 +487,7 @@ async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<Server>, Failure> {
 /// Resolves the name of a server, `host:port`.
 ///
 /// # Errors
-/// The problem of that server: its name is not known, or the name server does not answer.
+/// The problem, in words that follow the name of the server: the name is not known, or the name server does not answer.
 pub(super) async fn lookup(server: &str, limit: Duration) -> Result<Vec<SocketAddr>, String> {
     match timeout(limit, lookup_host(server)).await {
         Ok(Ok(found)) => Ok(found.collect()),
@@ -539,13 +548,14 @@ pub(crate) fn in_words(error: &Error) -> String {
     match error {
         Error::Timeout => "ZooKeeper did not answer in time".into(),
         // When a connection ends, the library knows only that its requests were not answered.
-        Error::ConnectionLoss | Error::ClientClosed => LOST_BEFORE.into(),
-        Error::UnexpectedError(what) if what.starts_with("BUG") => LOST_BEFORE.into(),
+        Error::ConnectionLoss | Error::ClientClosed => LOST_BEFORE_ANSWER.into(),
+        // The library takes it for a bug if its task for the connection ends before a request is answered.
+        Error::UnexpectedError(what) if what.starts_with("BUG") => LOST_BEFORE_ANSWER.into(),
         error => error.to_string(),
     }
 }
 
-const LOST_BEFORE: &str = "the connection to ZooKeeper was lost before the answer came";
+const LOST_BEFORE_ANSWER: &str = "the connection to ZooKeeper was lost before the answer came";
 
 /// Returns true if the error is the servers' answer to the request. Any other error is silence: the request may or may not
 /// have been carried out.
@@ -570,12 +580,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_words_of_the_librarys_own_reach_an_operator() {
+    fn internal_words_of_the_library_do_not_reach_an_operator() {
         let bug = "BUG: GetChildren expect response, but got none".to_owned();
         let errors = [Error::Timeout, Error::ConnectionLoss, Error::UnexpectedError(bug)];
         for error in &errors {
-            let told = in_words(error);
-            assert!(told.contains("ZooKeeper") && !told.contains("BUG"), "{told}");
+            let words = in_words(error);
+            assert!(words.contains("ZooKeeper") && !words.contains("BUG"), "{words}");
         }
         assert_eq!(in_words(&Error::NoHosts), "no available hosts");
     }

@@ -28,11 +28,11 @@ use tokio_rustls::rustls::{
 };
 use tracing::{info, warn};
 
-/// Limits the Kerberos logins of a command that connects once. The Kerberos library asks the next KDC after a second, for
-/// each ticket: if the first one of two is silent, a login takes three seconds.
+/// The time limit for the Kerberos logins of a command that connects once. The Kerberos library waits for a silent KDC for a
+/// second before it asks the next one, and does so again for each ticket, so a login may take some seconds.
 const COMMAND_LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Reads the credentials, and keeps the last valid ones, for when a file is half written.
+/// Reads the credentials, and keeps the last valid ones, which are used if a file is incomplete because it is being written.
 pub struct Credentials {
     settings: Zookeeper,
     loaded: Mutex<LoadedFiles>,
@@ -108,8 +108,8 @@ impl Credentials {
         Arc::new(Self::new(settings, None))
     }
 
-    /// Creates the credentials of a command that connects once, and ends when that fails. A member that has not waited long
-    /// enough for a slow KDC finds its answer at the next attempt.
+    /// Creates the credentials of a command that connects once, and ends when that fails. Its Kerberos logins may take
+    /// longer than those of a member, because a member finds the answer of a slow KDC at its next attempt.
     pub(crate) fn of_command(settings: &Zookeeper) -> Arc<Self> {
         let login_deadline = Clock::system().now().after(COMMAND_LOGIN_LIMIT);
         Arc::new(Self::new(settings, Some(login_deadline)))
@@ -149,7 +149,7 @@ impl Credentials {
     /// Explains why servers may refuse this Kerberos login, and requests new tickets.
     pub(super) fn explain_refused_kerberos(&self, login: &BegunLogin) -> String {
         let tickets = self.tickets.as_ref().expect("the login was begun with them");
-        tickets.refused(login)
+        tickets.explain_refusal(login)
     }
 
     /// Returns why the last Kerberos login could not begin, so that no server was asked.
@@ -162,7 +162,7 @@ impl Credentials {
         self.tickets.as_ref().map(Tickets::end_at)
     }
 
-    /// Describes to operators what is wrong with the Kerberos tickets, to a member with a connection or without.
+    /// Describes to operators what is wrong with the Kerberos tickets of a member that has a connection or has none.
     pub(crate) fn ticket_problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
         self.tickets.as_ref()?.problem(now, is_connected)
     }
@@ -214,7 +214,7 @@ impl Credentials {
         self.loaded().presented.clone()
     }
 
-    /// Explains why servers may refuse the login, and what to do about it. `version` is theirs, if it is known.
+    /// Explains why servers may refuse the login, and what to do about it. `version` is the servers' version, if known.
     pub(crate) fn explain_refusal(&self, version: Option<&ServerVersion>) -> String {
         let Some(login) = &self.settings.security.login else {
             return "the servers demand a login and none is configured: set zookeeper.auth, and \
@@ -224,7 +224,7 @@ impl Credentials {
         let scheme = login.scheme();
         let credentials = match login {
             Login::Sasl(credentials) => credentials,
-            // With this scheme the servers do not know users, and so refuse none.
+            // With the scheme `digest` the servers have no list of users, and so accept any user.
             Login::Digest(_) => {
                 return format!(
                     "the servers demand another login than zookeeper.auth = \"{scheme}\": SASL \
@@ -485,7 +485,7 @@ pub(super) fn own_certificate_problem(tls: &Tls) -> Option<String> {
             let date = date(not_before);
             Some(format!("zookeeper.tls.cert: {name} is not valid before {date}"))
         }
-        // The servers decide: the CA of the members' certificates may be a different one than theirs.
+        // Other errors are left to the servers: the members' certificates may be of another CA than the servers' own.
         Ok(_) | Err(_) => None,
     }
 }

@@ -28,13 +28,13 @@ enum FindingKind {
     Misconfigured,
     /// The server runs, but has no quorum.
     NoQuorum,
-    /// The server may come back.
+    /// The server does not answer as ZooKeeper does, or not at all. Perhaps it comes back.
     Unreachable,
 }
 
 /// Returns what is wrong with each server or with the credentials; `None` if nothing is found.
 ///
-/// Returns within the limit, and sends only a question that a server answers to any client.
+/// Returns within the limit, and sends only the command `srvr`, which a server answers for any client.
 pub(crate) async fn diagnose(
     settings: &Zookeeper,
     presented: Option<Arc<PresentedCredentials>>,
@@ -71,7 +71,7 @@ async fn examine(
     presented: Option<&PresentedCredentials>,
     limit: Duration,
 ) -> Option<Finding> {
-    // Half of the time, so that a finding can be reported within the whole.
+    // The lookup may take half of the limit, so that its failure can be reported before `diagnose` stops waiting.
     let addresses = match lookup(server, limit / 2).await {
         Ok(addresses) => addresses,
         Err(problem) => return Some((FindingKind::Unreachable, problem)),
@@ -82,13 +82,14 @@ async fn examine(
             return Some((FindingKind::Unreachable, format!("cannot be reached: {error}")));
         }
     };
+    // `tls` has the settings, and `trust` the content of the files that they name.
     match (tls, presented.and_then(|presented| presented.tls.as_ref())) {
         (Some(tls), Some(trust)) => examine_tls(server, tcp, tls, trust, limit).await,
         (Some(_), None) | (None, _) => examine_plain(server, tcp).await,
     }
 }
 
-/// Examines a server that is configured without TLS.
+/// Examines a server over a connection without TLS.
 async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
     let answer = ask_srvr(&mut tcp).await.unwrap_or_default();
     if answer.starts_with(b"HTTP/") {
@@ -96,7 +97,7 @@ async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
         return Some((FindingKind::Misconfigured, format!("speaks HTTP on this port: {remedy}")));
     }
     if is_text(&answer) {
-        return without_quorum(&answer);
+        return no_quorum_finding(&answer);
     }
     drop(tcp);
     let second = TcpStream::connect(server).await.ok()?;
@@ -116,8 +117,8 @@ async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
     Some((FindingKind::Unreachable, what.into()))
 }
 
-/// Returns a finding if the server has answered that it serves no client.
-fn without_quorum(answer: &[u8]) -> Option<Finding> {
+/// Returns a finding if this is the answer of a server without a quorum, which serves no client.
+fn no_quorum_finding(answer: &[u8]) -> Option<Finding> {
     if !String::from_utf8_lossy(answer).contains("not currently serving") {
         return None;
     }
@@ -125,7 +126,8 @@ fn without_quorum(answer: &[u8]) -> Option<Finding> {
     Some((FindingKind::NoQuorum, what.into()))
 }
 
-/// Returns true if the server answers a TLS handshake. No certificate is trusted here.
+/// Returns true if the server answers a TLS handshake. This trusts no certificate, so the handshake with a TLS server ends
+/// with an error of TLS.
 async fn speaks_tls(server: &str, tcp: TcpStream) -> bool {
     let trusts_none = ClientConfig::builder()
         .with_root_certificates(RootCertStore::empty())
@@ -142,8 +144,8 @@ async fn speaks_tls(server: &str, tcp: TcpStream) -> bool {
     }
 }
 
-/// Performs the handshake, and asks a question after it: with TLS 1.3, a server that requires our certificate reports that
-/// only then.
+/// Performs the TLS handshake, and sends a command after it: with TLS 1.3, a server that requires our certificate reports
+/// that only after the handshake.
 async fn examine_tls(
     server: &str,
     tcp: TcpStream,
@@ -155,7 +157,7 @@ async fn examine_tls(
     let connected = TlsConnector::from(trust.config.clone()).connect(name, tcp).await;
     let error = match connected {
         Ok(mut stream) => match ask_srvr(&mut stream).await {
-            Ok(answer) => return without_quorum(&answer),
+            Ok(answer) => return no_quorum_finding(&answer),
             Err(error) => error,
         },
         Err(error) => error,
@@ -163,7 +165,7 @@ async fn examine_tls(
     if let Some(why) = tls_error(&error).and_then(|error| explain_tls_error(error, tls)) {
         return Some((FindingKind::Misconfigured, why));
     }
-    // Perhaps this is the port without TLS, and the server takes the handshake for a request that makes no sense.
+    // Perhaps this is the port without TLS, and the server took our handshake for an invalid request.
     if let Ok(Ok(mut tcp)) = timeout(limit / 2, TcpStream::connect(server)).await
         && ask_srvr(&mut tcp).await.is_ok_and(|answer| is_text(&answer))
     {
@@ -174,8 +176,8 @@ async fn examine_tls(
     Some((FindingKind::Unreachable, format!("breaks the TLS handshake off: {error}")))
 }
 
-/// Sends the four-letter command `srvr`, which ZooKeeper answers with text even if it is not allowed. With the newline it is
-/// long enough for a TLS server to see that it is not TLS.
+/// Sends the four-letter command `srvr`, which ZooKeeper answers with text even if the command is not allowed. The newline
+/// makes it long enough for a TLS server to recognize that it is not TLS.
 pub(super) async fn ask_srvr(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
 ) -> io::Result<Vec<u8>> {
@@ -191,7 +193,7 @@ pub(super) async fn ask_srvr(
     Ok(answer)
 }
 
-/// Returns true if the answer is text, as that of ZooKeeper: an alert of TLS, for example, begins with a control character.
+/// Returns true if the answer is text, as ZooKeeper's answers are. A TLS alert begins with a control character.
 fn is_text(answer: &[u8]) -> bool {
     answer.first().is_some_and(u8::is_ascii_alphabetic)
 }
@@ -206,7 +208,7 @@ fn explain_tls_error(error: &Error, tls: &Tls) -> Option<String> {
     match error {
         Error::InvalidCertificate(wrong) => Some(explain_server_certificate(wrong, tls)),
         Error::InvalidCertRevocationList(wrong) => Some(format!(
-            "shows a certificate of a CA whose revocation list in zookeeper.tls.ca, {}, is one that {}",
+            "shows a certificate of a CA whose revocation list in zookeeper.tls.ca, {}, {}",
             tls.ca.display(),
             tls_errors::of_list(wrong)
         )),
@@ -214,7 +216,7 @@ fn explain_tls_error(error: &Error, tls: &Tls) -> Option<String> {
         Error::PeerIncompatible(_) => {
             Some(format!("has no version or cipher of TLS in common with us: {error}"))
         }
-        // Not a TLS error: the caller looks further.
+        // The caller examines whether the server speaks TLS at all.
         _ => None,
     }
 }
@@ -247,13 +249,13 @@ fn explain_server_certificate(wrong: &CertificateError, tls: &Tls) -> String {
             date(*not_before)
         ),
         CertificateError::Revoked => {
-            format!("shows a certificate that was revoked, says zookeeper.tls.ca, {ca}")
+            format!("shows a certificate that a revocation list in zookeeper.tls.ca, {ca}, revokes")
         }
         other => format!("shows a certificate that {}", tls_errors::of_certificate(other)),
     }
 }
 
-/// Strips the debug form: `zk-0.zk` of `DnsName("zk-0.zk")`.
+/// Returns the name inside its debug notation: `zk-0.zk` for `DnsName("zk-0.zk")`.
 fn bare(name: &str) -> &str {
     let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(name);
     inner.trim_matches('"')
@@ -262,7 +264,7 @@ fn bare(name: &str) -> &str {
 /// Explains what the server's alert means for our certificate.
 fn explain_alert(alert: AlertDescription, tls: &Tls) -> String {
     use AlertDescription as A;
-    let about_ours = matches!(
+    let is_about_our_certificate = matches!(
         alert,
         A::CertificateRequired
             | A::NoCertificate
@@ -276,10 +278,12 @@ fn explain_alert(alert: AlertDescription, tls: &Tls) -> String {
             | A::HandshakeFailure
     );
     match &tls.own {
-        None if about_ours => "demands a certificate of ours: set zookeeper.tls.cert and \
+        None if is_about_our_certificate => {
+            "demands a certificate of ours: set zookeeper.tls.cert and \
                                zookeeper.tls.key"
-            .into(),
-        Some(own) if about_ours => match own_certificate_problem(tls) {
+                .into()
+        }
+        Some(own) if is_about_our_certificate => match own_certificate_problem(tls) {
             Some(why) => format!("does not accept our certificate: {why}"),
             None => format!(
                 "does not accept our certificate, zookeeper.tls.cert, {}: is it signed by a CA that \
@@ -298,8 +302,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn what_is_no_clientport_is_told_by_what_it_answers() {
-        for (answer, told) in [
+    async fn a_port_that_is_not_the_clientport_is_recognized_by_its_answer() {
+        for (answer, expected) in [
             (&b""[..], "closes it without an answer: is maxClientCnxns reached"),
             (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP on this port"),
             (b"\0\x01", "answers, but not as ZooKeeper does"),
@@ -313,13 +317,13 @@ mod tests {
                 }
             });
             let found = examine(&at, None, None, Duration::from_secs(9)).await.unwrap().1;
-            assert!(found.contains(told), "{found}");
+            assert!(found.contains(expected), "{found}");
             serving.abort();
         }
     }
 
     #[tokio::test]
-    async fn each_server_is_named_that_does_not_serve() {
+    async fn each_server_that_does_not_serve_is_reported() {
         let idle = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let hosts = format!("127.0.0.1:1,{},127.0.0.1:2", idle.local_addr().unwrap());
         let serving = tokio::spawn(async move {

@@ -20,30 +20,32 @@ pub(super) struct FailureReporter<'a> {
     link: &'a watch::Sender<ConnectionState>,
     /// The session's name in the log.
     name: String,
-    /// The text in front of the reason.
+    /// The text in front of the reason, such as "no session with ZooKeeper at zk-0:2181".
     what: String,
     clock: Clock,
     logged: ReasonLog,
-    /// How the last cause was found; `None` if none was.
+    /// How the last cause was found; `None` if no cause was found.
     cause_source: Option<CauseSource>,
-    /// The running diagnosis, at most one. If it finds no cause, it ends with the error of the library, in words that may
-    /// differ from one attempt to the next.
+    /// The running diagnosis, at most one. It ends with the cause, or with the library's error (`Err`) if it finds no cause.
     diagnosis: JoinSet<Result<String, String>>,
 }
 
-/// The reasons that were logged, and when.
+/// The reasons that were logged, so that the same one is not logged at each attempt.
 struct ReasonLog {
+    /// When the attempts began.
     begun_at: Moment,
     reasons: BTreeSet<String>,
+    /// When a reason was last logged.
     last_at: Moment,
 }
 
 /// How a cause was found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CauseSource {
-    /// By our own diagnosis. The next diagnosis that finds nothing disproves it, and the library's error is reported.
+    /// By our own diagnosis. If the next diagnosis finds nothing, the library's error is reported instead.
     Diagnosis,
-    /// By an answer of the servers, or without asking them. Less certain causes are not reported after it.
+    /// By an answer of the servers, or from our own files and settings. The library's error is not reported after such a
+    /// cause, because it says less.
     Servers,
 }
 
@@ -69,7 +71,7 @@ impl<'a> FailureReporter<'a> {
         }
     }
 
-    /// Runs the attempt, and meanwhile reports what a diagnosis finds. No attempt waits for a diagnosis.
+    /// Runs an attempt to connect, and meanwhile reports what a diagnosis finds. Attempts do not wait for a diagnosis.
     pub(super) async fn with_reports<T>(&mut self, attempt: impl Future<Output = T>) -> T {
         let mut attempt = std::pin::pin!(attempt);
         loop {
@@ -79,7 +81,7 @@ impl<'a> FailureReporter<'a> {
                 Some(found) = self.diagnosis.join_next() => {
                     match found {
                         Ok(Ok(cause)) => self.report_cause(&cause, CauseSource::Diagnosis),
-                        // Nothing was found. The library's words must not replace what the servers have answered.
+                        // The diagnosis found nothing. The library's error must not replace what the servers have answered.
                         Ok(Err(why)) if self.cause_source != Some(CauseSource::Servers) => {
                             self.report(&why);
                         }
@@ -90,8 +92,8 @@ impl<'a> FailureReporter<'a> {
         }
     }
 
-    /// Starts a diagnosis, unless one is running. `why` is the error of the library, which is reported if the diagnosis
-    /// finds no cause.
+    /// Starts a diagnosis, unless one is running. `why` is the library's error, which is reported if the diagnosis finds no
+    /// cause.
     pub(super) fn investigate(&mut self, why: String) {
         if self.cause_source.is_none() {
             self.publish(&why);
@@ -100,7 +102,7 @@ impl<'a> FailureReporter<'a> {
             let settings = self.settings.clone();
             let presented = self.credentials.last_presented();
             let limit = settings.session_timeout / 4;
-            // On another thread, where it slows nothing down: it computes, and reads files.
+            // The diagnosis computes and reads files, so it runs on another thread, where it does not delay the session.
             self.diagnosis.spawn_blocking(move || {
                 let Ok(runtime) = runtime::build() else { return Err(why) };
                 runtime.block_on(diagnose(&settings, presented, limit)).ok_or(why)
@@ -114,7 +116,7 @@ impl<'a> FailureReporter<'a> {
         self.cause_source = Some(source);
     }
 
-    /// Logs each reason when it is first found, and again when the log has been silent for long.
+    /// Publishes the reason, and logs it if it is new or if no reason was logged for long.
     fn report(&mut self, why: &str) {
         let problem = self.publish(why);
         if let Some(tries) = self.logged.due(why, self.clock.now()) {
@@ -134,15 +136,15 @@ impl<'a> FailureReporter<'a> {
 }
 
 impl ReasonLog {
-    /// How long the log may be silent about attempts that fail.
+    /// The longest time for which no reason is logged although attempts fail.
     const SILENCE: Duration = Duration::from_secs(600);
 
     fn begun(now: Moment) -> Self {
         Self { begun_at: now, reasons: BTreeSet::new(), last_at: now }
     }
 
-    /// Returns the end of the log line for this reason, or `None` if it must not be logged: it is not new, and the log has
-    /// not been silent for long.
+    /// Returns the end of the log line for this reason, or `None` if the reason must not be logged: it is not new, and
+    /// some reason was logged less than [`Self::SILENCE`] ago.
     fn due(&mut self, why: &str, now: Moment) -> Option<String> {
         let is_new = self.reasons.insert(why.to_owned());
         if !is_new && now.since(self.last_at) < Self::SILENCE {
@@ -180,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn words_of_the_library_do_not_replace_a_known_cause() {
-        // Nothing that a diagnosis could see is wrong with it.
+        // A diagnosis finds nothing wrong with this server.
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let hosts = server.local_addr().unwrap().to_string();
         let serving = tokio::spawn(async move {
@@ -217,7 +219,7 @@ mod tests {
             assert_eq!(problem(), "no session: a wrong password");
         }
 
-        // A cause that a diagnosis finds is told.
+        // A cause that a diagnosis finds is reported.
         serving.abort();
         assert!(serving.await.unwrap_err().is_cancelled());
         investigate(&mut reporter, "no available hosts").await;

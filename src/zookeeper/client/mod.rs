@@ -1,8 +1,8 @@
 //! A session that is kept alive over several connections. This module does not know the recipes: it reports the state of the
 //! session in its own events, and gives its users access to the current connection.
 //!
-//! A session is a [`SessionTask`]; any number of users share it, each with a clone of its [`SessionHandle`]. [`connect`]
-//! alone, which opens a session without a task that keeps it alive, is for inspection from outside.
+//! A session is a [`SessionTask`]; any number of users share it, each with a clone of its [`SessionHandle`]. Commands that
+//! inspect an election from outside call [`connect`] instead, which opens a session without a task that keeps it alive.
 
 mod connection;
 mod credentials;
@@ -30,5 +30,5 @@ pub(crate) use session::{
 };
 pub use session_file::{OpenedSessionFile, SavedSession, SessionFile};
 
-/// Reports events to an owner, in order with all its other events.
+/// Sends an event to the owner of a session, in order with the owner's events from elsewhere.
 pub(crate) type EventSender<E> = Box<dyn Fn(E) + Send + Sync>;

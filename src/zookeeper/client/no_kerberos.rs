@@ -30,7 +30,7 @@ impl Tickets {
         match *self {}
     }
 
-    pub(super) fn refused(&self, _login: &BegunLogin) -> String {
+    pub(super) fn explain_refusal(&self, _login: &BegunLogin) -> String {
         match *self {}
     }
 }

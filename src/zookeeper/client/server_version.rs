@@ -9,11 +9,12 @@ use tokio_rustls::TlsConnector;
 
 /// The first version with `create2` and containers, which this program needs.
 const REQUIRED: [u32; 3] = [3, 5, 0];
-/// The first version with `whoAmI`. Older servers close the connection at it.
+/// The first version with `whoAmI`. Older servers close the connection at this request.
 const WHO_AM_I: [u32; 3] = [3, 7, 0];
 /// The first version that refuses DIGEST-MD5 in FIPS mode (ZOOKEEPER-5043), which is the default since 3.9.0.
 const FIPS: [u32; 3] = [3, 9, 6];
 
+/// The version that a server has reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerVersion {
     /// The version as the server writes it.
@@ -23,7 +24,8 @@ pub(crate) struct ServerVersion {
 }
 
 impl ServerVersion {
-    /// Asks the server at `host:port`. Returns `None` if it does not say: `srvr` need not be on its whitelist.
+    /// Asks the server at `host:port`. Returns `None` if the server does not report its version, for example because `srvr`
+    /// is not on its whitelist.
     pub(crate) async fn of(server: &str, trust: Option<&Trust>) -> io::Result<Option<Self>> {
         let mut tcp = TcpStream::connect(server).await?;
         let answer = match trust {
@@ -40,7 +42,7 @@ impl ServerVersion {
         Ok(Self::parse(&String::from_utf8_lossy(&answer)))
     }
 
-    /// Parses the beginning of the answer, `Zookeeper version: 3.9.6-<commit>, built on <day>`.
+    /// Parses the beginning of the answer to `srvr`, `Zookeeper version: 3.9.6-<commit>, built on <day>`.
     fn parse(answer: &str) -> Option<Self> {
         let (name, version) = answer.lines().next()?.split_once(" version: ")?;
         let text = version.split(['-', ',', ' ']).next().unwrap_or(version).to_owned();
@@ -54,7 +56,7 @@ impl ServerVersion {
         Some(Self { text, number })
     }
 
-    /// Describes the problem if the server is too old.
+    /// Describes the problem if the server, `host:port`, is too old.
     pub(crate) fn too_old(&self, server: &str) -> Option<String> {
         if self.number? >= REQUIRED {
             return None;

@@ -19,18 +19,18 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-/// Delay before the next session after one that was closed on purpose. In these few milliseconds the new head of the queue
-/// sends its claim, and a new session would put more load on the servers.
+/// Delay before the next session is opened, after a session that was closed on purpose. In these few milliseconds the new
+/// head of the queue sends its claim, and opening a session would put more load on the servers.
 const DELAY_AFTER_CLOSE: Duration = Duration::from_millis(50);
 
-/// Returns the delay before the next session, or the next join, after our znode was deleted: perhaps the whole path is
-/// being deleted, which a member that joins again at once would prevent. It is random, so that members do not join all at
-/// once.
+/// Returns the delay before the next session, or the next join, after a client has deleted our znode. Perhaps the client is
+/// deleting the whole path, which a member that joins again at once would prevent. The delay is random, so that members do
+/// not join all at once.
 pub(crate) fn rejoin_delay() -> Duration {
     Duration::from_millis(500).mul_f64(1.0 + fastrand::f64())
 }
 
-/// The previous session, if it may still be alive and own a znode: the next session closes it first.
+/// A session that is given up, if it may still be alive and own a znode: the task of the next session closes it first.
 pub(crate) type UnclosedSession = Option<SessionInfo>;
 
 /// The parameters for opening a session.
@@ -57,13 +57,13 @@ pub(crate) enum PreviousEnd {
     /// The previous session was closed on purpose.
     Closed,
     /// The previous session was closed because a client had deleted its znode.
-    ClosedAfterForce,
+    ClosedAfterDeletion,
 }
 
 /// A session that its own task keeps alive.
 pub(crate) struct SessionTask {
     handle: SessionHandle,
-    /// Tells the task to close the session.
+    /// Requests the task to close the session.
     close: oneshot::Sender<()>,
     /// Runs [`SessionKeeper::keep`].
     task: JoinHandle<UnclosedSession>,
@@ -80,16 +80,16 @@ struct ClosingSession {
 struct StartedSession {
     session: SessionInfo,
     opened: OpenedConnection,
-    /// The previous session, if it could not be closed in time.
+    /// The previous session, if it is still being closed.
     closing: Option<ClosingSession>,
 }
 
 /// Gives access to the current connection of a session. Any number of users share a session, each with a clone of this
-/// handle. `None` while the session has no connection.
+/// handle. The channel has `None` while the session has no connection.
 #[derive(Clone)]
 pub(crate) struct SessionHandle(watch::Receiver<Option<Connection>>);
 
-/// The state of the task, which opens the session, resumes it over new connections, and closes it.
+/// The state of the task of a [`SessionTask`], which opens the session, resumes it over new connections, and closes it.
 struct SessionKeeper {
     settings: SessionSettings,
     events: EventSender<SessionEvent>,
@@ -116,8 +116,8 @@ impl SessionTask {
         self.handle.clone()
     }
 
-    /// Closes the session, and with it all its znodes, in one request, which cannot remove a znode of another session. All
-    /// clones of its connections must be dropped before.
+    /// Closes the session with one request, by which the servers delete all znodes of this session and of no other. All
+    /// clones of its connections must be dropped before, because the library sends the request when the last one is dropped.
     ///
     /// Returns once the connection has been given up. The returned future completes when the session has ended; it returns
     /// the session if that may still be alive.
@@ -134,7 +134,7 @@ impl PreviousEnd {
         match self {
             Self::Ended => Duration::ZERO,
             Self::Closed => DELAY_AFTER_CLOSE,
-            Self::ClosedAfterForce => rejoin_delay(),
+            Self::ClosedAfterDeletion => rejoin_delay(),
         }
     }
 }
@@ -151,7 +151,7 @@ impl SessionHandle {
         }
     }
 
-    /// Marks the current connection as seen.
+    /// Marks the current connection as seen, so that [`Self::changed`] waits for the next one.
     pub(crate) fn mark_seen(&mut self) {
         self.0.mark_unchanged();
     }
@@ -188,7 +188,7 @@ impl SessionKeeper {
         let StartedSession { mut session, mut opened, closing } = match started {
             Some(Ok(started)) => started,
             Some(Err(unclosed)) => return unclosed,
-            // The session is no longer wanted, but the previous one still has to be closed.
+            // The request to close came before the session was ready. `unclosed` still has to be closed.
             None => return unclosed,
         };
         loop {
@@ -203,11 +203,12 @@ impl SessionKeeper {
                     return if closed { self.await_closing(closing).await } else { Some(session) };
                 }
             };
+            // The users must lose the connection before `end` is dropped: see `EndedConnection`.
             self.connection.send_replace(None);
             let how = end.map_or(ConnectionEnd::Connection, |ended| ended.how);
             if how == ConnectionEnd::Session {
                 self.report_lost(&session, "the session has ended");
-                // The library may be wrong about the end, so the session is closed before the next one is used.
+                // The library may be wrong about the end, so this session is closed before the next one is used.
                 return Some(session);
             }
             (self.events)(SessionEvent::Disconnected);
@@ -237,8 +238,8 @@ impl SessionKeeper {
         }
     }
 
-    /// Resumes the session of the previous process. Sets `unclosed` at once: if this is cancelled, that session must be
-    /// closed. Fails as [`Self::resume`] does.
+    /// Resumes the session of the previous process. Sets `unclosed` to that session at once, because the session must be
+    /// closed if this future is dropped early. Fails as [`Self::resume`] does.
     async fn take_over(
         &self,
         former: &SavedSession,
@@ -291,6 +292,7 @@ impl SessionKeeper {
                     (self.events)(SessionEvent::Opened { session: id, timeout, sent_at });
                     return StartedSession { session, opened, closing };
                 }
+                // The new session has ended before it was used.
                 Err(Failure::Expired) => {}
                 Err(Failure::Unreachable(why)) => reporter.investigate(why),
                 Err(Failure::Unresolved(why)) => {
@@ -302,8 +304,8 @@ impl SessionKeeper {
         }
     }
 
-    /// Opens a new session, and begins to close the previous one over a connection of its own. Waits for the end of that
-    /// only for a limited time; if it takes longer, also returns the session that is being closed.
+    /// Opens a new session, and closes the previous one over another connection. Waits only for a limited time until the
+    /// previous session has ended; if that takes longer, also returns the session that is being closed.
     async fn open_once(
         &self,
         previous: &mut UnclosedSession,
@@ -311,8 +313,8 @@ impl SessionKeeper {
         let SessionSettings { zookeeper, credentials, clock, .. } = &self.settings;
         let opened = connect(zookeeper, credentials, None, &self.left_servers).await?;
         if previous.is_some() {
-            // Each handshake keeps the old session alive. So it is resumed, in order to close it, only if the servers
-            // answer requests as well; otherwise it is left to expire.
+            // Closing the old session takes a handshake, which keeps that session alive. So it is closed only if the servers
+            // answer requests as well, and is otherwise left to expire.
             match opened.connection.check("/").await {
                 Err(error) if !is_server_answer(&error) => return Err(error.into()),
                 _ => {}
@@ -330,11 +332,11 @@ impl SessionKeeper {
         }
     }
 
-    /// Tries to resume the session for as long as the servers keep it without requests. `what` begins the sentence in
-    /// which a failure is reported.
+    /// Tries to resume the session for as long as the servers keep it without requests. `what` is the beginning of the
+    /// sentence in which a failure is reported.
     ///
-    /// Returns the connection, and when the attempt that succeeded was begun: a proof that the session lives is counted from
-    /// then. On failure, another session has to be opened; the error has this session if it may still be alive.
+    /// Returns the connection, and when the successful attempt was begun: the session is proved to be alive as of then. On
+    /// failure, another session has to be opened; the error has this session if it may still be alive.
     async fn resume(
         &self,
         session: &SessionInfo,
@@ -385,7 +387,7 @@ impl SessionKeeper {
         }
     }
 
-    /// Reports that the session has ended, or must be given up, and that another one is opened.
+    /// Reports that the session has ended, or must be given up, so that its owner opens another one.
     fn report_lost(&self, session: &SessionInfo, why: &str) {
         warn!("{}: {why}; opening another", self.name(Some(session)));
         self.set_problem(why);
@@ -408,7 +410,7 @@ impl SessionKeeper {
             self.settings.purpose
         );
         self.settings.link.send_modify(|link| {
-            // Neither of these changes with the connection.
+            // Keep `restart` and `foreign`, which do not depend on the connection.
             let restart = link.restart;
             let foreign = std::mem::take(&mut link.foreign);
             *link = ConnectionState {
@@ -424,7 +426,7 @@ impl SessionKeeper {
     }
 }
 
-/// Limits the wait for the end of a session, because the next session, or the end of the process, waits for it too.
+/// Returns the longest time to wait for the end of a session, which delays the next session, or the end of the process.
 pub(crate) fn close_limit(settings: &Zookeeper) -> Duration {
     (settings.session_timeout / 4).min(Duration::from_secs(1))
 }
@@ -445,8 +447,8 @@ pub(crate) async fn close_saved_session(
 
 const DISCONNECTED: &str = "lost connection to ZooKeeper";
 
-/// Closes a session that is given up, through any server that answers, and logs the outcome. Returns true if the session
-/// has ended, and false if no server closed it in time, so that its znodes exist until it expires.
+/// Closes a session that was given up, through any server that answers, and logs the outcome. Returns true if the session
+/// has ended, and false if no server closed it in time, so that its znodes exist until the session expires.
 async fn close_session(
     clock: Clock,
     settings: Zookeeper,
@@ -458,7 +460,7 @@ async fn close_session(
     let mut backoff = Backoff::new();
     let begun_at = clock.now();
     let left_servers = LeftServers::none(clock);
-    // Each handshake keeps the session alive for another timeout, so stop soon.
+    // Each handshake keeps the session alive for another session timeout, so stop soon.
     while clock.now().since(begun_at) < settings.session_timeout / 2 {
         match connect(&settings, &credentials, Some(session.clone()), &left_servers).await {
             Ok(OpenedConnection { connection, ended, .. }) => {
@@ -480,13 +482,15 @@ async fn close_session(
     }
     warn!(
         session = %id,
-        "no server closed the session before: its znode stands until the servers end it, {:?} and a tick from now at most",
+        "no server closed the session before: its znode exists until the servers end the session, {:?} and a tick from now \
+         at most",
         settings.session_timeout,
     );
     false
 }
 
-/// Delays between attempts: doubling, capped, and jittered so that members do not try at the same time.
+/// The delay before the next attempt. It doubles with each attempt up to a limit, and is random in part, so that members do
+/// not try at the same time.
 struct Backoff(Duration);
 
 impl Backoff {

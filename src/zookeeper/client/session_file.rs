@@ -1,8 +1,8 @@
 //! The file in which a process saves its session for the next one, so that a restart does not look like a crash.
 //!
 //! A lock on the file prevents two processes from using the session at once. The kernel releases it when the last process
-//! that has the file open ends. So the file is never replaced: it is written in place, completely with one call, within one
-//! page, and a checksum shows that it is complete.
+//! that has the file open ends. A file that replaced this one would not be locked, so the file is written in place: with one
+//! call, within one page, and with a checksum that shows that it is complete.
 
 use crate::api::LeaseClock;
 use crate::clock::Clock;
@@ -26,9 +26,9 @@ use tracing::{info, warn};
 
 /// The format of the file; a file with another version is not read.
 const VERSION: u32 = 1;
-/// A page: one write of a page is complete or does not happen, whenever the process is killed.
+/// The length of the file, one page: the write of a page is complete or does not happen, whenever the process is killed.
 const SIZE: usize = 4096;
-/// The longest password that is accepted, in bytes. ZooKeeper's have 16.
+/// The longest password of a session that is accepted, in bytes. ZooKeeper's passwords have 16.
 const LONGEST_PASSWORD: usize = 256;
 
 /// The session file of this process, locked.
@@ -51,6 +51,7 @@ struct FileState {
 /// The session file, with its content at the start of this process.
 pub struct OpenedSessionFile {
     pub file: SessionFile,
+    /// The session of the previous process, if the file has one that can be used.
     pub former: Option<SavedSession>,
     /// The reason why the content cannot be used, with the name of the file. The next save overwrites it.
     pub flaw: Option<String>,
@@ -60,22 +61,22 @@ pub struct OpenedSessionFile {
 pub struct SavedSession {
     pub(crate) record: SessionRecord,
     password: SecretSlice<u8>,
-    /// True if that process had begun to close it.
+    /// True if the previous process had begun to close the session.
     pub(crate) is_closing: bool,
-    /// When that process last wrote the file, and so was still alive.
+    /// When the previous process last wrote the file, and so was still alive.
     pub(crate) noted_at: Moment,
-    /// The number of times that the session had been resumed by then.
+    /// The number of restarts of the process that the session had survived by then.
     pub(crate) restarts: u64,
 }
 
-/// The owner of the session. A process resumes the session only if all of these are its own.
+/// The owner of the session. A process resumes the session only if all of these fields have the same values for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SessionOwner {
     servers: String,
     path: String,
     member: String,
     host: String,
-    /// The boot and the time namespace, which determine the clock of the saved moments.
+    /// Identifies the clock of the saved moments, by the boot and the time namespace.
     clock: String,
 }
 
@@ -95,8 +96,9 @@ struct SavedSessionJson {
     timeout_ms: u64,
     /// The time until which the servers certainly do not end the session, if that is known.
     known_until_ns: Option<u64>,
-    /// The last index of the member.
+    /// The last index of the member, from which the next process counts on.
     index: Option<u64>,
+    /// When the file was written.
     noted_at_ns: u64,
     is_closing: bool,
     restarts: u64,
@@ -104,7 +106,7 @@ struct SavedSessionJson {
 
 impl SessionFile {
     /// Opens this member's file, or creates it, and locks it. The lock lasts as long as this process, or any process that
-    /// was given the lock.
+    /// was given the descriptor from [`Self::lock`].
     ///
     /// # Errors
     /// A sentence that names the file, the problem, and how to fix it.
@@ -143,6 +145,7 @@ impl SessionFile {
             );
         }
         let file = Self { file, path: path.to_owned(), inode, owner, state: Mutex::default() };
+        // A session will fit as well: `write` relies on this check.
         file.encode(None).ok_or("cannot hold so long names: shorten zookeeper.servers")?;
         let (former, flaw) = match file.load(&bytes[..length], clock.now()) {
             Ok(former) => (former, None),
@@ -151,7 +154,7 @@ impl SessionFile {
         Ok(OpenedSessionFile { file, former, flaw })
     }
 
-    /// Returns the lock, for a process that must hold it as well.
+    /// Returns a descriptor of the locked file, for a process that must hold the lock as well.
     ///
     /// # Errors
     /// The limit of open files is reached.
@@ -176,8 +179,8 @@ impl SessionFile {
         );
     }
 
-    /// Notes that this process has resumed the session that it found. Until the next heartbeat it is not known how long the
-    /// servers keep that session.
+    /// Notes that this process has resumed the session that it found in the file. Until the next heartbeat it is not known
+    /// how long the servers keep that session.
     pub(crate) fn note_taken_over(&self, timeout: Duration, restarts: u64, now: Moment) {
         let mut state = self.state();
         let session = state.session.clone().map(|saved| SavedSessionJson {
@@ -190,8 +193,8 @@ impl SessionFile {
         self.write(&mut state, session);
     }
 
-    /// Saves the current record of the session. Does nothing if the file has another session: only [`Self::save`] replaces
-    /// a session.
+    /// Saves the current record of the session. Does nothing if the file has a session with another id: only [`Self::save`]
+    /// replaces a session.
     pub(crate) fn note(&self, record: SessionRecord, now: Moment) {
         let mut state = self.state();
         let Some(saved) = state.session.clone() else { return };
@@ -229,9 +232,7 @@ impl SessionFile {
 
     /// Writes the session into the file. If that fails, this member goes on, but the next process cannot resume the session.
     fn write(&self, state: &mut FileState, session: Option<SavedSessionJson>) {
-        let bytes = self
-            .encode(session.clone())
-            .expect("a session is shorter than the longest that was tried");
+        let bytes = self.encode(session.clone()).expect("`open` has checked that a session fits");
         state.session = session;
         let path = self.path.display();
         let problem = match self.file.write_all_at(&bytes, 0) {
@@ -241,12 +242,12 @@ impl SessionFile {
                 }
                 return;
             }
-            // A file that was removed can still be written, but the next process would not find it.
+            // A file that was removed can still be written, but the next process does not find it.
             Ok(()) => format!("{path} was removed or replaced: the next start makes another"),
             Err(error) => {
-                // The old content may be wrong by now, so it must not be read.
+                // The old content may be wrong by now, so the next process must not read it.
                 if self.file.set_len(0).is_err() {
-                    let _or_gone = fs::remove_file(&self.path);
+                    let _already_gone = fs::remove_file(&self.path);
                 }
                 format!("{path} cannot be written: {error}")
             }
@@ -291,11 +292,11 @@ impl SessionFile {
         Some(bytes)
     }
 
-    /// Decodes the file's content, notes the session that it holds as the current one, and returns it. Returns `None` if
-    /// there is no session.
+    /// Decodes the file's content. Returns the session in it, if there is one, after storing it as `state.session`.
     ///
     /// # Errors
-    /// The reason why the content cannot be used: it is damaged, or is not this member's on this boot of this machine.
+    /// The reason why the content cannot be used: it is damaged, or it was not written by this member since this machine's
+    /// last boot. The reason follows the name of the file.
     fn load(&self, bytes: &[u8], now: Moment) -> Result<Option<SavedSession>, String> {
         if bytes.is_empty() {
             return Ok(None);
@@ -314,7 +315,7 @@ impl SessionFile {
             serde_json::from_value(written).map_err(|_| damaged())?;
         let compared = [
             ("is of another connect string", &owner.servers, &self.owner.servers),
-            ("is of another path there", &owner.path, &self.owner.path),
+            ("is of another path", &owner.path, &self.owner.path),
             ("is of another member", &owner.member, &self.owner.member),
             ("is of another host", &owner.host, &self.owner.host),
         ];
@@ -335,7 +336,7 @@ impl SessionFile {
             return Err("is of another clock".into());
         }
         let password = BASE64_STANDARD.decode(&saved.password).map_err(|_| damaged())?;
-        // The record has a fixed length, and a longer password would not fit when it is written again.
+        // The file has a fixed length, so a longer password might not fit when the session is written again.
         if password.len() > LONGEST_PASSWORD {
             return Err(damaged());
         }
@@ -360,8 +361,8 @@ impl SavedSession {
     }
 }
 
-/// Returns true if nothing is lost when this content is overwritten. It is empty, or zeros, or begins as a session file
-/// does; the machine may have stopped while it was written.
+/// Returns true if nothing is lost when this content is overwritten: it is empty, consists of zeros, or begins as a session
+/// file does. Zeros, or a part of a session file, may be left if the machine stopped during a write.
 fn may_be_session_file(bytes: &[u8]) -> bool {
     const BEGINNING: &[u8] = b"{\"version\":";
     let shorter = bytes.len().min(BEGINNING.len());
@@ -370,7 +371,7 @@ fn may_be_session_file(bytes: &[u8]) -> bool {
 
 /// Opens the file and locks it, provided that the path still leads to it.
 fn open_locked(path: &Path) -> Result<File, String> {
-    // Repeat once for each process that removed the file as it ended.
+    // Between our opening and locking of the file, the process that held it may have removed it: then open the next one.
     for _ in 0..8 {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -412,7 +413,7 @@ fn open_locked(path: &Path) -> Result<File, String> {
             Err(error) => return Err(format!("cannot be locked: {error}")),
         }
         if fs::symlink_metadata(path)
-            .is_ok_and(|file| (file.dev(), file.ino()) == (metadata.dev(), metadata.ino()))
+            .is_ok_and(|current| (current.dev(), current.ino()) == (metadata.dev(), metadata.ino()))
         {
             return Ok(file);
         }
@@ -420,7 +421,7 @@ fn open_locked(path: &Path) -> Result<File, String> {
     Err("is replaced again and again: name another".into())
 }
 
-/// Identifies the clock of the saved moments.
+/// Returns the identity of the clock of the saved moments, for [`SessionOwner::clock`].
 fn clock_identity() -> Result<String, String> {
     let LeaseClock { boot_id, time_namespace } = LeaseClock::read();
     let boot_id = boot_id.ok_or(
@@ -429,7 +430,7 @@ fn clock_identity() -> Result<String, String> {
     Ok(format!("{boot_id} {}", time_namespace.unwrap_or_default()))
 }
 
-/// Reads the file from its beginning, as far as it fits. Returns the number of bytes.
+/// Reads the file from its beginning until the buffer `into` is full. Returns the number of bytes that were read.
 fn read_all(file: &File, into: &mut [u8]) -> io::Result<usize> {
     let mut length = 0;
     loop {
@@ -590,7 +591,7 @@ mod tests {
         assert!(copied.contains("is a copy of another file"), "{copied}");
         let another = Settings { root: "/other".into(), ..settings() };
         let flaw = SessionFile::open(&path, &another, "me", Clock::system()).unwrap().flaw;
-        assert!(flaw.expect("it is another's").contains("is of another path there"));
+        assert!(flaw.expect("it is another's").contains("is of another path,"));
         let flaw = SessionFile::open(&path, &settings(), "you", Clock::system()).unwrap().flaw;
         assert!(
             flaw.expect("it is another's")
@@ -628,7 +629,7 @@ mod tests {
         let file = opened(&path).file;
         let writable = file.file.try_clone().unwrap();
         let file = SessionFile { file: File::open(&path).unwrap(), ..file };
-        // It is removed where it cannot be emptied either.
+        // A file that cannot be emptied either is removed.
         let second = home.path().join("second");
         fs::hard_link(&path, &second).unwrap();
         save(&file, 7);

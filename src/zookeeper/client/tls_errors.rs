@@ -15,12 +15,12 @@ pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
              clientAuth for members"
                 .into()
         }
-        // For example: of X.509 version 1, or a CA's own, or signed by a certificate that is not a CA's.
+        // For example, the certificate is of X.509 version 1, or is a CA's own, or its issuer is not a CA.
         other => format!("is not acceptable ({other}): have it issued again"),
     }
 }
 
-/// Describes the problem of a revocation list, in words that follow "a revocation list that".
+/// Describes the problem of a revocation list, in words that follow "a revocation list that" or "whose revocation list".
 pub(crate) fn of_list(wrong: &CertRevocationListError) -> String {
     format!("is not acceptable ({wrong:?}): have its CA issue a complete list of version 2")
 }

@@ -101,5 +101,5 @@ async fn use_up(connection: &Connection, parent: &str, count: usize) -> Result<(
         }
         Ok(())
     });
-    used.await?.all_or_none()
+    used.await?.into_result()
 }

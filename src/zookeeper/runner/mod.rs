@@ -330,7 +330,7 @@ impl Runner {
         let previous_end = if !actions.contains(&Action::CloseSession) {
             PreviousEnd::Ended
         } else if self.ticket_was_lost {
-            PreviousEnd::ClosedAfterForce
+            PreviousEnd::ClosedAfterDeletion
         } else {
             PreviousEnd::Closed
         };

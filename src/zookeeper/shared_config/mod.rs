@@ -344,7 +344,7 @@ impl ConfigContext {
         let checked = connection
             .transact(1, |writer| writer.add_check_version(&path, version.unwrap_or(ANY_VERSION)))
             .await;
-        match checked.and_then(TransactionResult::all_or_none) {
+        match checked.and_then(TransactionResult::into_result) {
             Ok(()) if version.is_some() => return Ok(true),
             Err(Error::NoNode) if version.is_none() => return Ok(true),
             // The value exists although it should not, is missing, or has another version.

@@ -5,34 +5,35 @@ use super::{code, keytab};
 use crate::config::named;
 use crate::config::table::{KERBEROS_KEYTAB, KERBEROS_PRINCIPAL, KERBEROS_SERVICE, SERVERS};
 use ::zookeeper::{GssapiCredentials, GssapiError};
+use std::path::Path;
 use std::time::Duration;
 
 impl TicketSource {
-    /// Explains that the KDC has not answered within this time, and what to do about it.
-    pub(super) fn no_answer(&self, host: &str, limit: Duration) -> String {
+    /// Explains that the KDC has not answered within `limit`, and what to do about it.
+    pub(super) fn explain_no_answer(&self, host: &str, limit: Duration) -> String {
         format!(
             "no Kerberos ticket for {}/{host} as {} within {limit:?}: the KDC of {} does not answer. {}",
             self.settings.service,
             self.who(),
             self.settings.realm(),
-            reach_kdc()
+            unreachable_kdc_remedy()
         )
     }
 
-    /// Explains why there is no ticket for this server, and what to do about it.
-    pub(super) fn no_ticket(&self, host: &str, error: &TicketError) -> String {
+    /// Explains why there is no ticket for the server with the name `host`, and what to do about it.
+    pub(super) fn explain_no_ticket(&self, host: &str, error: &TicketError) -> String {
         let who = self.who();
         let server = format!("{}/{host}", self.settings.service);
-        let mut why = self.why(error);
+        let mut why = self.explain(error);
         let mut kdc = String::new();
         if let TicketError::Kerberos(error) = error {
             why = about_server(error, &server).unwrap_or(why);
-            // The error names the principal that was asked for.
+            // The error has the principal that Kerberos requested. If DNS has another name for the host, it is not `server`.
             if error.code() == code::SERVER_UNKNOWN && !error.to_string().contains(&server) {
-                let remedy = no_other_name();
+                let remedy = dns_name_remedy();
                 why += &format!(". By DNS, Kerberos took another name for {host}: {remedy}");
             }
-            // Other errors are found before a KDC is asked.
+            // All other errors come from Kerberos on this machine, before it asks a KDC.
             if code::ANSWERS.contains(&error.code()) || error.code() == code::KDC_UNREACHABLE {
                 kdc = format!(" from the KDC of {}", self.settings.realm());
             }
@@ -41,14 +42,14 @@ impl TicketSource {
     }
 
     /// Explains why tickets cannot be obtained, and what to do about it.
-    pub(super) fn why(&self, error: &TicketError) -> String {
+    pub(super) fn explain(&self, error: &TicketError) -> String {
         let error = match error {
             TicketError::Keytab(flaw) => return flaw.clone(),
             TicketError::Kerberos(error) => error,
         };
         let who = self.who();
         match error.code() {
-            code::KDC_UNREACHABLE => format!("{error}. {}", reach_kdc()),
+            code::KDC_UNREACHABLE => format!("{error}. {}", unreachable_kdc_remedy()),
             code::REALM_UNKNOWN
             | code::CONFIG_UNREADABLE
             | code::CONFIG_INVALID
@@ -77,15 +78,16 @@ impl TicketSource {
             ),
             code::CLOCK_SKEW => format!("{error}: set this machine's clock, or the KDC's"),
             _ => match &self.settings.keytab {
-                Some(file) => self
-                    .why_with_keytab(error, &format!("{}, {}", KERBEROS_KEYTAB.key(), named(file))),
-                None => self.why_with_default_cache(error),
+                Some(file) => self.explain_with_keytab(error, file),
+                None => self.explain_with_default_cache(error),
             },
         }
     }
 
-    fn why_with_keytab(&self, error: &GssapiError, keytab: &str) -> String {
+    /// Explains an error of a login with the keytab in this file.
+    fn explain_with_keytab(&self, error: &GssapiError, file: &Path) -> String {
         let who = self.who();
+        let keytab = format!("{}, {}", KERBEROS_KEYTAB.key(), named(file));
         match error.code() {
             code::NO_KEY | code::NO_CACHE => {
                 keytab::missing_key(&self.settings).unwrap_or_else(|| {
@@ -104,7 +106,8 @@ impl TicketSource {
         }
     }
 
-    fn why_with_default_cache(&self, error: &GssapiError) -> String {
+    /// Explains an error of a login with the tickets of the default cache, which another program renews.
+    fn explain_with_default_cache(&self, error: &GssapiError) -> String {
         let cache = default_cache();
         if error.is_expired() || error.code() == code::TICKET_EXPIRED {
             return format!(
@@ -132,7 +135,7 @@ fn about_server(error: &GssapiError, server: &str) -> Option<String> {
     ))
 }
 
-/// Returns the name of the cache that another program renews.
+/// Describes the cache that another program renews, with its name if that is known.
 pub(super) fn default_cache() -> String {
     match GssapiCredentials::default_cache() {
         Some(name) => format!("the default credential cache {name}"),
@@ -140,16 +143,17 @@ pub(super) fn default_cache() -> String {
     }
 }
 
-/// Explains how to make Kerberos use the servers' names as they are written.
-pub(super) fn no_other_name() -> String {
+/// Returns the remedy if Kerberos replaces the configured name of a server by its name in DNS.
+pub(super) fn dns_name_remedy() -> String {
     format!("set rdns = false and dns_canonicalize_hostname = false in {}", krb5_conf())
 }
 
 /// Returns the remedy if the KDC does not answer.
-fn reach_kdc() -> String {
+fn unreachable_kdc_remedy() -> String {
     format!("Is it up, and does {} name the right one?", krb5_conf())
 }
 
+/// Returns the names of the configuration files that Kerberos reads.
 fn krb5_conf() -> String {
     match GssapiCredentials::other_config_files() {
         Some(files) => format!("{files} (KRB5_CONFIG)"),

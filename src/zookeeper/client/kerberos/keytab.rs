@@ -15,21 +15,21 @@ use std::time::Duration;
 /// The first two bytes of a keytab, for the two versions of its format.
 const KEYTAB_MAGIC: [[u8; 2]; 2] = [[5, 1], [5, 2]];
 
-/// How long the KDC is not asked again with a keytab that it refused as a failed login: after the first refusal, and after
-/// further ones. Each member adds up to half of it.
+/// The pauses after which the KDC is asked again with a keytab that it refused as a failed login: after the first refusal,
+/// and after each further one. Each member adds up to half of the pause at random.
 ///
 /// Suppose an administrator gives the principal another key, and the new keytab reaches the members minutes later. The KDC
 /// counts each attempt with the old keytab, for all members together, and locks the principal after a few (`-maxfailure`).
 const REFUSED_PAUSES: [Duration; 2] = [Duration::from_secs(15 * 60), Duration::from_secs(60 * 60)];
 
-/// How long the KDC is not asked again about a principal that it knows to be locked or expired, or does not know: it does
-/// not count such attempts.
+/// The pause after which the KDC is asked again about a principal that is locked, expired or unknown to it. The pause is
+/// short, because the KDC does not count such attempts as failed logins.
 const UNUSABLE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Identifies the content of a keytab.
 type Fingerprint = [u8; 32];
 
-/// Prevents an outdated keytab from locking the principal that all members share.
+/// Prevents members with an outdated keytab from asking the KDC so often that it locks their common principal.
 #[derive(Default)]
 pub(super) struct KeytabGate(Option<Refusal>);
 
@@ -139,7 +139,7 @@ fn read(keytab: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
 
 /// Returns the principals of the keys, each once; `None` for content that is not understood.
 fn principals(content: &[u8]) -> Option<Vec<String>> {
-    // In version 1, the byte order is that of the machine that wrote the file, so it is not parsed.
+    // Version 1 is not parsed, because its byte order is that of the machine that wrote the file.
     let mut rest = content.strip_prefix(&KEYTAB_MAGIC[1])?;
     let mut found = vec![];
     while !rest.is_empty() {
@@ -172,7 +172,7 @@ fn number(rest: &mut &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(take(rest, 2)?.try_into().ok()?))
 }
 
-/// Takes a text, which its length precedes.
+/// Takes a text, in front of which there is its length.
 fn text(rest: &mut &[u8]) -> Option<String> {
     let length = number(rest)?;
     String::from_utf8(take(rest, length.into())?.to_vec()).ok()

@@ -12,7 +12,7 @@ mod explain;
 mod keytab;
 mod source;
 
-use self::explain::no_other_name;
+use self::explain::dns_name_remedy;
 use self::source::TicketSource;
 use super::credentials;
 use crate::config::security::Login;
@@ -47,23 +47,24 @@ mod code {
     pub(super) const KEY_EXPIRED: i32 = -1_765_328_361;
     pub(super) const CLOCK_SKEW: i32 = -1_765_328_347;
     pub(super) const TICKET_EXPIRED: i32 = -1_765_328_352;
-    /// The key is not the one that the KDC has: the errors without preauthentication, and with it.
+    /// The member's key is not the one that the KDC has: the error without preauthentication, and then the error with it.
     pub(super) const WRONG_KEY: i32 = -1_765_328_353;
     pub(super) const PREAUTHENTICATION_FAILED: i32 = -1_765_328_360;
-    /// The keytab has no such key. If the cache is missing as well, Kerberos reports only that.
+    /// The keytab has no key of the principal. If the cache is missing as well, Kerberos reports only the missing cache.
     pub(super) const NO_KEY: i32 = -1_765_328_203;
     pub(super) const NO_CACHE: i32 = -1_765_328_189;
     pub(super) const CACHE_OF_ANOTHER_USER: i32 = -1_765_328_190;
-    /// The answers that a KDC can give.
+    /// The errors with which a KDC can answer.
     pub(super) const ANSWERS: RangeInclusive<i32> = -1_765_328_384..=-1_765_328_257;
 }
 
 /// The tickets with which a member logs in. Dropping this stops their renewal.
 pub(crate) struct Tickets {
     source: Arc<TicketSource>,
-    /// The logins that took too long. Each has a thread that still waits for the KDC.
+    /// The logins that took too long, by the name of the server. Each has a thread that still waits for the KDC.
     overdue: Mutex<BTreeMap<String, PendingLogin>>,
-    /// Requests new tickets from the thread that renews them; dropping it stops the thread. Set when the thread is started.
+    /// Requests new tickets from the thread that renews them; dropping the sender stops the thread. Set when the thread is
+    /// started.
     renewal: OnceLock<mpsc::SyncSender<NewTicketsRequest>>,
 }
 
@@ -77,7 +78,7 @@ type PendingLogin = oneshot::Receiver<Result<GssapiSaslOptions, String>>;
 pub(crate) struct BegunLogin {
     options: GssapiSaslOptions,
     own_principal: String,
-    /// The principal of the server, as it was requested: Kerberos may have taken another one.
+    /// The principal of the server as this member requested it. Kerberos may have replaced it, by DNS.
     server_principal: String,
 }
 
@@ -101,7 +102,7 @@ impl Tickets {
         self.source.end_at().unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// Describes to operators that the tickets are not renewed, or have ended, to a member with a connection or without.
+    /// Describes to operators that the tickets are not renewed, or have ended: see [`TicketSource::problem`].
     pub(super) fn problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
         self.source.problem(now, is_connected)
     }
@@ -115,15 +116,15 @@ impl Tickets {
         match timeout(limit, &mut pending).await {
             Ok(Ok(begun)) => {
                 let options = begun?;
-                self.keep_renewed();
+                self.start_renewal();
                 let own_principal = self.source.who().to_owned();
                 Ok(BegunLogin { options, own_principal, server_principal })
             }
             Ok(Err(_)) => Err("the thread that asks for Kerberos tickets died, see the log".into()),
             Err(_) => {
-                // The thread goes on. The next attempt to connect may find its result.
+                // The login's thread goes on. The next attempt to connect may find its result.
                 self.overdue().insert(host.to_owned(), pending);
-                Err(self.source.no_answer(host, limit))
+                Err(self.source.explain_no_answer(host, limit))
             }
         }
     }
@@ -131,7 +132,7 @@ impl Tickets {
     /// Returns the running login at this server, or starts one: at most one thread waits for each server.
     fn login(&self, host: &str) -> io::Result<PendingLogin> {
         if let Some(mut pending) = self.overdue().remove(host)
-            // A login that has finished may have done so long ago, and servers refuse an old one.
+            // A login that has finished is not used, because it may be old, and servers refuse an old login.
             && matches!(pending.try_recv(), Err(TryRecvError::Empty))
         {
             return Ok(pending);
@@ -140,14 +141,15 @@ impl Tickets {
         let source = self.source.clone();
         let host = host.to_owned();
         thread::Builder::new().name("kerberos-login".into()).spawn(move || {
-            let login = source.log_in(&host).map_err(|error| source.no_ticket(&host, &error));
+            let login =
+                source.log_in(&host).map_err(|error| source.explain_no_ticket(&host, &error));
             let _receiver_gone = begun.send(login);
         })?;
         Ok(pending)
     }
 
-    /// Starts the thread that renews the tickets, once there are some.
-    fn keep_renewed(&self) {
+    /// Starts the thread that renews the tickets, unless it was started before.
+    fn start_renewal(&self) {
         self.renewal.get_or_init(|| {
             // One request is enough, however many servers refuse logins meanwhile.
             let (renewal, requests) = mpsc::sync_channel(1);
@@ -162,9 +164,9 @@ impl Tickets {
         });
     }
 
-    /// Explains why the servers may refuse this login, and what to do about it. Requests new tickets as well: those that
-    /// were issued before the servers' key was replaced are of no use to servers without the old key.
-    pub(super) fn refused(&self, login: &BegunLogin) -> String {
+    /// Explains why the servers may refuse this login, and what to do about it. Requests new tickets as well: a server whose
+    /// key was replaced refuses tickets that were issued for the old key, if it does not have that key.
+    pub(super) fn explain_refusal(&self, login: &BegunLogin) -> String {
         if let Some(renewal) = self.renewal.get() {
             let _already_requested = renewal.try_send(NewTicketsRequest);
         }
@@ -186,13 +188,13 @@ impl Tickets {
 }
 
 impl BegunLogin {
-    /// Gives the login to the library, which continues it. The rest of the login asks only the server.
+    /// Gives the login to the library, which continues it at the server, without the KDC.
     pub(super) fn apply(&self, connector: Connector) -> Connector {
         connector.with_sasl(self.options.clone())
     }
 
-    /// Returns why this member did not accept the server, `host:port`: it did not answer the login, or did not prove who
-    /// it is.
+    /// Returns why this member did not accept the server, `host:port`: the server did not answer the login, or did not prove
+    /// its identity.
     pub(super) fn failure(&self, server: &str) -> Option<String> {
         let Self { options, server_principal, .. } = self;
         let auth = "zookeeper.auth = \"kerberos\"";
@@ -221,7 +223,7 @@ impl BegunLogin {
             true => requested.clone(),
             false => format!(
                 "{actual} (which Kerberos made of {requested} by DNS; to avoid that, {})",
-                no_other_name()
+                dns_name_remedy()
             ),
         }
     }

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 use tracing::{debug, error, info, warn};
 
-/// Delay before the next attempt to renew the tickets after one that failed, and the shortest time between two renewals
-/// because a server refuses them.
+/// Delay before the next attempt to renew the tickets after a failed attempt. Also the shortest time between two renewals
+/// that are requested because a server has refused a login.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The shortest time between two renewals, or two checks of the default cache, which another program renews.
@@ -23,11 +23,11 @@ const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest time between two checks of the default cache.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
-/// How long before their end another program should have renewed the tickets of the default cache: a tenth of their
-/// lifetime, and at most this long. Some programs wait until two minutes before.
+/// Another program should have renewed the tickets of the default cache by the time when a tenth of their lifetime is left,
+/// or this time if it is shorter. The time is short, because some programs renew tickets only minutes before their end.
 const LATEST_RENEWAL: Duration = Duration::from_secs(300);
 
-/// The consequence of the end of the tickets.
+/// The consequence for a member with a connection, after its tickets have ended.
 const CONSEQUENCE: &str = "a session with a connection goes on, and a lost connection cannot be made again before there \
                            are new ones";
 
@@ -40,7 +40,7 @@ pub(super) struct TicketSource {
     hosts: Vec<String>,
     /// The cache that is filled with the keytab. `None` before the first tickets, and without a keytab.
     cache: Mutex<Option<Arc<Cache>>>,
-    /// Held by the thread that asks the KDC with the keytab, so that only one does so at a time.
+    /// Locked by the thread that asks the KDC with the keytab, so that only one thread does so at a time.
     gate: Mutex<KeytabGate>,
     state: Mutex<TicketState>,
 }
@@ -52,14 +52,14 @@ struct TicketState {
     end_at: Option<SystemTime>,
     /// The reason why the tickets are not renewed.
     problem: Option<String>,
-    /// True once the log has reported their end.
+    /// True once the end of the tickets was logged.
     end_is_logged: bool,
 }
 
 /// The reason why there are no tickets.
 #[derive(Debug)]
 pub(super) enum TicketError {
-    /// The reason why the keytab cannot be used, with its name.
+    /// The keytab cannot be used. The text has the reason, and the name of the file.
     Keytab(String),
     Kerberos(GssapiError),
 }
@@ -97,7 +97,8 @@ impl TicketSource {
         self.state().end_at
     }
 
-    /// Describes to operators that the tickets are not renewed, or have ended, to a member with a connection or without.
+    /// Describes to operators that the tickets are not renewed, or have ended. `is_connected` is true if the member has a
+    /// connection, which goes on without tickets.
     pub(super) fn problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
         let state = self.state();
         let end_at = state.end_at?;
@@ -118,10 +119,11 @@ impl TicketSource {
         Some(format!("the Kerberos tickets of {who} have ended (at {date}): {consequence}{why}"))
     }
 
-    /// Begins a login at the server with this name. Asks the KDC only if there is no valid ticket for it yet.
+    /// Begins a login at the server with this name. Asks the KDC only if there is no valid ticket for the server yet.
     pub(super) fn log_in(&self, host: &str) -> Result<GssapiSaslOptions, TicketError> {
         let service = &self.settings.service;
         let Some(keytab) = self.settings.keytab.as_deref() else {
+            // Another program renews the tickets in the default cache.
             let credentials = self.default_credentials()?;
             self.note_end(credentials.lifetime()?);
             if self.settings.principal.is_none()
@@ -144,13 +146,13 @@ impl TicketSource {
         Ok(self.replace_tickets(current.as_ref(), keytab)?.begin(service, host)?)
     }
 
-    /// Fetches tickets with the keytab, unless another thread has replaced the `old` ones meanwhile. Then uses those.
+    /// Fetches tickets with the keytab. If another thread has replaced the `old` tickets meanwhile, returns that thread's.
     fn replace_tickets(
         &self,
         old: Option<&Arc<Cache>>,
         keytab: &Path,
     ) -> Result<GssapiCredentials, TicketError> {
-        // Another thread that fetches tickets holds this lock.
+        // This waits while another thread fetches tickets.
         let mut gate = self.gate();
         let current = self.cache().clone();
         if let Some(current) = current {
@@ -174,13 +176,14 @@ impl TicketSource {
         let mut due_at = clock.now();
         // When a server's refusal last requested new tickets.
         let mut requested_at = None;
-        // False until the first renewal: before that, only one server has been logged in to.
+        // False until the first renewal: until then, the cache has tickets only for the servers of logins.
         let mut has_all_tickets = false;
+        // The tickets of the default cache, as they were first found.
         let mut found = None;
         loop {
             let is_requested = match requests.recv_timeout(due_at.since(clock.now())) {
                 Err(RecvTimeoutError::Timeout) => false,
-                // New tickets have just been fetched. If a server refuses those as well, its next refusal requests others.
+                // New tickets have just been fetched. If a server refuses these as well, its next refusal requests others.
                 Ok(NewTicketsRequest)
                     if requested_at.is_some_and(|at| clock.now().since(at) < RETRY_INTERVAL) =>
                 {
@@ -207,7 +210,7 @@ impl TicketSource {
                 }
                 Err(error) => {
                     self.note_loss(&error);
-                    self.report(Some(self.why(&error)));
+                    self.report(Some(self.explain(&error)));
                     RETRY_INTERVAL
                 }
             };
@@ -220,7 +223,7 @@ impl TicketSource {
     /// otherwise added to the current one. Returns how long the tickets last.
     fn renew(&self, with_new_cache: bool) -> Result<Duration, TicketError> {
         let current = self.cache().clone();
-        let (filled, credentials) = match (self.settings.keytab.as_deref(), current) {
+        let (new_cache, credentials) = match (self.settings.keytab.as_deref(), current) {
             (None, _) => (None, self.default_credentials()?),
             (Some(_), Some(cache)) if !with_new_cache => (None, self.credentials_in(&cache)?),
             (Some(keytab), _) => {
@@ -232,12 +235,12 @@ impl TicketSource {
         for host in &self.hosts {
             match credentials.begin(&self.settings.service, host) {
                 Err(error) if error.code() == code::KDC_UNREACHABLE => return Err(error.into()),
-                // This is reported when a login at that server fails.
+                // A missing ticket is reported when a login at its server fails.
                 Err(error) => debug!("no Kerberos ticket for {host} ahead of time: {error}"),
                 Ok(_) => {}
             }
         }
-        if let Some(cache) = filled {
+        if let Some(cache) = new_cache {
             debug!("renewed the Kerberos tickets of {}, for {left:?}", self.who());
             *self.cache() = Some(cache);
         }
@@ -254,15 +257,15 @@ impl TicketSource {
         }
     }
 
-    /// Notes that the tickets end after this time.
+    /// Notes that the tickets last for `left`.
     fn note_end(&self, left: Duration) {
         self.state().end_at = Some(Clock::system().date() + left);
     }
 
-    /// Notes after a failed renewal that the tickets are gone, if another program keeps them: unlike those in memory, they
-    /// may be removed before their end.
+    /// Notes after a failed renewal that the tickets are gone, if they were in the default cache: unlike tickets in memory,
+    /// these may be removed before their end.
     fn note_loss(&self, error: &TicketError) {
-        // Kerberos asks the KDC only if the cache has a ticket-granting ticket.
+        // Kerberos asks a KDC only with a ticket-granting ticket. So if no KDC was reached, the cache still has that ticket.
         let are_still_there =
             matches!(error, TicketError::Kerberos(error) if error.code() == code::KDC_UNREACHABLE);
         if self.settings.keytab.is_none() && !are_still_there {
@@ -272,7 +275,7 @@ impl TicketSource {
         }
     }
 
-    /// Logs, and keeps for `/status`, that the tickets are not renewed, or are renewed again.
+    /// Stores the problem of the renewal for `/status`, and logs it if it has changed. `None`: the tickets are renewed.
     fn report(&self, problem: Option<String>) {
         let who = self.who();
         let mut state = self.state();
@@ -284,7 +287,7 @@ impl TicketSource {
             Some(end_at) => end_at.duration_since(now).unwrap_or_default().as_secs(),
             None => 0,
         };
-        let rest = match left {
+        let consequence = match left {
             0 => "others cannot be made without tickets".to_owned(),
             left => format!("others can be made with the old tickets for {left}s"),
         };
@@ -293,14 +296,14 @@ impl TicketSource {
             Some(why) => {
                 let end = if why.ends_with('?') { "" } else { "." };
                 warn!(
-                    "the Kerberos tickets of {who} are not renewed: {why}{end} An open connection goes on, and {rest}; trying again"
+                    "the Kerberos tickets of {who} are not renewed: {why}{end} An open connection goes on, and {consequence}; trying again"
                 );
             }
         }
         state.problem = problem;
     }
 
-    /// Logs the end of the tickets, once.
+    /// Logs, once, that the tickets have ended.
     fn report_end(&self) {
         let mut state = self.state();
         let has_ended = state.end_at.is_some_and(|end_at| end_at <= Clock::system().date());
@@ -319,8 +322,8 @@ impl TicketSource {
         GssapiCredentials::acquire(self.settings.principal.as_deref(), &[("ccache", &cache.name)])
     }
 
-    /// Asks the KDC with the keytab, unless it has refused this keytab, and puts the tickets into a new cache. Also returns
-    /// how long the tickets last.
+    /// Fetches tickets with the keytab into a new cache, unless the gate forbids to ask the KDC because it has refused this
+    /// keytab. Also returns how long the tickets last.
     fn fill_cache(
         &self,
         gate: &mut KeytabGate,
@@ -336,7 +339,7 @@ impl TicketSource {
         let keytab = keytab.to_string_lossy();
         let store = [("client_keytab", &*keytab), ("ccache", &cache.name)];
         let filled = GssapiCredentials::acquire(self.settings.principal.as_deref(), &store)
-            // This uses the keytab, if it was not used before.
+            // `lifetime` asks the KDC with the keytab, if `acquire` has not done so.
             .and_then(|credentials| Ok((credentials.lifetime()?, credentials)));
         gate.note(content, filled.as_ref().err(), Clock::system().now());
         let (left, credentials) = filled?;
@@ -356,13 +359,13 @@ impl TicketSource {
     }
 }
 
-/// Returns true if other tickets may help: these have ended, or the KDC no longer accepts them.
+/// Returns true if new tickets may help after this error: the current ones have ended, or the KDC no longer accepts them.
 fn needs_new_tickets(error: &GssapiError) -> bool {
     !matches!(error.code(), code::KDC_UNREACHABLE | code::SERVER_UNKNOWN | code::REALM_UNKNOWN)
 }
 
 /// Returns true if the tickets of the default cache, which last for `left`, should have been renewed by now. `found` has the
-/// tickets of earlier calls: if the current ones end later, they are new, and replace them.
+/// tickets of earlier calls. If the current tickets end later, they are new, and are stored in `found`.
 fn is_late(found: &mut Option<FoundTickets>, left: Duration) -> bool {
     let end_at = Clock::system().date() + left;
     // Lifetimes are in whole seconds, so allow for rounding.
