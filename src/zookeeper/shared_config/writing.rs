@@ -151,8 +151,8 @@ impl Writing<'_> {
         Ok(Err(busy()))
     }
 
-    /// Creates the parent path. The path is not deleted when it is empty, because the index of a value that does not exist is
-    /// that of the last change in its parent.
+    /// Creates the parent path. The path is not deleted when it is empty, because the index of a value that does not exist
+    /// is that of the last change in its parent.
     async fn make_root(&self) -> Result<(), Error> {
         let Some((root, _)) = self.path.rsplit_once('/') else { return Ok(()) };
         for path in paths_down_to(root) {
