@@ -133,7 +133,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Hands over if a target has accepted, and cancels the last offer if the attempt fails. `is_intended` returns true for
-    /// a leader to whom this transfer may lead.
+    /// a next leader with which the transfer has succeeded.
     async fn finish(
         &self,
         accepted: Result<Offer, Refusal>,
