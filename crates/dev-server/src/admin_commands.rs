@@ -1,4 +1,4 @@
-//! The four-letter words, answered as by a standalone server with these on its whitelist.
+//! The four-letter words, answered as by a standalone server with these words on its whitelist.
 
 use crate::acl::host_address;
 use crate::shared::ServerHandle;
@@ -14,7 +14,8 @@ const VERSION: &str = "3.8.0-bellwether-dev-server, built on an unknown day";
 /// The version in answers that imitate ClickHouse Keeper.
 const KEEPER_VERSION: &str = "v25.3.1.1-bellwether-dev-server";
 
-/// Returns the four-letter word, if the bytes are one. As the length of a frame, it would be more than 1 GiB.
+/// Returns the four-letter word, if the first bytes of a connection are one. They cannot be the length of a frame,
+/// because that would be more than 1 GiB.
 pub(crate) fn parse(head: [u8; 4]) -> Option<String> {
     let is_word = head.iter().all(u8::is_ascii_lowercase);
     is_word.then(|| head.map(char::from).iter().collect())
@@ -127,7 +128,7 @@ fn mntr(text: &mut String, state: &ServerState, now: Now) -> std::fmt::Result {
 fn wchs(text: &mut String, state: &ServerState) -> std::fmt::Result {
     let watches = &state.data_watches;
     let connections: BTreeSet<ConnectionId> = watches.iter().map(|(_, id)| id).collect();
-    let paths = watches.paths();
+    let paths = watches.path_count();
     writeln!(text, "{} connections watching {paths} paths", connections.len())?;
     writeln!(text, "Total watches:{}", watches.count())
 }

@@ -17,7 +17,7 @@ const DEFAULT_BUCKETS: usize = 16;
 /// A znode.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// Null and empty data differ, as in the real server.
+    /// `None` is null, which differs from empty data, as in the real server.
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) acl: Arc<[AclEntry]>,
     pub(crate) meta: NodeMeta,
@@ -70,7 +70,7 @@ pub(crate) struct Tree {
     /// Znodes by path. The root's path is "", so that the path of every other znode's parent ends before its last
     /// slash.
     nodes: HashMap<String, Node>,
-    /// Ephemeral znodes by session; a session stays listed until it ends.
+    /// The paths of ephemeral znodes by session. A session keeps its entry until it ends, even if the entry is empty.
     ephemerals: BTreeMap<i64, JavaSet>,
 }
 
@@ -149,6 +149,7 @@ impl Tree {
         }
     }
 
+    /// Changes the data of a znode, and returns its stat; `None` if the znode does not exist.
     pub(crate) fn set_data(
         &mut self,
         path: &str,
@@ -218,7 +219,7 @@ impl Tree {
         self.nodes.keys().filter(|path| path.starts_with(&prefix)).count() + root
     }
 
-    /// Returns the sessions that have or had ephemeral znodes, with the paths of these.
+    /// Returns the sessions that have or had ephemeral znodes, with the paths of their present ephemeral znodes.
     pub(crate) fn ephemerals(&self) -> impl Iterator<Item = (i64, Vec<String>)> {
         self.ephemerals.iter().map(|(session, paths)| (*session, paths.list()))
     }
@@ -236,7 +237,7 @@ impl Tree {
 
 #[cfg(test)]
 impl Tree {
-    /// Panics unless children, parents and lists agree.
+    /// Panics unless the lists of children, the paths, and the lists of ephemeral znodes agree.
     pub(crate) fn assert_whole(&self) {
         let listed = |path: &String, owner: Owner| match owner {
             Owner::Session(session) => self.ephemerals[&session].list().contains(path),
@@ -257,6 +258,7 @@ impl Tree {
     }
 }
 
+/// Returns the key of a path in `Tree::nodes`: the path itself, but "" for the root.
 fn key(path: &str) -> &str {
     if path == "/" { "" } else { path }
 }

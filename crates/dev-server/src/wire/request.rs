@@ -10,7 +10,7 @@ pub(crate) struct Connect {
     /// The session to resume, or 0 for a new one.
     pub(crate) session: i64,
     pub(crate) password: Vec<u8>,
-    /// Whether the client knows of read-only servers: if so, the answer says whether this is one.
+    /// Whether the client knows of read-only servers. If so, the answer contains whether this server is read-only.
     pub(crate) knows_read_only: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Request {
     Ping,
     CloseSession,
     Write(WriteRequest),
-    /// The operations of a multi, which all write or all read.
+    /// The operations of a multi. If they read, the request is refused when it is handled.
     Multi(Vec<Self>),
     /// A check outside of a multi.
     BareCheck,
@@ -90,6 +90,7 @@ pub(crate) struct Create {
 pub(crate) enum CreateKind {
     /// Answered with the path only.
     Create,
+    /// Answered with the path and the stat, like the next two.
     Create2,
     Container,
     Ttl,
@@ -124,11 +125,11 @@ pub(crate) enum ReadRequest {
         path: Option<String>,
     },
     WhoAmI,
-    /// The operations of a multiRead, which all write or all read.
+    /// The operations of a multiRead. If they write, the request is refused when it is handled.
     Multi(Vec<Request>),
 }
 
-/// A request about watches.
+/// A request about watches. `mode` is a number of `AddWatchMode`, and `kind` a number of `Watcher.WatcherType`.
 #[derive(Debug)]
 pub(crate) enum Watch {
     Set(SetWatches),
@@ -149,6 +150,7 @@ pub(crate) struct SetWatches {
     pub(crate) recursive: Paths,
 }
 
+/// A vector of paths, where the vector and each path may be null.
 pub(crate) type Paths = Option<Vec<Option<String>>>;
 
 impl Request {
@@ -207,7 +209,7 @@ impl Request {
     }
 }
 
-/// Decodes the operations of a multi, which all write or all read.
+/// Decodes the operations of a multi or multiRead. As in the real server, either all must write or all must read.
 fn parts(from: &mut Reader<'_>) -> Result<Vec<Request>, Malformed> {
     let mut parts: Vec<Request> = Vec::new();
     loop {
@@ -278,6 +280,7 @@ fn acl(from: &mut Reader<'_>) -> Result<Option<Vec<RawAcl>>, Malformed> {
     })
 }
 
+/// Decodes a setWatches, or with `persistent` a setWatches2, which has two more lists.
 fn set_watches(from: &mut Reader<'_>, persistent: bool) -> Result<SetWatches, Malformed> {
     let mut watches = SetWatches {
         relative_zxid: from.long()?,
