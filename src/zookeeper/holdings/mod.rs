@@ -56,6 +56,7 @@ pub struct HoldingsSettings {
 }
 
 impl HoldingsSettings {
+    /// Returns the path below which all locks, or all barriers, have their paths.
     fn root(&self, kind: HoldingKind) -> &str {
         match kind {
             HoldingKind::Lock => &self.paths.locks,
@@ -81,7 +82,7 @@ pub async fn run_holdings(
         clock,
         sessions,
         link,
-        runner.reads.clone(),
+        runner.about_to_read.clone(),
         runner.changes.clone(),
     );
     // The reader ends when all senders of requests are dropped. The runner goes on until it is stopped.
@@ -103,6 +104,7 @@ struct HoldingsRunner {
     clock: Clock,
     credentials: Arc<Credentials>,
     reports: Reports,
+    /// The current session; `None` while nothing needs a session.
     session: Option<HoldingsSession>,
     /// The previous session, if it may still be alive.
     unclosed: UnclosedSession,
@@ -115,7 +117,7 @@ struct HoldingsRunner {
     alarm: Alarm,
     config: SharedConfig,
     /// Notified when a queue or barrier is about to be read for a client. The reading needs a session.
-    reads: Arc<Notify>,
+    about_to_read: Arc<Notify>,
     /// Counts the changes of locks and barriers: a reading that began before the last change may be outdated.
     changes: ChangeCounter,
     /// The moment until which a leaving member waits for clients that hold a lock or are inside a barrier. `None` unless
@@ -162,7 +164,7 @@ impl HoldingsRunner {
             last_id: HoldingId(0),
             alarm: Alarm::new().expect("one more file can be opened"),
             config: SharedConfig::new(config_settings, clock, config),
-            reads: Arc::default(),
+            about_to_read: Arc::default(),
             changes: ChangeCounter::default(),
             leave_deadline: None,
             meter,
@@ -202,7 +204,7 @@ impl HoldingsRunner {
                     Event::Released(released.expect("the task neither panics nor is cancelled"))
                 }
                 Some(ask) = asks.recv(), if !is_leaving => self.register(ask),
-                () = self.reads.notified(), if !is_leaving => Event::Read,
+                () = self.about_to_read.notified(), if !is_leaving => Event::Read,
                 () = self.config.handle_next(&mut config.requests), if !is_leaving => {
                     Event::InUse(self.config.needs_session())
                 }

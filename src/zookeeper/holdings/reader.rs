@@ -46,8 +46,8 @@ pub(super) struct QueueReader {
     clock: Clock,
     sessions: CurrentSession,
     link: watch::Receiver<ConnectionState>,
-    /// Notified before each read, so that a session is open.
-    reads: Arc<Notify>,
+    /// Notified before each reading, so that the runner opens a session, or keeps the session open.
+    about_to_read: Arc<Notify>,
     /// The changes of locks and barriers that this member has made. A cached reading from before the last one is outdated.
     changes: ChangeCounter,
     /// The last readings of each kind, which answer all requests for a second.
@@ -65,7 +65,7 @@ impl QueueReader {
         clock: Clock,
         sessions: CurrentSession,
         link: watch::Receiver<ConnectionState>,
-        reads: Arc<Notify>,
+        about_to_read: Arc<Notify>,
         changes: ChangeCounter,
     ) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl QueueReader {
             clock,
             sessions,
             link,
-            reads,
+            about_to_read,
             changes,
             names: BTreeMap::new(),
             queues: BTreeMap::new(),
@@ -83,13 +83,13 @@ impl QueueReader {
 
     /// Answers requests until no sender is left.
     pub(super) async fn run(mut self, looks: &mut mpsc::Receiver<LookRequest>) {
-        while let Some(look) = looks.recv().await {
-            self.answer(look).await;
+        while let Some(request) = looks.recv().await {
+            self.answer(request).await;
         }
     }
 
     /// Answers a request, from a reading that is at most a second old if there is one.
-    async fn answer(&mut self, look: LookRequest) {
+    async fn answer(&mut self, request: LookRequest) {
         let now = self.clock.now();
         // Take this number before the reading, so that a change during the reading makes the reading outdated.
         let changes = self.changes.get();
@@ -97,7 +97,7 @@ impl QueueReader {
         self.queues.retain(|_, cached| cached.is_fresh(now, changes));
         self.barriers.retain(|_, cached| cached.is_fresh(now, changes));
         let RecipePaths { locks, barriers, .. } = self.settings.paths.clone();
-        match look {
+        match request {
             LookRequest::Names(kind, answer) => {
                 if !self.names.contains_key(&kind) {
                     let root = self.settings.root(kind).to_owned();
@@ -129,11 +129,11 @@ impl QueueReader {
                 }
                 let _receiver_gone = answer.send(self.barriers[&name].value.clone());
             }
-            LookRequest::Break(name, ticket, step, answer) => {
+            LookRequest::Break(name, wanted, step, answer) => {
                 let path = format!("{locks}/{name}");
                 let found = self
                     .read(&path, async |connection| {
-                        break_place(connection, &path, ticket, step).await
+                        break_place(connection, &path, wanted, step).await
                     })
                     .await;
                 if found == Ok(true) {
@@ -141,7 +141,7 @@ impl QueueReader {
                         BreakStep::Mark => "is marked as broken, for an operator",
                         BreakStep::Delete => "is deleted, as an operator has broken it",
                     };
-                    warn!("lock {name}: the place with token {ticket} {done}");
+                    warn!("lock {name}: the place with token {wanted} {done}");
                 }
                 self.changes.note_change();
                 // After this time, the owner of a marked place no longer holds the lock. An owner without a connection gives
@@ -165,7 +165,7 @@ impl QueueReader {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            self.reads.notify_one();
+            self.about_to_read.notify_one();
             let connecting = timeout(CONNECT_TIMEOUT, self.sessions.connection());
             let connection = connecting.await.map_err(|_| self.link_problem())?;
 
@@ -208,8 +208,8 @@ struct ReadZnode<E> {
     stat: Stat,
 }
 
-/// Reads these znodes, and returns the ephemeral ones.
-async fn read_all<E>(
+/// Reads these znodes, and returns the ephemeral ones: the others do not belong to any client that waits or holds.
+async fn read_ephemerals<E>(
     connection: &Connection,
     path: &str,
     entries: Vec<(E, String)>,
@@ -234,7 +234,7 @@ async fn read_queue(connection: &Connection, path: &str) -> Result<Arc<LockQueue
         names.into_iter().filter_map(|name| Some((LockEntry::of_name(&name)?, name))).collect();
     entries.sort_unstable_by_key(|(entry, _)| entry.sequence);
     entries.truncate(PLACES_MAX);
-    let read = read_all(connection, path, entries).await?;
+    let read = read_ephemerals(connection, path, entries).await?;
     let modes: Vec<_> = read.iter().map(|read| read.entry.mode).collect();
     let mut queue = LockQueue::default();
     for (read, holds) in read.into_iter().zip(holders(&modes)) {
@@ -269,7 +269,7 @@ async fn break_place(
     let names = names_below(connection, path).await?;
     let entries: Vec<_> =
         names.into_iter().filter_map(|name| Some((LockEntry::of_name(&name)?, name))).collect();
-    let read = read_all(connection, path, entries).await?;
+    let read = read_ephemerals(connection, path, entries).await?;
     let Some(place) = read.into_iter().find(|read| token(&read.stat) == wanted) else {
         return Ok(false);
     };
@@ -306,7 +306,7 @@ async fn read_barrier(connection: &Connection, path: &str) -> Result<Arc<Barrier
         .collect();
     entries.sort_unstable_by_key(|(entry, _)| entry.sequence);
     entries.truncate(PLACES_MAX);
-    let read = read_all(connection, path, entries).await?;
+    let read = read_ephemerals(connection, path, entries).await?;
     let ready = ready.map(|(data, stat)| match data::ready_of(&data) {
         Some(ready) => ready,
         // Another ZooKeeper client writes no data that is known here: all members that joined before `ready` are inside.

@@ -335,14 +335,14 @@ impl HoldingsSession {
         let kind = place.kind;
         // When the own znode was created, no more znodes than its number can have existed. If the number is small, the first
         // reading need not check how many znodes there are.
-        let is_short = place.listing.entries.is_empty()
+        let is_known_to_be_short = place.listing.entries.is_empty()
             && matches!(place.own_znode, OwnZnode::Joined(ticket) if ticket.sequence.number() < CHILDREN_MAX);
         self.requests.spawn(async move {
             let mut connections = shared.session.clone();
             // Mark before a connection is used: `changed` then reports each loss of a connection from here on.
             connections.mark_seen();
             let read = context.retry_until_answered(async |connection| {
-                if !is_short {
+                if !is_known_to_be_short {
                     fail_if_crowded(&context, &connection).await?;
                 }
                 match kind {
