@@ -37,8 +37,11 @@ const ACLS_MAX: usize = 1000;
 pub(super) struct HoldingsSession {
     session: SessionTask,
     shared: SessionContext,
+    /// Receives the results of requests and watches.
     messages: mpsc::UnboundedReceiver<Message>,
+    /// Tasks that send requests.
     requests: JoinSet<()>,
+    /// Tasks that wait for the notifications of watches.
     watches: JoinSet<()>,
     places: BTreeMap<HoldingId, HoldingPlace>,
     /// The readings that are under way or requested, by the path of the queue or barrier.
@@ -172,7 +175,7 @@ impl HoldingsSession {
         self.session.handle()
     }
 
-    /// Sends a heartbeat, and repeats it until a quorum has committed it.
+    /// Sends a heartbeat, a transaction that only checks the root, and repeats it until a quorum has committed it.
     pub(super) fn renew(&mut self, sent_at: Moment) {
         let shared = self.shared.clone();
         self.requests.spawn(async move {
@@ -198,7 +201,8 @@ impl HoldingsSession {
             place::Action::Join(spec) => self.join(id, spec, path, process),
             place::Action::Read => {
                 if !self.places.contains_key(&id) {
-                    // This member left the barrier in an earlier session, and others may still be inside.
+                    // This member left the barrier in an earlier session, so it has no znode in this one. It reads the
+                    // barrier to learn when the others have left.
                     self.add_place(id, None, path.clone());
                     self.watch_ahead(id, None);
                 }
@@ -373,7 +377,7 @@ impl HoldingsSession {
             Some(id) if begins_again && self.places.contains_key(&id) => {
                 self.begin_reading(path.clone(), id);
             }
-            // No holding has requested another reading.
+            // No holding waits for another reading.
             _ => drop(self.readings.remove(path)),
         }
         for id in requesters {
