@@ -25,16 +25,18 @@ pub(crate) struct Outbox {
     dropped: Notify,
 }
 
+/// The frames of an outbox, and their total length in bytes.
 #[derive(Debug, Default)]
 struct FrameQueue {
     frames: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Whether frames are not added any longer. The waiting ones are still sent.
+    /// If true, no further frames are added. The waiting frames are still sent.
     has_ended: bool,
 }
 
 impl Outbox {
-    /// Adds a frame and returns true. If too many bytes are waiting already, drops the connection and returns false.
+    /// Adds a frame, unless the outbox has ended. If too many bytes are waiting already, drops the connection and returns
+    /// false.
     #[must_use]
     pub(crate) fn push(&self, frame: Vec<u8>) -> bool {
         let mut queue = self.queue();

@@ -9,12 +9,13 @@ const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/c
 pub(crate) fn validate(path: &str) -> Result<(), ErrorCode> {
     let Some(names) = path.strip_prefix('/') else { return Err(ErrorCode::BadArguments) };
     // The root is valid. In any other path, each name between slashes has at least one character.
-    let valid = names.is_empty()
+    let is_valid_path = names.is_empty()
         || names.split('/').all(|name| !matches!(name, "" | "." | "..") && name.chars().all(valid));
-    if valid { Ok(()) } else { Err(ErrorCode::BadArguments) }
+    if is_valid_path { Ok(()) } else { Err(ErrorCode::BadArguments) }
 }
 
-/// Returns the parent's path of a znode to create. Refuses fewer paths than [`validate`], which is called later.
+/// Returns the parent's path of a znode to create, where the root's path is "". Refuses fewer paths than [`validate`],
+/// which is called later.
 pub(crate) fn parent_of_new(path: &str) -> Result<&str, ErrorCode> {
     if path.contains('\0') {
         return Err(ErrorCode::BadArguments);

@@ -31,11 +31,13 @@ pub(crate) enum TreeChange {
     SetData {
         path: String,
         data: Option<Vec<u8>>,
+        /// The version after the change.
         version: i32,
     },
     SetAcl {
         path: String,
         acl: Arc<[AclEntry]>,
+        /// The version of the ACL after the change.
         version: i32,
     },
     /// A check, which changes nothing.

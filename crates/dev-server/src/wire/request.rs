@@ -160,18 +160,19 @@ impl Request {
             opcode::CLOSE_SESSION => Self::CloseSession,
             opcode::CHECK => Self::BareCheck,
             opcode::RECONFIG => Self::Reconfig,
-            opcode::MULTI => Self::Multi(parts(from)?),
+            opcode::MULTI => Self::Multi(decode_operations(from)?),
             opcode::SET_ACL => Self::Write(WriteRequest::SetAcl {
                 path: from.string()?,
                 acl: acl(from)?,
                 version: from.int()?,
             }),
+            // Operations that a multi may contain are decoded in the same way.
             opcode::CREATE
             | opcode::CREATE2
             | opcode::CREATE_CONTAINER
             | opcode::CREATE_TTL
             | opcode::DELETE
-            | opcode::SET_DATA => part(kind, from)?,
+            | opcode::SET_DATA => decode_operation(kind, from)?,
             opcode::EXISTS => {
                 Self::Read(ReadRequest::Exists { path: from.string()?, watch: from.bool()? })
             }
@@ -192,7 +193,7 @@ impl Request {
                 Self::Read(ReadRequest::AllChildrenNumber { path: from.string()? })
             }
             opcode::WHO_AM_I => Self::Read(ReadRequest::WhoAmI),
-            opcode::MULTI_READ => Self::Read(ReadRequest::Multi(parts(from)?)),
+            opcode::MULTI_READ => Self::Read(ReadRequest::Multi(decode_operations(from)?)),
             opcode::SET_WATCHES => Self::Watch(Watch::Set(set_watches(from, false)?)),
             opcode::SET_WATCHES2 => Self::Watch(Watch::Set(set_watches(from, true)?)),
             opcode::ADD_WATCH => {
@@ -210,28 +211,28 @@ impl Request {
 }
 
 /// Decodes the operations of a multi or multiRead. As in the real server, either all must write or all must read.
-fn parts(from: &mut Reader<'_>) -> Result<Vec<Request>, Malformed> {
-    let mut parts: Vec<Request> = Vec::new();
+fn decode_operations(from: &mut Reader<'_>) -> Result<Vec<Request>, Malformed> {
+    let mut operations: Vec<Request> = Vec::new();
     loop {
         let kind = from.int()?;
         let done = from.bool()?;
         let _error = from.int()?;
         if done {
-            return Ok(parts);
+            return Ok(operations);
         }
-        let part = part(kind, from)?;
-        let mixed = parts.first().is_some_and(|first| {
-            matches!(first, Request::Read(_)) != matches!(part, Request::Read(_))
+        let operation = decode_operation(kind, from)?;
+        let is_mixed = operations.first().is_some_and(|first| {
+            matches!(first, Request::Read(_)) != matches!(operation, Request::Read(_))
         });
-        if mixed {
+        if is_mixed {
             return Err(Malformed("a multi has operations that write and others that read"));
         }
-        parts.push(part);
+        operations.push(operation);
     }
 }
 
-/// Decodes an operation that may be a part of a multi or multiRead.
-fn part(kind: i32, from: &mut Reader<'_>) -> Result<Request, Malformed> {
+/// Decodes an operation that a multi or multiRead may contain.
+fn decode_operation(kind: i32, from: &mut Reader<'_>) -> Result<Request, Malformed> {
     Ok(match kind {
         opcode::CREATE => Request::Write(create(CreateKind::Create, from)?),
         opcode::CREATE2 => Request::Write(create(CreateKind::Create2, from)?),
