@@ -202,8 +202,8 @@ impl Tree {
         paths
     }
 
-    /// Returns the number of znodes as the real server counts them, where the root counts twice because of its two
-    /// names.
+    /// Returns the number of znodes as the real server counts them. The root counts twice there, because it is stored
+    /// under the two names "" and "/".
     pub(crate) fn count(&self) -> usize {
         self.nodes.len() + 1
     }
@@ -214,7 +214,7 @@ impl Tree {
             return self.nodes.len() - 1;
         }
         let prefix = format!("{path}/");
-        // The root's other name begins with a slash as well.
+        // For the empty path, the real server also counts the root, because its second name "/" begins with a slash.
         let root = usize::from(path.is_empty());
         self.nodes.keys().filter(|path| path.starts_with(&prefix)).count() + root
     }
@@ -226,7 +226,7 @@ impl Tree {
 
     /// Returns the total length of all paths and data, in bytes.
     pub(crate) fn approximate_size(&self) -> usize {
-        // Include the root's other name.
+        // The real server counts the root's second name "/" too.
         let mut size = 1;
         for (path, node) in &self.nodes {
             size += path.len() + node.data.as_ref().map_or(0, Vec::len);

@@ -321,7 +321,7 @@ impl HoldingsRunner {
         self.publish(id, now);
     }
 
-    /// Publishes the standing of a holding, and forgets the holding if it is over.
+    /// Publishes the state of a holding. Forgets the holding if it is over, that is, if it has ended and its znode is gone.
     fn publish(&mut self, id: HoldingId, now: Moment) {
         let Some(requested) = self.requested.get(&id) else { return };
         let RequestedHolding { wanted, name, requested_at, published, ended, .. } = requested;
