@@ -30,7 +30,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tracing::warn;
 
-/// How long to wait for a connection. Clients wait longer for an answer, so that they learn why there is no connection.
+/// How long to wait for a connection. Clients wait longer for an answer, so that they learn why this has failed.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// A read is attempted this many times, because the first attempt fails if the session is replaced meanwhile by one that
@@ -156,7 +156,7 @@ impl QueueReader {
     /// Calls `read` with a connection of the session of the locks, and once more if that connection is lost meanwhile.
     ///
     /// # Errors
-    /// Describes to operators why there is no result. `path` is the path that a refusal is about.
+    /// Describes to operators why the reading failed. `path` is the path that a refusal is about.
     async fn read<T>(
         &mut self,
         path: &str,
@@ -185,7 +185,7 @@ impl QueueReader {
         }
     }
 
-    /// Describes why there is no connection.
+    /// Describes why the session is not connected.
     fn link_problem(&self) -> String {
         let problem = self.link.borrow().problem.clone();
         problem.unwrap_or_else(|| "there is no connection to ZooKeeper".into())

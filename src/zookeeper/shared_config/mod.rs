@@ -127,7 +127,7 @@ impl SharedConfig {
         self.shared.sessions.clone()
     }
 
-    /// Continues in this session. With `None`, there is no session, and the tasks wait for the next one.
+    /// Continues in this session. With `None`, the tasks wait for the next session.
     pub(super) fn use_session(&self, session: Option<SessionHandle>) {
         self.sessions.send_replace(session);
     }
