@@ -1,4 +1,5 @@
-//! Transfers leadership from this member to a member of higher priority, when the election says that this is due.
+//! Transfers leadership from this member to a member of higher priority, when the election state machine decides that this
+//! is due.
 
 use crate::clock::Clock;
 use crate::status::StatusHandle;
@@ -10,7 +11,7 @@ use tracing::{info, warn};
 /// is due again.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Carries out each preemption that is due, until the rest of the daemon has ended.
+/// Carries out each preemption that is due. Returns when the rest of the daemon has ended.
 pub async fn run(mut status: StatusHandle, clock: Clock) {
     loop {
         let due = {

@@ -12,18 +12,20 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// The minimum time limit for the announcement of the next leader.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Slightly longer than the time for which a reading of the queue is reused.
+/// After the hand-over, the announcement of the next leader is awaited for at least this long.
+const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The wait between two readings of the queue. It is slightly longer than the time for which a reading is reused, so that
+/// the second reading is a new one.
 const QUEUE_READ_INTERVAL: Duration = Duration::from_millis(1100);
-/// The number of heartbeats within which a member must become ready before the next one is tried, if no target was named.
-const HEARTBEATS: u32 = 3;
+/// If no target was named, each member has this many heartbeats to accept an offer. Then the next member gets an offer.
+const HEARTBEATS_TO_ACCEPT: u32 = 3;
 
 /// The outcome of a transfer that moved leadership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferDone {
     pub leader: Announcement,
-    /// From the end of the old term until this member learned of the new one: an upper bound of the time without a leader.
+    /// The time from the end of the old term until this member learned of the new term: an upper bound of the time without
+    /// a leader.
     pub leaderless: Duration,
 }
 
@@ -38,28 +40,29 @@ pub enum Refusal {
     NotInQueue(Option<String>),
     /// The target has left the queue since the offer.
     Gone,
-    /// The target has not accepted in time.
+    /// The target has not accepted the offer in time.
     NotReady,
-    /// Another transfer has named a different target, with this number.
+    /// Another transfer has made the member with this sequence number the target.
     Replaced(Sequence),
     /// This member stopped leading meanwhile.
     NoLongerLeader,
     /// The queue cannot be read, for this reason.
-    Unread(String),
+    QueueUnavailable(String),
     /// The runner has not carried out a command of the transfer in time, so the outcome is unknown.
-    Undone(CommandError),
+    CommandPending(CommandError),
     /// This member has handed over, but has not learned in time who leads.
-    Unheard,
+    LeaderUnknown,
     /// This member has handed over, but a member other than the intended one leads.
     AnotherLeads(Announcement),
 }
 
-/// Transfers leadership from this member to the member with the id `to`, or to any member that is ready, within this time.
+/// Transfers leadership from this member to the member with the id `to`, or with `None`, to any member that is ready. The
+/// target must accept before the time `within` has passed.
 ///
 /// If the future is dropped before the hand-over, this member keeps leading.
 ///
 /// # Errors
-/// Why the intended member does not lead.
+/// The reason why the intended member does not lead.
 pub async fn transfer(
     status: &StatusHandle,
     clock: Clock,
@@ -81,10 +84,11 @@ pub async fn transfer(
     result
 }
 
-/// Transfers leadership from this member to `preferred`, a member of higher priority, if that is due.
+/// Transfers leadership from this member to `preferred`, a member of higher priority, if the preemption is still due. The
+/// target must accept before the time `within` has passed.
 ///
 /// # Errors
-/// Why that member does not lead.
+/// The reason why `preferred` does not lead.
 pub async fn preempt(
     status: &StatusHandle,
     clock: Clock,
@@ -107,9 +111,9 @@ struct Attempt<'a> {
     own_term: Announcement,
     /// The time limit for finding a target that accepts.
     within: Duration,
-    /// The last offer that was made, which has to be cancelled if the attempt fails.
+    /// The last offer that was made. It is cancelled if the attempt fails.
     last_offer: Option<Offer>,
-    /// The refusal to return if the time limit passes now.
+    /// The error to return if the time limit passes during the current step.
     error_on_timeout: Refusal,
 }
 
@@ -128,8 +132,8 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Hands over if a target has accepted. Cancels the last offer if the attempt fails. `is_intended`
-    /// returns true for the leader that was to take over.
+    /// Hands over if a target has accepted, and cancels the last offer if the attempt fails. `is_intended` returns true for
+    /// a next leader with which the transfer has succeeded.
     async fn finish(
         &self,
         accepted: Result<Offer, Refusal>,
@@ -149,15 +153,15 @@ impl<'a> Attempt<'a> {
         result
     }
 
-    /// Waits until the member with the id `to` has accepted an offer. With `None`, asks all members in the order of the
-    /// queue, again and again, until one accepts; a member that is not ready soon is skipped. The caller limits the time.
+    /// Waits until the member with the id `to` has accepted an offer. With `None`, makes an offer to one member after the
+    /// other in the order of the queue, again and again, until a member accepts. The caller limits the time.
     async fn find_accepting(&mut self, to: Option<&str>) -> Result<Offer, Refusal> {
         if let Some(to) = to {
             return self.offer_to_member(to).await;
         }
         loop {
             for target in self.find_targets(None, None).await? {
-                match self.offer_to(target, HEARTBEATS * self.status.heartbeat).await {
+                match self.offer_to(target, HEARTBEATS_TO_ACCEPT * self.status.heartbeat).await {
                     Err(Refusal::Gone | Refusal::NotReady) => {}
                     accepted_or_failed => return accepted_or_failed,
                 }
@@ -166,15 +170,15 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Waits until the member with this id has accepted. If it leaves its place, to make room for the target of another
-    /// transfer, it gets another offer at its next place.
+    /// Waits until the member with the id `to` has accepted. If the member leaves its place to make room for the target of
+    /// another transfer, it gets another offer at its next place.
     async fn offer_to_member(&mut self, to: &str) -> Result<Offer, Refusal> {
         if to == self.own_term.leader.id.as_str() {
             return Err(Refusal::AlreadyLeader);
         }
         let mut gone = None;
         loop {
-            // Take the last of several znodes with this id: the first may belong to an earlier life of the member.
+            // Take the last of several znodes with this id: the others may belong to earlier sessions of the member.
             let target =
                 self.find_targets(Some(to), gone).await?.pop().expect("there is at least one");
             match self.offer_to(target, self.within).await {
@@ -184,8 +188,9 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Returns the members behind this one, in order: those with the id `to`, or all of them, except `gone`, a place that
-    /// the target has left. Fails if there is none in two readings, so the list is never empty.
+    /// Returns the sequence numbers of the members behind this member, in order: the members with the id `to`, or with
+    /// `None`, all members. Leaves out `gone`, the number of a place that the target has left. Fails if two readings show no
+    /// such member, so the list is never empty.
     async fn find_targets(
         &mut self,
         to: Option<&str>,
@@ -206,13 +211,13 @@ impl<'a> Attempt<'a> {
         if targets.is_empty() { Err(absent) } else { Ok(targets) }
     }
 
-    /// Reads the queue, and returns the matching members behind this one. The list may be empty.
+    /// Reads the queue, and returns the matching members behind this member. The list may be empty.
     async fn read_targets(
         &self,
         to: Option<&str>,
         gone: Option<Sequence>,
     ) -> Result<Vec<Sequence>, Refusal> {
-        let queue = self.status.members().await.map_err(Refusal::Unread)?;
+        let queue = self.status.members().await.map_err(Refusal::QueueUnavailable)?;
         let mut targets = vec![];
         for entry in queue.members.iter() {
             let sequence = entry.ticket.sequence;
@@ -235,7 +240,8 @@ impl<'a> Attempt<'a> {
         self.make_offer(target, Command::Transfer { target, until }, at_most).await
     }
 
-    /// Returns when an offer that is made now expires: late enough for `exec` to end its command first.
+    /// Returns when an offer that is made now expires. A hand-over may begin until the time limit, and then takes up to
+    /// `patience`, because `exec` first ends its command.
     fn offer_expiry(&self) -> Moment {
         self.clock.now().after(self.within + self.status.patience)
     }
@@ -261,19 +267,19 @@ impl<'a> Attempt<'a> {
             state != Err(Refusal::NotReady)
         });
         // After the time limit, the last state counts.
-        let _or_late = settled.await;
+        let _timed_out = settled.await;
         state
     }
 
-    /// Returns the state of this offer: `Ok` once the target has accepted, and [`Refusal::NotReady`] while it may still do
-    /// so.
+    /// Returns the state of this offer: `Ok` once the target has accepted, and [`Refusal::NotReady`] while the target may
+    /// still accept.
     fn offer_state(&self, standing: &Standing, offer: Offer) -> Result<Offer, Refusal> {
         match standing.target() {
             Some((current, _)) if current != offer => Err(Refusal::Replaced(current.target)),
             Some((_, TransferTarget::Awaited)) => Err(Refusal::NotReady),
             Some((_, TransferTarget::Gone)) => Err(Refusal::Gone),
             Some((_, TransferTarget::Ready)) => Ok(offer),
-            // The offer has expired.
+            // The offer has expired, so the time limit has passed.
             None if self.still_leads(standing) => Err(Refusal::NotReady),
             None => Err(Refusal::NoLongerLeader),
         }
@@ -292,13 +298,14 @@ impl<'a> Attempt<'a> {
             return Err(self.offer_state(&standing, offer).err().unwrap_or(Refusal::NotReady));
         }
         let Ticket { token, .. } = self.own_term.ticket;
-        let patience = self.within.max(RESPONSE_TIMEOUT);
+        let patience = self.within.max(ANNOUNCEMENT_TIMEOUT);
         let announced = self
             .status
             .until(patience, |snapshot| successor(&snapshot.recent_changes, token).is_some());
-        let _or_late = announced.await;
+        // If the time limit has passed, no successor is found below.
+        let _timed_out = announced.await;
         let found = successor(&self.status.snapshot.borrow().recent_changes, token);
-        let (leader, leaderless) = found.ok_or(Refusal::Unheard)?;
+        let (leader, leaderless) = found.ok_or(Refusal::LeaderUnknown)?;
         match is_intended(&leader) {
             true => Ok(TransferDone { leader, leaderless }),
             false => Err(Refusal::AnotherLeads(leader)),
@@ -308,7 +315,7 @@ impl<'a> Attempt<'a> {
     /// Sends a command to the runner, and waits until it was carried out.
     async fn command(&self, command: Command) -> Result<(), Refusal> {
         let done = self.status.command(command, self.clock.now()).await;
-        done.map(drop).map_err(Refusal::Undone)
+        done.map(drop).map_err(Refusal::CommandPending)
     }
 
     /// Returns true while the term that is to end still lasts.
@@ -325,7 +332,7 @@ fn successor(changes: &RecentChanges, term: FencingToken) -> Option<(Announcemen
         if change.kind == ChangeKind::LostLeadership && change.token == Some(term) {
             ended_at = ended_at.or(Some(*at));
         }
-        // Skip all changes before the end of this term. Tokens from before a loss of ZooKeeper's data may be larger.
+        // Skip all changes before the end of this term: before a loss of ZooKeeper's data, tokens may have been larger.
         let Some(ended_at) = ended_at else { continue };
         if let Some(leader) = change.view().leader()
             && leader.ticket.token > term
@@ -349,9 +356,9 @@ impl Refusal {
             Self::NotReady => "target-not-ready",
             Self::Replaced(_) => "another-target",
             Self::NoLongerLeader => "no-longer-leader",
-            Self::Unread(_) => "queue-unavailable",
-            Self::Undone(_) => "command-pending",
-            Self::Unheard => "no-leader",
+            Self::QueueUnavailable(_) => "queue-unavailable",
+            Self::CommandPending(_) => "command-pending",
+            Self::LeaderUnknown => "no-leader",
             Self::AnotherLeads(_) => "another-leads",
         }
     }
@@ -380,9 +387,9 @@ impl fmt::Display for Refusal {
             Self::NoLongerLeader => {
                 f.write_str("this member ceased to lead before the target was ready (see /history)")
             }
-            Self::Unread(why) => write!(f, "the queue cannot be read: {why}"),
-            Self::Undone(_) => f.write_str("the election was not told in time"),
-            Self::Unheard => {
+            Self::QueueUnavailable(why) => write!(f, "the queue cannot be read: {why}"),
+            Self::CommandPending(_) => f.write_str("the election was not told in time"),
+            Self::LeaderUnknown => {
                 f.write_str("this member has handed over, and has not heard yet who leads")
             }
             Self::AnotherLeads(leader) => write!(
@@ -407,7 +414,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// What the members behind do when they read an offer.
+    /// The reaction of the members behind the leader to an offer.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Behind {
         Accept,
@@ -415,7 +422,7 @@ mod tests {
         AllButTheFirstAccept,
         AcceptAndVanish,
         Leave,
-        /// The second makes way for another target, and joins again as number 4.
+        /// Member 2 makes room for another target, and joins again as number 4.
         SecondRejoins,
         Nothing,
     }
@@ -490,7 +497,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_target_that_has_made_way_for_another_is_asked_at_its_next_place() {
+    async fn a_target_that_has_made_room_for_another_gets_an_offer_at_its_next_place() {
         let (done, _) = transferred(Behind::SecondRejoins, Some("b"), MINUTE).await;
         assert_eq!(done.expect("it accepted").leader.ticket, ticket(4));
     }
@@ -502,7 +509,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_target_that_is_gone_once_leadership_was_given_up_is_told_of() {
+    async fn a_leader_other_than_the_target_is_reported_after_the_hand_over() {
         let (done, _) = transferred(Behind::AcceptAndVanish, Some("b"), MINUTE).await;
         let Err(Refusal::AnotherLeads(leader)) = done else { panic!("{done:?}") };
         assert_eq!(leader.ticket, ticket(3));
@@ -522,7 +529,7 @@ mod tests {
         let both = async { tokio::join!(first, second) };
         let (first, second) = tokio::select! {
             both = both => both,
-            () = runner.run() => unreachable!("it runs for ever"),
+            () = runner.run() => unreachable!("the runner does not return"),
         };
         assert_eq!((first, second), (Err(Refusal::Replaced(sequence(3))), Err(Refusal::NotReady)));
     }
@@ -540,7 +547,7 @@ mod tests {
         let both = async { tokio::join!(asked, paused) };
         let (asked, _) = tokio::select! {
             both = both => both,
-            () = runner.run() => unreachable!("it runs for ever"),
+            () = runner.run() => unreachable!("the runner does not return"),
         };
         assert_eq!(asked, Err(Refusal::NoLongerLeader));
         let again = transfer(&status, clock, Some("b"), MINUTE).await;
@@ -558,7 +565,7 @@ mod tests {
         let clock = runner.clock;
         let done = tokio::select! {
             done = transfer(&status, clock, to, within) => done,
-            () = runner.run() => unreachable!("it runs for ever"),
+            () = runner.run() => unreachable!("the runner does not return"),
         };
         (done, runner)
     }
@@ -608,7 +615,7 @@ mod tests {
                             true => [(1, "a"), (3, "c"), (4, "b")],
                         };
                         let entries = entries.map(|(n, id)| entry(n, id));
-                        // A transfer whose time is over waits no more.
+                        // A transfer whose time limit has passed no longer waits.
                         let _unheard =
                             answer.send(Ok(QueueReading { index: 1, members: entries.into() }));
                     }
@@ -643,7 +650,7 @@ mod tests {
             }
         }
 
-        /// It is behind the next leader.
+        /// After the hand-over, this member joins again behind the next leader.
         fn rejoin(&mut self, target: Sequence) {
             let vanished = self.behind == Behind::AcceptAndVanish;
             let (leader, id) = match target.number() {

@@ -102,13 +102,13 @@ pub(super) async fn transfer(
             let leader = app.leader(&leader);
             Ok(Json(Transferred { leader, leaderless_ms: millis(leaderless) }))
         }
-        Err(Refusal::Unread(why)) => Err(ProblemResponse::queue_unread(why)),
-        Err(Refusal::Undone(undone)) => Err(ProblemResponse::undone(undone)),
+        Err(Refusal::QueueUnavailable(why)) => Err(ProblemResponse::queue_unread(why)),
+        Err(Refusal::CommandPending(undone)) => Err(ProblemResponse::undone(undone)),
         Err(refusal @ Refusal::NotLeader) => {
             let why = app.judge().reason();
             Err(ProblemResponse::conflict(refusal.kind(), "only a leader can hand over", why))
         }
-        Err(refusal @ Refusal::Unheard) => Err(ProblemResponse::unavailable(
+        Err(refusal @ Refusal::LeaderUnknown) => Err(ProblemResponse::unavailable(
             refusal.kind(),
             "no leader is known",
             refusal.to_string(),

@@ -17,7 +17,8 @@ pub(crate) const DELETE: i32 = 8;
 pub(crate) const ADMIN: i32 = 16;
 const ALL: i32 = 31;
 
-/// The maximum number of entries in a list: each "auth" in a short frame expands to all ids of its caller.
+/// The maximum number of entries in a list. A short frame may contain many entries "auth", and each expands to all ids
+/// of the caller.
 const MAX_ENTRIES: usize = 1 << 16;
 
 const WORLD: &str = "world";
@@ -102,7 +103,7 @@ fn digest(credentials: &[u8]) -> String {
 
 /// Returns the list for a znode when a client requests `raw`, as `PrepRequestProcessor.fixupACL` does: each entry once,
 /// and "auth" replaced by the ids of the caller.
-pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[AclEntry]>, ErrorCode> {
+pub(crate) fn fixup(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[AclEntry]>, ErrorCode> {
     let raw = raw.unwrap_or_default();
     let mut fixed = Vec::new();
     let mut seen = HashSet::new();
@@ -116,19 +117,19 @@ pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[AclE
         let RawAcl { perms, scheme, id } = entry;
         let Some(scheme) = scheme.as_deref() else { return Err(ErrorCode::InvalidAcl) };
         if scheme == AUTH {
-            let before = fixed.len();
-            let proven = caller.iter().filter(|id| id.scheme == DIGEST);
-            fixed.extend(proven.map(|id| AclEntry { perms: *perms, id: id.clone() }));
-            if fixed.len() == before {
+            let count_before = fixed.len();
+            let digests = caller.iter().filter(|id| id.scheme == DIGEST);
+            fixed.extend(digests.map(|id| AclEntry { perms: *perms, id: id.clone() }));
+            if fixed.len() == count_before {
                 return Err(ErrorCode::InvalidAcl);
             }
             continue;
         }
-        let known = matches!(scheme, WORLD | DIGEST | IP);
+        let is_known_scheme = matches!(scheme, WORLD | DIGEST | IP);
         let id = match id {
             Some(id) => Id::new(scheme, id),
             // Java throws a NullPointerException here.
-            None if known => return Err(ErrorCode::Marshalling),
+            None if is_known_scheme => return Err(ErrorCode::Marshalling),
             None => return Err(ErrorCode::InvalidAcl),
         };
         let valid = match scheme {
@@ -145,7 +146,8 @@ pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[AclE
     if fixed.is_empty() { Err(ErrorCode::InvalidAcl) } else { Ok(fixed.into()) }
 }
 
-/// Refuses a caller to whom no entry of the list grants any of the permissions.
+/// Refuses a caller, unless an entry of the list grants it one of the permissions. An empty list grants all, as in the
+/// real server.
 pub(crate) fn check(list: &[AclEntry], permissions: i32, caller: &[Id]) -> Result<(), ErrorCode> {
     let is_allowed = list.is_empty()
         || list.iter().any(|entry| {
@@ -155,7 +157,7 @@ pub(crate) fn check(list: &[AclEntry], permissions: i32, caller: &[Id]) -> Resul
     if is_allowed { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }
 
-/// Returns the list as it is shown to callers that may not change it: without the digests.
+/// Returns the list for callers that may not change it: the hashes of passwords are replaced by `x`.
 pub(crate) fn masked(list: &[AclEntry]) -> Vec<AclEntry> {
     list.iter()
         .map(|entry| match entry.id.id.split_once(':') {
@@ -167,12 +169,13 @@ pub(crate) fn masked(list: &[AclEntry]) -> Vec<AclEntry> {
         .collect()
 }
 
+/// Returns true if an id of a caller has the permissions of an entry for the id `listed`.
 fn matches(caller: &Id, listed: &Id) -> bool {
     caller.scheme == listed.scheme
         && match caller.scheme.as_str() {
             DIGEST => caller.id == listed.id,
             IP => network(&listed.id).is_some_and(|(network, bits)| {
-                ipv4(&caller.id).is_some_and(|address| masked_to(address, bits) == network)
+                ipv4(&caller.id).is_some_and(|address| first_bits(address, bits) == network)
             }),
             _ => false,
         }
@@ -191,14 +194,15 @@ fn network(text: &str) -> Option<(u32, u32)> {
         Some((address, bits)) => (address, bits.parse::<u32>().ok().filter(|bits| *bits <= 32)?),
         None => (text, 32),
     };
-    Some((masked_to(ipv4(address)?, bits), bits))
+    Some((first_bits(ipv4(address)?, bits), bits))
 }
 
 fn ipv4(text: &str) -> Option<u32> {
     text.parse().ok().map(Ipv4Addr::to_bits)
 }
 
-fn masked_to(address: u32, bits: u32) -> u32 {
+/// Returns the first bits of an address, followed by zeros.
+fn first_bits(address: u32, bits: u32) -> u32 {
     address & u32::MAX.checked_shl(32_u32.saturating_sub(bits)).unwrap_or(0)
 }
 
@@ -227,7 +231,7 @@ mod tests {
     }
 
     fn fix(entries: Vec<RawAcl>, caller: &[Id]) -> Result<Vec<AclEntry>, ErrorCode> {
-        fixed(Some(entries), caller).map(|list| list.to_vec())
+        fixup(Some(entries), caller).map(|list| list.to_vec())
     }
 
     #[test]
@@ -261,7 +265,7 @@ mod tests {
             assert_eq!(fix(vec![entry], &[]), Err(ErrorCode::InvalidAcl));
         }
         assert_eq!(fix(Vec::new(), &[]), Err(ErrorCode::InvalidAcl));
-        assert_eq!(fixed(None, &[]).err(), Some(ErrorCode::InvalidAcl));
+        assert_eq!(fixup(None, &[]).err(), Some(ErrorCode::InvalidAcl));
     }
 
     #[test]

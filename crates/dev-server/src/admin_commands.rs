@@ -1,4 +1,4 @@
-//! The four-letter words, answered as by a standalone server with these on its whitelist.
+//! The four-letter words, answered as by a standalone server with these words on its whitelist.
 
 use crate::acl::host_address;
 use crate::shared::ServerHandle;
@@ -14,7 +14,8 @@ const VERSION: &str = "3.8.0-bellwether-dev-server, built on an unknown day";
 /// The version in answers that imitate ClickHouse Keeper.
 const KEEPER_VERSION: &str = "v25.3.1.1-bellwether-dev-server";
 
-/// Returns the four-letter word, if the bytes are one. As the length of a frame, it would be more than 1 GiB.
+/// Returns the four-letter word, if the first bytes of a connection are one. They cannot be the length of a frame,
+/// because that would be more than 1 GiB.
 pub(crate) fn parse(head: [u8; 4]) -> Option<String> {
     let is_word = head.iter().all(u8::is_ascii_lowercase);
     is_word.then(|| head.map(char::from).iter().collect())
@@ -27,7 +28,7 @@ pub(crate) fn answer(word: &str, state: &ServerState, now: Now, server: &ServerH
     }
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _written = match word {
+    let _result = match word {
         "conf" => conf(&mut text, state, server),
         "cons" => cons(&mut text, state),
         "envi" => writeln!(text, "Environment:\nzookeeper.version={VERSION}\nhost.name=localhost"),
@@ -58,6 +59,7 @@ fn conf(text: &mut String, state: &ServerState, server: &ServerHandle) -> std::f
     writeln!(text, "serverId=0")
 }
 
+/// Writes the answer to `srvr`, or if `with_clients` is set, the answer to `stat`.
 fn srvr(text: &mut String, state: &ServerState, with_clients: bool) -> std::fmt::Result {
     match state.limits.keeper {
         None => writeln!(text, "Zookeeper version: {VERSION}")?,
@@ -66,7 +68,7 @@ fn srvr(text: &mut String, state: &ServerState, with_clients: bool) -> std::fmt:
     if with_clients {
         writeln!(text, "Clients:")?;
         for connection in state.connections.values() {
-            brief(text, connection)?;
+            begin_client_line(text, connection)?;
             writeln!(text, ")")?;
         }
         writeln!(text)?;
@@ -81,9 +83,10 @@ fn srvr(text: &mut String, state: &ServerState, with_clients: bool) -> std::fmt:
     writeln!(text, "Node count: {}", state.tree.count())
 }
 
+/// Lists the connections of clients.
 fn cons(text: &mut String, state: &ServerState) -> std::fmt::Result {
     for connection in state.connections.values() {
-        brief(text, connection)?;
+        begin_client_line(text, connection)?;
         if connection.session != 0 {
             let ClientConnection { session, established_ms, timeout_ms, .. } = connection;
             write!(text, ",sid={session:#x},est={established_ms},to={timeout_ms}")?;
@@ -94,7 +97,7 @@ fn cons(text: &mut String, state: &ServerState) -> std::fmt::Result {
 }
 
 /// Writes the start of a connection's line, without the closing bracket.
-fn brief(text: &mut String, connection: &ClientConnection) -> std::fmt::Result {
+fn begin_client_line(text: &mut String, connection: &ClientConnection) -> std::fmt::Result {
     // The operations that Java waits for: none for a connection that has only sent a four-letter word.
     let interest = i32::from(connection.session != 0);
     let traffic = connection.traffic;
@@ -123,19 +126,20 @@ fn mntr(text: &mut String, state: &ServerState, now: Now) -> std::fmt::Result {
     writeln!(text, "zk_local_sessions\t0")
 }
 
-/// Counts only the watches on data and existence, as the real server does.
+/// Counts the watches: only the watches on data and existence, as the real server does.
 fn wchs(text: &mut String, state: &ServerState) -> std::fmt::Result {
     let watches = &state.data_watches;
     let connections: BTreeSet<ConnectionId> = watches.iter().map(|(_, id)| id).collect();
-    let paths = watches.paths();
+    let paths = watches.path_count();
     writeln!(text, "{} connections watching {paths} paths", connections.len())?;
     writeln!(text, "Total watches:{}", watches.count())
 }
 
+/// Lists the paths with watches on data or existence, by session.
 fn wchc(text: &mut String, state: &ServerState) -> std::fmt::Result {
     let mut by_session: BTreeMap<i64, Vec<&str>> = BTreeMap::new();
     for (path, connection) in state.data_watches.iter() {
-        let session = state.connections.get(&connection).map_or(0, |known| known.session);
+        let session = state.connections.get(&connection).map_or(0, |client| client.session);
         by_session.entry(session).or_default().push(path);
     }
     for (session, paths) in by_session {

@@ -1,4 +1,4 @@
-//! One connection: frames in, frames out.
+//! Reads the frames of one connection, and sends frames over it.
 
 use crate::admin_commands;
 use crate::outbox::Outbox;
@@ -25,7 +25,7 @@ enum Incoming {
     AdminCommand(String),
 }
 
-/// Serves a connection until it is closed. The stream may be any stream like TCP's.
+/// Serves a connection until it is closed. The stream may be TCP or TLS.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
     stream: S,
     shared: Arc<ServerHandle>,
@@ -33,21 +33,21 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
     outbox: Arc<Outbox>,
 ) {
     let (mut reader, mut writer) = tokio::io::split(stream);
-    let sent = tokio::select! {
+    let all_are_sent = tokio::select! {
         () = outbox.is_dropped() => false,
         () = receive(&mut reader, &shared, id, &outbox) => false,
         sent = send(&mut writer, &outbox) => sent.is_ok(),
     };
-    shared.leave(id);
-    // Read the rest: closing a connection with unread input resets it, and the last frames might be lost.
-    if sent && writer.shutdown().await.is_ok() {
+    shared.forget_connection(id);
+    // Read the rest of the input: closing a connection with unread input resets it, and the last frames might be lost.
+    if all_are_sent && writer.shutdown().await.is_ok() {
         let mut rest = [0; 1024];
         let drain = async { while matches!(reader.read(&mut rest).await, Ok(1..)) {} };
-        let _late = timeout(CLOSE_TIMEOUT, drain).await;
+        let _timed_out = timeout(CLOSE_TIMEOUT, drain).await;
     }
 }
 
-/// Handles frames, each completely before the next, until the connection is to be closed.
+/// Reads and handles frames, each completely before the next, until the connection is to be closed.
 async fn receive(
     reader: &mut (impl AsyncRead + Unpin),
     shared: &ServerHandle,
@@ -56,11 +56,11 @@ async fn receive(
 ) {
     let max = shared.settings.max_frame;
     let mut first = true;
-    while outbox.has_room().await {
+    while outbox.wait_for_room().await {
         let incoming = if first {
-            timeout(FIRST_FRAME_TIMEOUT, incoming(reader, max, first)).await.unwrap_or(Ok(None))
+            timeout(FIRST_FRAME_TIMEOUT, read_input(reader, max, first)).await.unwrap_or(Ok(None))
         } else {
-            incoming(reader, max, first).await
+            read_input(reader, max, first).await
         };
         match incoming {
             Ok(Some(Incoming::Frame(frame))) if first => {
@@ -78,7 +78,7 @@ async fn receive(
                     outbox.finish();
                 }
             }
-            Ok(Some(Incoming::AdminCommand(word))) => shared.word(id, &word),
+            Ok(Some(Incoming::AdminCommand(word))) => shared.answer_admin_command(id, &word),
             Ok(None) => return,
             Err(error) => {
                 debug!(connection = id.0, "closed: {error}");
@@ -99,9 +99,9 @@ async fn send(writer: &mut (impl AsyncWrite + Unpin), outbox: &Outbox) -> io::Re
     Ok(())
 }
 
-/// Reads the next input from a client; `None` at the end of the stream, or if no frame may have the announced length.
-/// Only the first input may be a four-letter word.
-async fn incoming(
+/// Reads the next input from a client. Returns `None` at the end of the stream, or if the announced length is negative
+/// or larger than `max`. Only the first input may be a four-letter word.
+async fn read_input(
     reader: &mut (impl AsyncRead + Unpin),
     max: usize,
     first: bool,
@@ -121,12 +121,12 @@ async fn incoming(
         warn!(announced, max, "closing: no frame may have this length");
         return Ok(None);
     };
-    let frame = at_most(reader, length).await?;
+    let frame = read_up_to(reader, length).await?;
     Ok((frame.len() == length).then_some(Incoming::Frame(frame)))
 }
 
-/// Reads `length` bytes, or fewer if the stream ends before.
-async fn at_most(reader: &mut (impl AsyncRead + Unpin), length: usize) -> io::Result<Vec<u8>> {
+/// Reads `length` bytes, or fewer if the stream ends early.
+async fn read_up_to(reader: &mut (impl AsyncRead + Unpin), length: usize) -> io::Result<Vec<u8>> {
     // The buffer grows with the received bytes, not with the announced length.
     let mut bytes = Vec::new();
     reader.take(length as u64).read_to_end(&mut bytes).await?;
@@ -140,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
     use tokio::runtime::Builder;
 
-    /// Lengths that are kept to, and such as no frame has or none that follows.
+    /// Announced lengths: lengths that a frame may have, and lengths that are too large or negative.
     fn length() -> impl Strategy<Value = i32> {
         prop_oneof![0..3000_i32, any::<i32>(), Just(i32::MAX), Just(-1)]
     }
@@ -154,7 +154,7 @@ mod tests {
         ) {
             let runtime = Builder::new_current_thread().build().expect("one more runtime");
             let bytes = [&announced.to_be_bytes()[..], &sent].concat();
-            let read = runtime.block_on(incoming(&mut &bytes[..], max, false));
+            let read = runtime.block_on(read_input(&mut &bytes[..], max, false));
             let allowed = usize::try_from(announced).ok().filter(|length| *length <= max);
             match (read.expect("memory can be read"), allowed) {
                 (None, None) => {}
@@ -163,7 +163,7 @@ mod tests {
                 }
                 (None, Some(length)) => {
                     prop_assert!(sent.len() < length);
-                    let read = runtime.block_on(at_most(&mut &sent[..], length));
+                    let read = runtime.block_on(read_up_to(&mut &sent[..], length));
                     let read = read.expect("memory can be read");
                     prop_assert_eq!(&read, &sent);
                     prop_assert!(read.capacity() <= 2 * sent.len() + 64, "{}", read.capacity());

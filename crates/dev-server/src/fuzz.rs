@@ -72,7 +72,7 @@ mod tests {
         assert!(fed.count() >= 7);
     }
 
-    /// A frame of a known operation whose body is as it may be.
+    /// A frame, mostly of a known operation, with an arbitrary body.
     fn frame() -> impl Strategy<Value = Vec<u8>> {
         let kinds = prop_oneof![
             1..=opcode::MULTI_READ,

@@ -17,7 +17,7 @@ pub(crate) struct JavaSet {
 }
 
 impl JavaSet {
-    /// Creates an empty set with this many buckets, a power of two, as the real one begins with.
+    /// Creates an empty set with this many buckets, a power of two: the initial number of the imitated Java set.
     pub(crate) fn with_buckets(buckets: usize) -> Self {
         Self { names: BTreeMap::new(), buckets, insertions: 0 }
     }
@@ -26,8 +26,8 @@ impl JavaSet {
         if self.names.contains_key(name) {
             return;
         }
-        // Before Java turns a bucket with a ninth name into a tree, it tries more buckets.
-        if self.buckets < 64 && self.in_bucket_of(name) >= 8 {
+        // Java doubles a small table before it turns a bucket that gets a ninth name into a tree.
+        if self.buckets < 64 && self.count_in_bucket_of(name) >= 8 {
             self.buckets *= 2;
         }
         self.names.insert(name.to_owned(), self.insertions);
@@ -50,6 +50,7 @@ impl JavaSet {
         self.names.is_empty()
     }
 
+    /// Lists the names bucket by bucket, and the names of one bucket in the order of insertion.
     pub(crate) fn list(&self) -> Vec<String> {
         let mut names: Vec<(&String, u64)> =
             self.names.iter().map(|(name, number)| (name, *number)).collect();
@@ -67,7 +68,7 @@ impl JavaSet {
         names
     }
 
-    fn in_bucket_of(&self, name: &str) -> usize {
+    fn count_in_bucket_of(&self, name: &str) -> usize {
         let wanted = bucket(string_hash(name), self.buckets);
         self.names.keys().filter(|other| bucket(string_hash(other), self.buckets) == wanted).count()
     }

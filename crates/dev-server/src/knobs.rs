@@ -1,4 +1,4 @@
-//! What tests can do to a server.
+//! A handle with which tests look at sessions and end them.
 
 use crate::shared::ServerHandle;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ impl Knobs {
         Self { shared }
     }
 
-    /// Ends a session as if its time were up. Returns true if it existed.
+    /// Ends a session as if its timeout had passed. Returns true if the session existed.
     pub fn expire(&self, session: i64) -> bool {
         self.shared.with_state(|state, _now| state.expire(session))
     }

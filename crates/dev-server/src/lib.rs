@@ -58,7 +58,7 @@
 //! - The server stops reading from a client that does not read, and closes the connection when 16 MiB wait to be sent.
 //!   A multiRead of more than 16 MiB is refused with MarshallingError, and an ACL of more than 65,536 entries with
 //!   InvalidACL.
-//! - The answers to four-letter words report latencies of 0, and `mntr` and `cons` tell less.
+//! - The answers to four-letter words report latencies of 0, and `mntr` and `cons` contain fewer values.
 //!
 //! # How it is tested
 //!

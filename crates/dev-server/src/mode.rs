@@ -1,6 +1,7 @@
-//! The seven modes of `CreateMode`.
+//! The modes in which znodes are created, numbered as in ZooKeeper's `CreateMode`.
 
-/// How a znode is created, according to the flags of the request.
+/// The mode of a create, according to the flags of the request: 0 persistent, 1 ephemeral, 2 persistent and sequential,
+/// 3 ephemeral and sequential, 4 container, 5 with a TTL, 6 sequential with a TTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CreateMode(i32);
 

@@ -1,8 +1,8 @@
 //! The frames that wait to be sent over one connection.
 //!
-//! Handling a frame never waits for a client to read: frames to send are put in here. Memory is bounded nevertheless.
-//! The server stops reading from a client that does not read, so that client gets no further answers. Its connection is
-//! closed when too many notifications wait for it.
+//! The handling of a frame never waits until a client reads: the frames to send are put into the client's outbox. The
+//! size of an outbox is limited. The server stops reading from a client that does not read, so that no further answers
+//! are added. When too many notifications wait for the client, its connection is closed.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,21 +17,26 @@ const OVERFULL: usize = 16 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     queue: Mutex<FrameQueue>,
+    /// Wakes [`Outbox::next`].
     filled: Notify,
+    /// Wakes [`Outbox::wait_for_room`].
     emptied: Notify,
+    /// Wakes [`Outbox::is_dropped`].
     dropped: Notify,
 }
 
+/// The frames of an outbox, and their total length in bytes.
 #[derive(Debug, Default)]
 struct FrameQueue {
     frames: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Whether frames are not added any longer. The waiting ones are still sent.
+    /// If true, no further frames are added. The waiting frames are still sent.
     has_ended: bool,
 }
 
 impl Outbox {
-    /// Adds a frame and returns true. If too many bytes are waiting already, drops the connection and returns false.
+    /// Adds a frame, unless the outbox has ended. If too many bytes are waiting already, drops the connection and returns
+    /// false.
     #[must_use]
     pub(crate) fn push(&self, frame: Vec<u8>) -> bool {
         let mut queue = self.queue();
@@ -84,7 +89,7 @@ impl Outbox {
     }
 
     /// Waits until more may be read from the client. Returns false once the outbox has ended. Only one task may wait.
-    pub(crate) async fn has_room(&self) -> bool {
+    pub(crate) async fn wait_for_room(&self) -> bool {
         loop {
             {
                 let queue = self.queue();
@@ -118,7 +123,7 @@ mod tests {
         assert!(outbox.push(vec![2]));
         assert_eq!(outbox.next().await, Some(vec![1]));
         assert_eq!(outbox.next().await, None);
-        assert!(!outbox.has_room().await);
+        assert!(!outbox.wait_for_room().await);
     }
 
     #[tokio::test]
@@ -134,7 +139,7 @@ mod tests {
     async fn a_full_outbox_has_room_again_once_it_was_emptied() {
         let outbox = Outbox::default();
         assert!(outbox.push(vec![0; FULL]));
-        let (room, frame) = tokio::join!(outbox.has_room(), outbox.next());
+        let (room, frame) = tokio::join!(outbox.wait_for_room(), outbox.next());
         assert!(room);
         assert!(frame.is_some());
     }

@@ -9,12 +9,13 @@ const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/c
 pub(crate) fn validate(path: &str) -> Result<(), ErrorCode> {
     let Some(names) = path.strip_prefix('/') else { return Err(ErrorCode::BadArguments) };
     // The root is valid. In any other path, each name between slashes has at least one character.
-    let valid = names.is_empty()
+    let is_valid_path = names.is_empty()
         || names.split('/').all(|name| !matches!(name, "" | "." | "..") && name.chars().all(valid));
-    if valid { Ok(()) } else { Err(ErrorCode::BadArguments) }
+    if is_valid_path { Ok(()) } else { Err(ErrorCode::BadArguments) }
 }
 
-/// Returns the parent of a znode to create. Refuses less than [`validate`], which is called later.
+/// Returns the parent's path of a znode to create, where the root's path is "". Refuses fewer paths than [`validate`],
+/// which is called later.
 pub(crate) fn parent_of_new(path: &str) -> Result<&str, ErrorCode> {
     if path.contains('\0') {
         return Err(ErrorCode::BadArguments);
@@ -22,8 +23,8 @@ pub(crate) fn parent_of_new(path: &str) -> Result<&str, ErrorCode> {
     path.rsplit_once('/').map(|(parent, _)| parent).ok_or(ErrorCode::BadArguments)
 }
 
-/// Returns the parent of a znode to delete. Refuses the server's own znodes.
-pub(crate) fn parent_of_old(path: &str) -> Result<&str, ErrorCode> {
+/// Returns the parent's path of a znode to delete. Refuses the server's own znodes.
+pub(crate) fn parent_of_existing(path: &str) -> Result<&str, ErrorCode> {
     if SPECIAL.contains(&path) {
         return Err(ErrorCode::BadArguments);
     }
@@ -41,8 +42,8 @@ pub(crate) fn with_ancestors(path: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns true if a name may contain this character. Java checks UTF-16, where all characters beyond 16 bits consist
-/// of surrogates.
+/// Returns true if a name may contain this character. Java checks each unit of UTF-16 and refuses surrogates, and so
+/// refuses all characters beyond 16 bits.
 fn valid(character: char) -> bool {
     !matches!(
         u32::from(character),
@@ -93,8 +94,8 @@ mod tests {
         assert_eq!(parent_of_new("/a/b"), Ok("/a"));
         assert_eq!(parent_of_new("/a/"), Ok("/a"));
         assert_eq!(parent_of_new("a"), Err(ErrorCode::BadArguments));
-        assert_eq!(parent_of_old("/zookeeper"), Err(ErrorCode::BadArguments));
-        assert_eq!(parent_of_old("/zookeeper/x"), Ok("/zookeeper"));
+        assert_eq!(parent_of_existing("/zookeeper"), Err(ErrorCode::BadArguments));
+        assert_eq!(parent_of_existing("/zookeeper/x"), Ok("/zookeeper"));
     }
 
     #[test]

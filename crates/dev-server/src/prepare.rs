@@ -31,11 +31,13 @@ pub(crate) enum TreeChange {
     SetData {
         path: String,
         data: Option<Vec<u8>>,
+        /// The version after the change.
         version: i32,
     },
     SetAcl {
         path: String,
         acl: Arc<[AclEntry]>,
+        /// The version of the ACL after the change.
         version: i32,
     },
     /// A check, which changes nothing.
@@ -66,7 +68,7 @@ pub(crate) struct Preparation<'a> {
     outstanding: HashMap<String, Option<Record>>,
 }
 
-/// The state of a znode that the checks depend on.
+/// The state of a znode, as far as the checks depend on it (`ChangeRecord`).
 #[derive(Clone, Debug)]
 struct Record {
     meta: NodeMeta,
@@ -104,7 +106,7 @@ impl<'a> Preparation<'a> {
         // Java throws a NullPointerException for null.
         let mut path = path.ok_or(ErrorCode::Marshalling)?;
         let parent_path = path::parent_of_new(&path)?.to_owned();
-        let acl = acl::fixed(acl, &self.caller.ids)?;
+        let acl = acl::fixup(acl, &self.caller.ids)?;
         let mut parent = self.record(&parent_path)?;
         acl::check(&parent.acl, acl::CREATE, &self.caller.ids)?;
         if mode.is_sequential() {
@@ -140,11 +142,11 @@ impl<'a> Preparation<'a> {
 
     fn delete(&mut self, path: Option<String>, version: i32) -> Result<TreeChange, ErrorCode> {
         let path = path.ok_or(ErrorCode::Marshalling)?;
-        let parent_path = path::parent_of_old(&path)?.to_owned();
+        let parent_path = path::parent_of_existing(&path)?.to_owned();
         let mut parent = self.record(&parent_path)?;
         acl::check(&parent.acl, acl::DELETE, &self.caller.ids)?;
         let node = self.record(&path)?;
-        next_version(node.meta.version, version)?;
+        check_version(node.meta.version, version)?;
         if node.children > 0 {
             return Err(ErrorCode::NotEmpty);
         }
@@ -179,7 +181,7 @@ impl<'a> Preparation<'a> {
         version: i32,
     ) -> Result<TreeChange, ErrorCode> {
         let path = validated(path)?;
-        let acl = acl::fixed(acl, &self.caller.ids)?;
+        let acl = acl::fixup(acl, &self.caller.ids)?;
         let node = self.record(&path)?;
         acl::check(&node.acl, acl::ADMIN, &self.caller.ids)?;
         let version = next_version(node.meta.aversion, version)?;
@@ -190,10 +192,11 @@ impl<'a> Preparation<'a> {
         let path = validated(path)?;
         let node = self.record(&path)?;
         acl::check(&node.acl, acl::READ, &self.caller.ids)?;
-        next_version(node.meta.version, version)?;
+        check_version(node.meta.version, version)?;
         Ok(TreeChange::Nothing)
     }
 
+    /// Returns the state of a znode after the earlier operations of the transaction.
     fn record(&self, path: &str) -> Result<Record, ErrorCode> {
         if let Some(outstanding) = self.outstanding.get(path) {
             return outstanding.clone().ok_or(ErrorCode::NoNode);
@@ -204,19 +207,23 @@ impl<'a> Preparation<'a> {
     }
 }
 
-/// Validates the path of a znode to change in place. Unlike for creations and deletions, null is only a bad argument.
+/// Validates the path of a znode that is changed or checked. Null is refused with BadArguments here, but with
+/// MarshallingError in creations and deletions.
 fn validated(path: Option<String>) -> Result<String, ErrorCode> {
     let path = path.ok_or(ErrorCode::BadArguments)?;
     path::validate(&path)?;
     Ok(path)
 }
 
-/// Returns the next version, if the request expects the current one, or any (-1).
-fn next_version(version: i32, expected: i32) -> Result<i32, ErrorCode> {
-    if expected != -1 && expected != version {
-        return Err(ErrorCode::BadVersion);
-    }
-    Ok(version.wrapping_add(1))
+/// Refuses a request that expects another version than the current one. A request for -1 accepts any version.
+fn check_version(current: i32, expected: i32) -> Result<(), ErrorCode> {
+    if expected == -1 || expected == current { Ok(()) } else { Err(ErrorCode::BadVersion) }
+}
+
+/// Returns the version after a write, if [`check_version`] allows the write.
+fn next_version(current: i32, expected: i32) -> Result<i32, ErrorCode> {
+    check_version(current, expected)?;
+    Ok(current.wrapping_add(1))
 }
 
 #[cfg(test)]

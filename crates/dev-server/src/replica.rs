@@ -78,7 +78,7 @@ impl Replica {
         self.state.tree.ephemerals().collect()
     }
 
-    /// Returns how many watches there are.
+    /// Returns the number of watches.
     pub fn watches(&self) -> usize {
         self.state.data_watches.count() + self.state.child_watches.count()
     }
@@ -103,7 +103,8 @@ impl Replica {
         self.state.tree.put_in(path, znode.0);
     }
 
-    /// Returns true if a request changes the state that all servers share, so that a quorum must commit it.
+    /// Returns true if an ensemble must handle a request in the order of its transactions, and not on one server alone:
+    /// a request that writes, a sync, or an auth.
     pub fn is_ordered(frame: &[u8]) -> bool {
         let kind = frame.get(4..8).and_then(|kind| kind.try_into().ok()).map(i32::from_be_bytes);
         kind.is_some_and(|kind| {

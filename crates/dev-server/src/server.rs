@@ -56,7 +56,7 @@ impl DevServer {
         self.shared.address
     }
 
-    /// Returns the handle on the sessions.
+    /// Returns a handle with which a test looks at the sessions, and ends them.
     pub fn knobs(&self) -> Knobs {
         Knobs::new(Arc::clone(&self.shared))
     }
@@ -67,11 +67,13 @@ impl DevServer {
     }
 }
 
+/// Accepts connections, and serves each in a task.
 async fn accept(listener: TcpListener, shared: Arc<ServerHandle>) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            // Remove the task of a connection that has ended.
             Some(_) = connections.join_next() => continue,
         };
         let (stream, address) = match accepted {
@@ -108,21 +110,23 @@ async fn serve(
         Ok(stream) => connection::serve(stream, shared, id, outbox).await,
         Err(error) => {
             warn!(connection = id.0, "closing a connection: no TLS: {error}");
-            shared.leave(id);
+            shared.forget_connection(id);
         }
     }
 }
 
+/// Ends sessions whose timeout has passed, at each multiple of the tick.
 async fn expire_sessions(shared: Arc<ServerHandle>) {
     loop {
         let next_ms = shared.with_state(|state, now| state.sessions.next_check_ms(now.elapsed_ms));
-        sleep_until(shared.until(next_ms)).await;
+        sleep_until(shared.instant_of(next_ms)).await;
         for session in shared.with_state(|state, now| state.expire_due(now)) {
             info!("session {session:#x} has expired");
         }
     }
 }
 
+/// Deletes containers whose last child is gone, and znodes whose TTL has passed, at regular intervals.
 async fn delete_outlived(shared: Arc<ServerHandle>) {
     let every = shared.settings.container_check_interval;
     // Stay within the range of a timer.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 /// The sessions of a server.
 ///
-/// As in `ExpiryQueue`, a moment is rounded up to the next multiple of the tick, even if it is a multiple already.
+/// As in `ExpiryQueue`, the moment of expiry is rounded up to the next multiple of the tick, even if it is a multiple
+/// already.
 /// Times are in milliseconds since the server started.
 #[derive(Debug)]
 pub(crate) struct Sessions {
@@ -23,6 +24,7 @@ struct SessionEntry {
 impl Sessions {
     /// Creates an empty set. The first session's id is derived from `wall_ms`, the time of day, as in the real server.
     pub(crate) fn new(tick_ms: u64, wall_ms: i64) -> Self {
+        // The highest byte is the server's id, which is 1. The next 40 bits are the lower bits of the time.
         let server = 1_i64 << 56;
         let milliseconds = (wall_ms.cast_unsigned() << 24 >> 8).cast_signed();
         Self { by_id: BTreeMap::new(), tick_ms: tick_ms.max(1), next_id: server | milliseconds }
@@ -44,7 +46,7 @@ impl Sessions {
         true
     }
 
-    /// Returns the sessions whose time is up. They stay in the set until each is removed.
+    /// Returns the sessions whose timeout has passed. They stay in the set until the caller removes them.
     pub(crate) fn expired(&self, now_ms: u64) -> Vec<i64> {
         let due = self.by_id.iter().filter(|(_, session)| session.expires_ms <= now_ms);
         due.map(|(id, _)| *id).collect()
@@ -65,7 +67,7 @@ impl Sessions {
         }
     }
 
-    /// Leaves a session without a connection, unless it has a newer one than this.
+    /// Leaves a session without a connection, unless it has a newer connection than `connection`.
     pub(crate) fn detach(&mut self, id: i64, connection: ConnectionId) {
         if let Some(session) = self.by_id.get_mut(&id)
             && session.connection == Some(connection)

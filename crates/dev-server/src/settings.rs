@@ -65,8 +65,8 @@ impl Default for ServerSettings {
 impl ServerSettings {
     pub(crate) fn limits(&self) -> ServerLimits {
         let tick = self.tick.clamp(Duration::from_millis(1), Duration::from_secs(24 * 3600));
-        let usual_min = if self.keeper.is_some() { KEEPER_MIN_TIMEOUT } else { tick * 2 };
-        let min = self.min_session_timeout.unwrap_or(usual_min);
+        let default_min = if self.keeper.is_some() { KEEPER_MIN_TIMEOUT } else { tick * 2 };
+        let min = self.min_session_timeout.unwrap_or(default_min);
         let max = self.max_session_timeout.unwrap_or(tick * 20).max(min);
         ServerLimits {
             tick_ms: u64::try_from(tick.as_millis()).unwrap_or(1),

@@ -19,12 +19,12 @@ pub(crate) struct ServerHandle {
     pub(crate) settings: ServerSettings,
     pub(crate) address: SocketAddr,
     started: Instant,
-    hosted: Mutex<Hosted>,
+    locked: Mutex<LockedState>,
 }
 
-/// The data behind the lock: the state, and the outboxes of the connections.
+/// The data behind the server's lock: its state, and the outboxes of the connections.
 #[derive(Debug)]
-struct Hosted {
+struct LockedState {
     state: ServerState,
     outboxes: HashMap<ConnectionId, Arc<Outbox>>,
     /// The number of connections ever admitted, which is the id of the last one.
@@ -38,7 +38,7 @@ impl ServerHandle {
             settings,
             address,
             started: Instant::now(),
-            hosted: Mutex::new(Hosted { state, outboxes: HashMap::new(), admitted: 0 }),
+            locked: Mutex::new(LockedState { state, outboxes: HashMap::new(), admitted: 0 }),
         }
     }
 
@@ -46,48 +46,49 @@ impl ServerHandle {
     pub(crate) fn admit(&self, address: SocketAddr) -> Option<(ConnectionId, Arc<Outbox>)> {
         let now = self.now();
         let max = self.settings.max_connections_per_address;
-        let mut hosted = self.hosted();
-        let connections = hosted.state.connections.values();
+        let mut locked = self.locked();
+        let connections = locked.state.connections.values();
         let of_address = connections.filter(|other| other.address.ip() == address.ip()).count();
         if max > 0 && of_address >= max {
             return None;
         }
-        hosted.admitted += 1;
-        let id = ConnectionId(hosted.admitted);
+        locked.admitted += 1;
+        let id = ConnectionId(locked.admitted);
         let outbox = Arc::new(Outbox::default());
-        hosted.outboxes.insert(id, Arc::clone(&outbox));
-        hosted.state.accept(id, address, now);
+        locked.outboxes.insert(id, Arc::clone(&outbox));
+        locked.state.accept(id, address, now);
         Some((id, outbox))
     }
 
     /// Forgets a connection that is closed.
-    pub(crate) fn leave(&self, id: ConnectionId) {
-        let mut hosted = self.hosted();
-        hosted.outboxes.remove(&id);
-        hosted.state.disconnect(id);
+    pub(crate) fn forget_connection(&self, id: ConnectionId) {
+        let mut locked = self.locked();
+        locked.outboxes.remove(&id);
+        locked.state.disconnect(id);
     }
 
     /// Answers a four-letter word. The connection is closed after the answer.
-    pub(crate) fn word(&self, from: ConnectionId, word: &str) {
-        let mut hosted = self.hosted();
-        hosted.state.traffic.received += 1;
-        if let Some(connection) = hosted.state.connections.get_mut(&from) {
+    pub(crate) fn answer_admin_command(&self, from: ConnectionId, word: &str) {
+        let mut locked = self.locked();
+        locked.state.traffic.received += 1;
+        if let Some(connection) = locked.state.connections.get_mut(&from) {
             connection.traffic.received += 1;
         }
-        let text = admin_commands::answer(word, &hosted.state, self.now(), self);
-        if let Some(outbox) = hosted.outboxes.get(&from) {
+        let text = admin_commands::answer(word, &locked.state, self.now(), self);
+        if let Some(outbox) = locked.outboxes.get(&from) {
+            // The connection is closed in any case, even if the answer does not fit.
             let _fits = outbox.push(text.into_bytes());
             outbox.finish();
         }
     }
 
-    /// Calls `with` on the state, and moves the resulting outputs into the outboxes of their connections.
-    pub(crate) fn with_state<R>(&self, with: impl FnOnce(&mut ServerState, Now) -> R) -> R {
-        let mut hosted = self.hosted();
+    /// Calls `change` with the state, and moves the resulting outputs into the outboxes of their connections.
+    pub(crate) fn with_state<R>(&self, change: impl FnOnce(&mut ServerState, Now) -> R) -> R {
+        let mut locked = self.locked();
         // Read the time under the lock, so that no later transaction has an earlier time.
-        let result = with(&mut hosted.state, self.now());
-        for (id, output) in hosted.state.take_outputs() {
-            let Some(outbox) = hosted.outboxes.get(&id) else { continue };
+        let result = change(&mut locked.state, self.now());
+        for (id, output) in locked.state.take_outputs() {
+            let Some(outbox) = locked.outboxes.get(&id) else { continue };
             match output {
                 Output::Frame(frame) => {
                     if !outbox.push(frame) {
@@ -109,13 +110,13 @@ impl ServerHandle {
         Now { wall_ms: wall_ms(), elapsed_ms: u64::try_from(elapsed).unwrap_or(u64::MAX / 2) }
     }
 
-    /// Returns the moment that is `elapsed_ms` after the start.
-    pub(crate) fn until(&self, elapsed_ms: u64) -> Instant {
+    /// Returns the moment `elapsed_ms` milliseconds after the start of the server.
+    pub(crate) fn instant_of(&self, elapsed_ms: u64) -> Instant {
         self.started + Duration::from_millis(elapsed_ms)
     }
 
-    fn hosted(&self) -> MutexGuard<'_, Hosted> {
-        self.hosted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, LockedState> {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -125,7 +126,7 @@ fn wall_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Returns a secret that is hard enough to guess for development, from the random seeds of std's hash tables.
+/// Returns a random secret, made from the seeds of std's hash tables: good enough for development.
 fn secret() -> [u8; 16] {
     let mut secret = [0; 16];
     for half in secret.chunks_exact_mut(8) {

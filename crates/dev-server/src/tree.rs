@@ -17,7 +17,7 @@ const DEFAULT_BUCKETS: usize = 16;
 /// A znode.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// Null and empty data differ, as in the real server.
+    /// `None` is null, which differs from empty data, as in the real server.
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) acl: Arc<[AclEntry]>,
     pub(crate) meta: NodeMeta,
@@ -70,7 +70,7 @@ pub(crate) struct Tree {
     /// Znodes by path. The root's path is "", so that the path of every other znode's parent ends before its last
     /// slash.
     nodes: HashMap<String, Node>,
-    /// Ephemeral znodes by session; a session stays listed until it ends.
+    /// The paths of ephemeral znodes by session. A session keeps its entry until it ends, even if the entry is empty.
     ephemerals: BTreeMap<i64, JavaSet>,
 }
 
@@ -149,6 +149,7 @@ impl Tree {
         }
     }
 
+    /// Changes the data of a znode, and returns its stat; `None` if the znode does not exist.
     pub(crate) fn set_data(
         &mut self,
         path: &str,
@@ -201,8 +202,8 @@ impl Tree {
         paths
     }
 
-    /// Returns the number of znodes as the real server counts them, where the root counts twice because of its two
-    /// names.
+    /// Returns the number of znodes as the real server counts them. The root counts twice there, because it is stored
+    /// under the two names "" and "/".
     pub(crate) fn count(&self) -> usize {
         self.nodes.len() + 1
     }
@@ -213,19 +214,19 @@ impl Tree {
             return self.nodes.len() - 1;
         }
         let prefix = format!("{path}/");
-        // The root's other name begins with a slash as well.
+        // For the empty path, the real server also counts the root, because its second name "/" begins with a slash.
         let root = usize::from(path.is_empty());
         self.nodes.keys().filter(|path| path.starts_with(&prefix)).count() + root
     }
 
-    /// Returns the sessions that have or had ephemeral znodes, with the paths of these.
+    /// Returns the sessions that have or had ephemeral znodes, with the paths of their present ephemeral znodes.
     pub(crate) fn ephemerals(&self) -> impl Iterator<Item = (i64, Vec<String>)> {
         self.ephemerals.iter().map(|(session, paths)| (*session, paths.list()))
     }
 
     /// Returns the total length of all paths and data, in bytes.
     pub(crate) fn approximate_size(&self) -> usize {
-        // Include the root's other name.
+        // The real server counts the root's second name "/" too.
         let mut size = 1;
         for (path, node) in &self.nodes {
             size += path.len() + node.data.as_ref().map_or(0, Vec::len);
@@ -236,7 +237,7 @@ impl Tree {
 
 #[cfg(test)]
 impl Tree {
-    /// Panics unless children, parents and lists agree.
+    /// Panics unless the lists of children, the paths, and the lists of ephemeral znodes agree.
     pub(crate) fn assert_whole(&self) {
         let listed = |path: &String, owner: Owner| match owner {
             Owner::Session(session) => self.ephemerals[&session].list().contains(path),
@@ -257,6 +258,7 @@ impl Tree {
     }
 }
 
+/// Returns the key of a path in `Tree::nodes`: the path itself, but "" for the root.
 fn key(path: &str) -> &str {
     if path == "/" { "" } else { path }
 }

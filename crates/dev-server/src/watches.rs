@@ -50,6 +50,7 @@ impl Watches {
     /// Returns the connections to notify of an event, and removes their one-shot watches.
     pub(crate) fn trigger(&mut self, path: &str, kind: EventKind) -> BTreeSet<ConnectionId> {
         let mut notified = BTreeSet::new();
+        // A recursive watch on an ancestor also reports the event.
         for watched in with_ancestors(path) {
             let Some(connections) = self.by_path.get_mut(watched) else { continue };
             connections.retain(|connection, mode| {
@@ -88,18 +89,18 @@ impl Watches {
 
     /// Returns true if any connection has a watch on the path, as the real server does for `checkWatches`.
     ///
-    /// Java throws an exception when it looks for the parent of a name without one. It always looks for the path's own
-    /// parent, and for all ancestors if the path has no watch but there are recursive watches anywhere. For an empty
-    /// path it looks for nothing.
+    /// Java throws an exception when it looks for the parent of a name without a slash. It always looks for the path's
+    /// own parent, and for all ancestors if the path has no watch but there is a recursive watch anywhere. For an empty
+    /// path, it looks for nothing.
     pub(crate) fn any_on(&self, path: &str) -> Result<bool, ErrorCode> {
         if path.is_empty() {
             return Ok(false);
         }
-        let there = self.by_path.contains_key(path);
-        if !path.starts_with('/') && (!path.contains('/') || !there && self.any_recursive()) {
+        let is_watched = self.by_path.contains_key(path);
+        if !path.starts_with('/') && (!path.contains('/') || !is_watched && self.any_recursive()) {
             return Err(ErrorCode::Marshalling);
         }
-        Ok(there)
+        Ok(is_watched)
     }
 
     /// Returns each watch: its path, and its connection.
@@ -113,7 +114,7 @@ impl Watches {
     }
 
     /// Returns the number of watched paths.
-    pub(crate) fn paths(&self) -> usize {
+    pub(crate) fn path_count(&self) -> usize {
         self.by_path.len()
     }
 

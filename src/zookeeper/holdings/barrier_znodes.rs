@@ -23,14 +23,15 @@ pub(super) async fn read(
 ) -> Result<(Listing, Option<OneshotWatcher>), Error> {
     let root = &context.settings.root;
     let ready_path = path_of_ready(context);
-    // Each request is sent by the call. The watch is first, so it fires for every change that the reading does not show.
+    // Each of these calls sends its request at once. The watch is set first, so that it fires for every change that the
+    // reading does not show.
     let watched = connection.client.check_and_watch_stat(&ready_path);
     let listed = connection.client.get_children(root);
-    let read = connection.client.get_data(&ready_path);
-    let (watched, listed, read) = tokio::join!(
+    let ready_read = connection.client.get_data(&ready_path);
+    let (watched, listed, ready_read) = tokio::join!(
         connection.request(watched),
         connection.request(listed),
-        connection.request(read)
+        connection.request(ready_read)
     );
     let ((_, watcher), (names, stat)) = (watched?, listed?);
     let is_open = names.iter().any(|name| name == READY);
@@ -41,21 +42,21 @@ pub(super) async fn read(
     if !is_open {
         return Ok((listing, Some(watcher)));
     }
-    let ready = match read {
+    let ready = match ready_read {
         // `ready` is older than the listing, so it is the one that was listed.
-        Ok((data, ready_stat)) if ready_stat.czxid <= stat.pzxid => match data::ready(&data) {
+        Ok((data, ready_stat)) if ready_stat.czxid <= stat.pzxid => match data::ready_of(&data) {
             Some(ready) => ready,
             None => ready_of_another_client(context, connection, &listing, &ready_stat).await?,
         },
-        // The barrier changed between the requests: read it again.
+        // The barrier changed between the requests. After a `Timeout`, the caller reads it again.
         Ok(_) | Err(Error::NoNode) => return Err(Error::Timeout),
         Err(error) => return Err(error),
     };
     Ok((Listing { ready: Some(ready), ..listing }, Some(watcher)))
 }
 
-/// Returns what a `ready` means that another client created, and whose data is not ours: all members that joined before it
-/// are inside. Looks for the last of these.
+/// Interprets a `ready` whose data were written by another ZooKeeper client: all members that joined before the creation of
+/// `ready` are inside. Finds the last of these members.
 async fn ready_of_another_client(
     context: &Context,
     connection: &Connection,
@@ -69,13 +70,14 @@ async fn ready_of_another_client(
             return Ok(Ready { last: *sequence, size: None });
         }
     }
-    let nobody = Sequence::new(0).expect("it is not negative");
+    // Each creation increases the next number, so no member that joined after `ready` has the number 0.
+    let nobody = Sequence::new(0).expect("0 is not negative");
     Ok(Ready { last: nobody, size: None })
 }
 
-/// Creates `ready`, unless the round is over, `ready` exists, or a quorum says that one of the members is gone. If some
-/// znodes are not ephemeral, and so do not belong to a member, returns them and does not create `ready`. The caller reads
-/// the barrier again in any case, and so learns whether it is open.
+/// Creates `ready`, unless the round is over, `ready` exists, or a member's znode no longer exists, as a quorum confirms. If
+/// some znodes are not ephemeral, and so do not belong to members, returns their numbers and does not create `ready`. The
+/// caller reads the barrier again in any case, and so learns whether it is open.
 pub(super) async fn make_ready(
     context: &Context,
     listing: &Listing,
@@ -112,14 +114,14 @@ pub(super) async fn make_ready(
     let mode = CreateMode::Persistent.with_acls(of_queue(context.settings.acl));
     let made = context.retry_until_answered(async |connection| {
         let answer = connection.transact(2 + paths.len(), |writer| {
-            // The round is still the one that was read, and all members are present.
+            // The round is still the one that was read, and all members are present, with any version (-1).
             writer.add_check_version(root, listing.version)?;
             paths.iter().try_for_each(|path| writer.add_check_version(path, -1))?;
             writer.add_create(&ready_path, &data, &mode)
         });
         match answer.await? {
             TransactionResult::Done(_) => Ok(()),
-            // The operations 1 to n check the members.
+            // Operation 0 checks the round, and the operations 1 to n check the n members.
             TransactionResult::Failed { at: index, error: Error::NoNode }
                 if (1..=paths.len()).contains(&index) =>
             {
@@ -148,12 +150,13 @@ pub(super) async fn end_round(context: &Context, listing: &Listing, round: Round
     let ended = context.retry_until_answered(async |connection| {
         let answer = connection.transact(2, |writer| {
             writer.add_delete(&ready_path, None)?;
-            // Each write to the path begins a round.
+            // Each write to the barrier's path begins a round.
             writer.add_set_data(root, b"", Some(listing.version))
         });
         match answer.await? {
             TransactionResult::Done(_) => Ok(()),
-            // Another member has ended the round.
+            // Another member has ended the round. Wait, because the caller reads again at once, and would do so all the
+            // time if this server still showed the round.
             TransactionResult::Failed { at: 0, error: Error::NoNode } => {
                 sleep(RETRY_DELAY).await;
                 Ok(())
@@ -167,10 +170,10 @@ pub(super) async fn end_round(context: &Context, listing: &Listing, round: Round
     let _path_is_gone = ended.await;
 }
 
-// When a server answers a transaction, it has applied everything that the quorum had committed by then. If it still shows
-// something else, it has lost a transaction, and will continue to show it.
+// The functions below rely on this: when a server answers a transaction, it has applied everything that the quorum had
+// committed by then. A server that still shows an older state has lost a transaction, and will never show it.
 
-/// Leaves the current server if it still shows a member that a quorum says is gone.
+/// Leaves the current server if it still shows the znode of a member, after a quorum has denied that the znode exists.
 async fn leave_if_shown(connection: &Connection, path: &str) -> Result<(), Error> {
     if connection.request(connection.client.check_stat(path)).await?.is_some() {
         leave(connection, path, "still shows", "it is gone").await;
@@ -178,7 +181,7 @@ async fn leave_if_shown(connection: &Connection, path: &str) -> Result<(), Error
     Ok(())
 }
 
-/// Leaves the current server if it does not show `ready`, although a quorum says twice that it exists.
+/// Leaves the current server if it does not show `ready`, although a quorum has confirmed twice that `ready` exists.
 async fn leave_if_ready_is_not_shown(connection: &Connection, path: &str) -> Result<(), Error> {
     let shows = async || connection.request(connection.client.check_stat(path)).await;
     if shows().await?.is_none() {
@@ -194,7 +197,8 @@ async fn leave_if_ready_is_not_shown(connection: &Connection, path: &str) -> Res
     Ok(())
 }
 
-/// Leaves the current server if it still shows a version that a quorum says is outdated.
+/// Leaves the current server if it still shows this version of the path, after a quorum has denied that it is the current
+/// version.
 async fn leave_if_outdated(connection: &Connection, path: &str, version: i32) -> Result<(), Error> {
     let stat = connection.request(connection.client.check_stat(path)).await?;
     if stat.is_some_and(|stat| stat.version == version) {
@@ -203,8 +207,8 @@ async fn leave_if_outdated(connection: &Connection, path: &str, version: i32) ->
     Ok(())
 }
 
-/// Leaves the current server, whose state of this path contradicts a quorum. `shows` and `truth` are the words of both for
-/// the log.
+/// Leaves the current server, whose state of this path contradicts a quorum. The log describes the server's state with
+/// `shows`, and the quorum's answer with `truth`.
 async fn leave(connection: &Connection, path: &str, shows: &str, truth: &str) {
     if leave_wrong_server(connection, path, shows, truth) == LeaveServerOutcome::NotYet {
         // There may be no other server, and this one will show the same again, so wait.

@@ -1,6 +1,6 @@
-//! The data of the znodes of locks and barriers. The znode of a place has its owner, for people, and the id of the holding,
-//! by which its member finds the znode after a create with unknown outcome. A barrier's `ready` has the last member inside,
-//! and the size.
+//! The data of the znodes of locks and barriers. The data of a place's znode name the owner, for operators, and the id of
+//! the holding: if the outcome of a create is unknown, the member finds its znode by that id. The data of a barrier's
+//! `ready` have the number of the last member inside, and the size of the barrier.
 
 use crate::holdings::ProcessName;
 use recipes::barrier::Ready;
@@ -12,6 +12,7 @@ use std::num::NonZeroU32;
 /// The data of the znode of a place.
 #[derive(Serialize, Deserialize)]
 struct HoldingJson {
+    /// The id of the member.
     id: String,
     holding: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,20 +26,20 @@ pub(super) struct Owner {
     pub(super) process: Option<String>,
 }
 
-/// Encodes the data of the znode of a place.
-pub(super) fn encode(
+/// Encodes the data of the znode of a place: its owner, and the id of the holding.
+pub(super) fn encode_owner(
     member: &MemberId,
     holding: HoldingId,
     process: Option<&ProcessName>,
 ) -> Vec<u8> {
     let process = process.map(|process| process.as_str().to_owned());
     let json = HoldingJson { id: member.to_string(), holding: holding.0, process };
-    serde_json::to_vec(&json).expect("it has nothing that JSON lacks")
+    serde_json::to_vec(&json).expect("strings and numbers can be encoded")
 }
 
 /// Returns the owner of a place. The fields are `None` for data of another ZooKeeper client.
-pub(super) fn owner(data: &[u8]) -> Owner {
-    // Longer data was not written by a member.
+pub(super) fn owner_of(data: &[u8]) -> Owner {
+    // Members write less than this. Longer data belong to another client, and fail to parse when they are cut.
     let data = data.get(..data.len().min(1024)).unwrap_or_default();
     let Ok(HoldingJson { id, process, .. }) = serde_json::from_slice(data) else {
         return Owner::default();
@@ -58,11 +59,11 @@ struct ReadyJson {
 
 pub(super) fn encode_ready(ready: Ready) -> Vec<u8> {
     let json = ReadyJson { last: ready.last.number(), size: ready.size };
-    serde_json::to_vec(&json).expect("it has nothing that JSON lacks")
+    serde_json::to_vec(&json).expect("strings and numbers can be encoded")
 }
 
 /// Returns the content of `ready`; `None` for data of another ZooKeeper client.
-pub(super) fn ready(data: &[u8]) -> Option<Ready> {
+pub(super) fn ready_of(data: &[u8]) -> Option<Ready> {
     let data = data.get(..data.len().min(1024))?;
     let ReadyJson { last, size } = serde_json::from_slice(data).ok()?;
     Some(Ready { last: Sequence::new(last)?, size })
@@ -75,16 +76,16 @@ mod tests {
     #[test]
     fn a_member_is_read_as_it_was_written_and_an_unknown_client_is_none() {
         let id = MemberId::new("app-0").unwrap();
-        let data = encode(&id, HoldingId(7), None);
+        let data = encode_owner(&id, HoldingId(7), None);
         assert_eq!(String::from_utf8_lossy(&data), r#"{"id":"app-0","holding":7}"#);
         let member = Some("app-0".to_owned());
-        assert_eq!(owner(&data), Owner { member: member.clone(), process: None });
+        assert_eq!(owner_of(&data), Owner { member: member.clone(), process: None });
         let process = ProcessName::new("web-3:4711");
-        let data = encode(&id, HoldingId(7), process.as_ref());
+        let data = encode_owner(&id, HoldingId(7), process.as_ref());
         let process = process.map(|process| process.as_str().to_owned());
-        assert_eq!(owner(&data), Owner { member, process });
+        assert_eq!(owner_of(&data), Owner { member, process });
         for unknown_client in [&b""[..], b"10.0.0.7", b"\xff", br#"{"id":"a b","holding":1}"#] {
-            assert_eq!(owner(unknown_client), Owner::default());
+            assert_eq!(owner_of(unknown_client), Owner::default());
         }
     }
 
@@ -94,9 +95,9 @@ mod tests {
         let written = Ready { last, size: NonZeroU32::new(3) };
         let data = encode_ready(written);
         assert_eq!(String::from_utf8_lossy(&data), r#"{"last":7,"size":3}"#);
-        assert_eq!(ready(&data), Some(written));
+        assert_eq!(ready_of(&data), Some(written));
         for unknown_client in [&b""[..], b"1", b"\xff", br#"{"last":-1,"size":3}"#] {
-            assert_eq!(ready(unknown_client), None);
+            assert_eq!(ready_of(unknown_client), None);
         }
     }
 }

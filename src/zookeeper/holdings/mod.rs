@@ -39,11 +39,11 @@ use tracing::{debug, warn};
 /// The session is closed when nothing has needed it for this long.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 
-/// How long a leaving member waits for clients to release their locks and leave their barriers. After that, what is
-/// still held expires with the session, because each client knows until when it holds.
+/// How long a leaving member waits for clients to release their locks and leave their barriers. After that, it leaves the
+/// session to expire instead of closing it, so that no lock ends before the time that its client was given.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Upper bound for the timer, also when nothing is due.
+/// The timer rings after this time at the latest, because it must always be set to some time.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// The settings of locks and barriers.
@@ -56,6 +56,7 @@ pub struct HoldingsSettings {
 }
 
 impl HoldingsSettings {
+    /// Returns the path below which all locks, or all barriers, have their paths.
     fn root(&self, kind: HoldingKind) -> &str {
         match kind {
             HoldingKind::Lock => &self.paths.locks,
@@ -81,10 +82,10 @@ pub async fn run_holdings(
         clock,
         sessions,
         link,
-        runner.reads.clone(),
+        runner.about_to_read.clone(),
         runner.changes.clone(),
     );
-    // The reader ends when no client is left that could ask. The runner goes on until it is stopped.
+    // The reader ends when all senders of requests are dropped. The runner goes on until it is stopped.
     let reading = async {
         reader.run(looks).await;
         pending().await
@@ -103,9 +104,11 @@ struct HoldingsRunner {
     clock: Clock,
     credentials: Arc<Credentials>,
     reports: Reports,
+    /// The current session; `None` while nothing needs a session.
     session: Option<HoldingsSession>,
     /// The previous session, if it may still be alive.
     unclosed: UnclosedSession,
+    /// The requested locks and barriers that are not over yet.
     requested: BTreeMap<HoldingId, RequestedHolding>,
     /// Tasks that wait until a client releases its lock, leaves its barrier, or stops waiting.
     releases: JoinSet<HoldingId>,
@@ -113,8 +116,8 @@ struct HoldingsRunner {
     /// Rings when [`Holdings::wake_at`] has come.
     alarm: Alarm,
     config: SharedConfig,
-    /// Notified when a queue is about to be read for a client, which needs a session.
-    reads: Arc<Notify>,
+    /// Notified when a queue or barrier is about to be read for a client. The reading needs a session.
+    about_to_read: Arc<Notify>,
     /// Counts the changes of locks and barriers: a reading that began before the last change may be outdated.
     changes: ChangeCounter,
     /// The moment until which a leaving member waits for clients that hold a lock or are inside a barrier. `None` unless
@@ -132,7 +135,7 @@ struct RequestedHolding {
     requested_at: Moment,
     /// Publishes the state to the client. Dropped when the holding is over.
     published: watch::Sender<Published>,
-    /// The reported end, which is published although a znode may still have to be deleted.
+    /// The end, once it was reported. The entry exists until the znode is deleted too.
     ended: Option<End>,
 }
 
@@ -161,7 +164,7 @@ impl HoldingsRunner {
             last_id: HoldingId(0),
             alarm: Alarm::new().expect("one more file can be opened"),
             config: SharedConfig::new(config_settings, clock, config),
-            reads: Arc::default(),
+            about_to_read: Arc::default(),
             changes: ChangeCounter::default(),
             leave_deadline: None,
             meter,
@@ -172,8 +175,8 @@ impl HoldingsRunner {
 
     /// Runs until this member has left, after a stop. Returns true only if all znodes are known to be deleted.
     ///
-    /// If several events are ready, they are taken in this order: the end of the process; events of the session; the
-    /// timer; releases; new requests; reads; the shared configuration.
+    /// If several events are ready, they are taken in this order: the stop, or the deadline for leaving; events of the
+    /// session; the timer; releases; new requests; reads; the shared configuration.
     async fn run(
         mut self,
         asks: &mut mpsc::Receiver<Ask>,
@@ -198,10 +201,10 @@ impl HoldingsRunner {
                 event = session_event(&mut self.session) => event,
                 () = self.alarm.ring_at(wake_at.map_or(latest, |at| at.min(latest))) => Event::Woke,
                 Some(released) = self.releases.join_next() => {
-                    Event::Released(released.expect("it neither panics nor is cancelled"))
+                    Event::Released(released.expect("the task neither panics nor is cancelled"))
                 }
-                Some(ask) = asks.recv(), if !is_leaving => self.take(ask),
-                () = self.reads.notified(), if !is_leaving => Event::Read,
+                Some(ask) = asks.recv(), if !is_leaving => self.register(ask),
+                () = self.about_to_read.notified(), if !is_leaving => Event::Read,
                 () = self.config.handle_next(&mut config.requests), if !is_leaving => {
                     Event::InUse(self.config.needs_session())
                 }
@@ -210,8 +213,8 @@ impl HoldingsRunner {
         }
         let now = self.clock.now();
         if self.requested.keys().any(|id| self.is_held(*id, now)) {
-            // Not all clients have released in time. Each knows until when it holds, so the session is left to expire: if it
-            // were dropped, the client library would end it, although clients still hold locks in it.
+            // Not all clients have released in time. They may rely on their locks until their leases end, so leave the
+            // session to expire: if it were dropped, the client library would close it, and others would get the locks.
             mem::forget(self.session.take());
             return false;
         }
@@ -219,7 +222,7 @@ impl HoldingsRunner {
         self.unclosed.is_none()
     }
 
-    /// Reports to all clients that their lock or barrier ends, and releases all that are not held.
+    /// Reports to all clients that their lock or barrier ends, and releases the locks and barriers that are not held.
     async fn begin_to_leave(&mut self) {
         let now = self.clock.now();
         self.leave_deadline = Some(now.after(RELEASE_TIMEOUT));
@@ -250,8 +253,8 @@ impl HoldingsRunner {
         matches!((state, ticket), (Some(HoldingState::Leaving), None))
     }
 
-    /// Registers a client's request, and returns the event for it.
-    fn take(&mut self, ask: Ask) -> Event {
+    /// Registers a client's request, and returns the event that passes it to [`Holdings`].
+    fn register(&mut self, ask: Ask) -> Event {
         let Ask { name, wanted, process, published, released } = ask;
         let path: Arc<str> = format!("{}/{name}", self.settings.root(wanted.kind())).into();
         let id = HoldingId(self.last_id.0 + 1);
@@ -270,7 +273,8 @@ impl HoldingsRunner {
         Event::Requested(id, wanted)
     }
 
-    /// Steps the holdings. Ends are published before the actions are performed.
+    /// Passes an event to [`Holdings`], and performs the actions that follow. Ends are published first, so that a client
+    /// learns that it no longer holds a lock before an action frees the lock for others.
     async fn step(&mut self, event: Event) {
         let now = self.clock.now();
         // The holdings whose state the event may change.
@@ -279,7 +283,7 @@ impl HoldingsRunner {
             Event::InUse(_) | Event::Read => vec![],
             _ => self.requested.keys().copied().collect(),
         };
-        let is_lost = event == Event::Session(SessionEvent::Lost);
+        let session_was_lost = event == Event::Session(SessionEvent::Lost);
         if let (Event::Released(id), Some(session)) = (&event, &self.session) {
             session.withdraw_join(*id);
         }
@@ -292,12 +296,12 @@ impl HoldingsRunner {
         for id in affected {
             self.publish(id, now);
         }
-        if is_lost {
-            // Before an action opens the next session.
+        if session_was_lost {
+            // Close the lost session before an action opens the next one.
             self.close_session().await;
         }
         for action in actions {
-            self.perform(action, is_lost).await;
+            self.perform(action, session_was_lost).await;
         }
     }
 
@@ -317,18 +321,18 @@ impl HoldingsRunner {
         self.publish(id, now);
     }
 
-    /// Publishes the standing of a holding, and forgets the holding if it is over.
+    /// Publishes the state of a holding. Forgets the holding if it is over, that is, if it has ended and its znode is gone.
     fn publish(&mut self, id: HoldingId, now: Moment) {
         let Some(requested) = self.requested.get(&id) else { return };
         let RequestedHolding { wanted, name, requested_at, published, ended, .. } = requested;
         let standing = self.holdings.standing(id);
         let is_over = standing.is_none();
-        published.send_if_modified(|published| {
-            let previous = published.at(now);
-            *published = Published { standing, ended: *ended };
-            let state = published.at(now);
-            // Note the change before it is published: a client that sees it must not get a reading from before it. A lease
-            // that was renewed, or another number ahead, is not a change of the queue.
+        published.send_if_modified(|current| {
+            let previous = current.at(now);
+            *current = Published { standing, ended: *ended };
+            let state = current.at(now);
+            // Count the change before it is published, so that a client that knows of the change never gets an older reading
+            // of the queue. A renewed lease, or another number of entries ahead, does not count.
             if mem::discriminant(&state) != mem::discriminant(&previous) || is_over {
                 self.changes.note_change();
             }
@@ -349,9 +353,9 @@ impl HoldingsRunner {
         }
     }
 
-    async fn perform(&mut self, action: Action, is_lost: bool) {
+    async fn perform(&mut self, action: Action, session_was_lost: bool) {
         match action {
-            Action::OpenSession => self.open_session(is_lost),
+            Action::OpenSession => self.open_session(session_was_lost),
             Action::CloseSession => self.close_session().await,
             Action::Renew { sent_at } => {
                 if let Some(session) = &mut self.session {
@@ -365,21 +369,21 @@ impl HoldingsRunner {
                     session.perform(id, &requested.path, requested.process.as_ref(), action);
                 }
             }
-            // The end was reported before the actions are performed.
+            // `step` has reported the end already.
             Action::Ended(..) => {}
         }
     }
 
-    /// Opens a session. `is_lost` is true if the previous session was just lost, and false if there was none, or it was
-    /// closed.
-    fn open_session(&mut self, is_lost: bool) {
+    /// Opens a session. `session_was_lost` is true if the previous session was just lost, and false if it was closed, or if
+    /// this is the first.
+    fn open_session(&mut self, session_was_lost: bool) {
         let session = SessionSettings {
             zookeeper: self.settings.zookeeper.clone(),
             credentials: self.credentials.clone(),
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "locks",
-            previous_end: if is_lost { PreviousEnd::Ended } else { PreviousEnd::Closed },
+            previous_end: if session_was_lost { PreviousEnd::Ended } else { PreviousEnd::Closed },
             file: None,
             former: None,
         };

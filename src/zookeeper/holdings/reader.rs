@@ -1,8 +1,8 @@
-//! Reads the queues of locks, and barriers, for clients: each at most once a second, however many clients ask, and one at a
-//! time.
+//! Reads the queues of locks, and barriers, for clients: each queue or barrier at most once a second, however many clients
+//! request it, and one after the other.
 //!
-//! The reader uses the session of the locks. Renewals share its connection, so znodes are read in small groups
-//! (`read_short`).
+//! The reader uses the session of the locks. The renewals of leases use the same connection and must not wait for long, so
+//! znodes are read in small groups (`read_short`).
 
 use super::barrier_znodes::READY;
 use super::{HoldingsSettings, data};
@@ -30,11 +30,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tracing::warn;
 
-/// How long to wait for a connection: shorter than the time that clients wait for an answer, so that they get the reason if
-/// there is none.
+/// How long to wait for a connection. Clients wait longer for an answer, so that they learn why this has failed.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The number of attempts of a read: the session may be replaced meanwhile by one that can hold locks.
+/// A read is attempted this many times, because the first attempt fails if the session is replaced meanwhile by one that
+/// can hold locks.
 const ATTEMPTS: u32 = 2;
 
 /// The largest number of places that are read of a queue, from its head.
@@ -46,18 +46,18 @@ pub(super) struct QueueReader {
     clock: Clock,
     sessions: CurrentSession,
     link: watch::Receiver<ConnectionState>,
-    /// Notified before each read, so that a session is open.
-    reads: Arc<Notify>,
+    /// Notified before each reading, so that the runner opens a session, or keeps the session open.
+    about_to_read: Arc<Notify>,
     /// The changes of locks and barriers that this member has made. A cached reading from before the last one is outdated.
     changes: ChangeCounter,
     /// The last readings of each kind, which answer all requests for a second.
-    names: BTreeMap<HoldingKind, Cached<LookResult<[String]>>>,
-    queues: BTreeMap<HoldingName, Cached<LookResult<LockQueue>>>,
-    barriers: BTreeMap<HoldingName, Cached<LookResult<BarrierState>>>,
+    names: BTreeMap<HoldingKind, Cached<ReadResult<[String]>>>,
+    queues: BTreeMap<HoldingName, Cached<ReadResult<LockQueue>>>,
+    barriers: BTreeMap<HoldingName, Cached<ReadResult<BarrierState>>>,
 }
 
-/// What was read, or the reason why it could not be read, for operators.
-type LookResult<T> = Result<Arc<T>, String>;
+/// The result of a reading, or the reason for operators why it failed.
+type ReadResult<T> = Result<Arc<T>, String>;
 
 impl QueueReader {
     pub(super) fn new(
@@ -65,7 +65,7 @@ impl QueueReader {
         clock: Clock,
         sessions: CurrentSession,
         link: watch::Receiver<ConnectionState>,
-        reads: Arc<Notify>,
+        about_to_read: Arc<Notify>,
         changes: ChangeCounter,
     ) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl QueueReader {
             clock,
             sessions,
             link,
-            reads,
+            about_to_read,
             changes,
             names: BTreeMap::new(),
             queues: BTreeMap::new(),
@@ -83,21 +83,21 @@ impl QueueReader {
 
     /// Answers requests until no sender is left.
     pub(super) async fn run(mut self, looks: &mut mpsc::Receiver<LookRequest>) {
-        while let Some(look) = looks.recv().await {
-            self.answer(look).await;
+        while let Some(request) = looks.recv().await {
+            self.answer(request).await;
         }
     }
 
     /// Answers a request, from a reading that is at most a second old if there is one.
-    async fn answer(&mut self, look: LookRequest) {
+    async fn answer(&mut self, request: LookRequest) {
         let now = self.clock.now();
-        // Before the reading: a change during it makes it outdated.
+        // Take this number before the reading, so that a change during the reading makes the reading outdated.
         let changes = self.changes.get();
         self.names.retain(|_, cached| cached.is_fresh(now, changes));
         self.queues.retain(|_, cached| cached.is_fresh(now, changes));
         self.barriers.retain(|_, cached| cached.is_fresh(now, changes));
         let RecipePaths { locks, barriers, .. } = self.settings.paths.clone();
-        match look {
+        match request {
             LookRequest::Names(kind, answer) => {
                 if !self.names.contains_key(&kind) {
                     let root = self.settings.root(kind).to_owned();
@@ -129,11 +129,11 @@ impl QueueReader {
                 }
                 let _receiver_gone = answer.send(self.barriers[&name].value.clone());
             }
-            LookRequest::Break(name, ticket, step, answer) => {
+            LookRequest::Break(name, wanted, step, answer) => {
                 let path = format!("{locks}/{name}");
                 let found = self
                     .read(&path, async |connection| {
-                        break_place(connection, &path, ticket, step).await
+                        break_place(connection, &path, wanted, step).await
                     })
                     .await;
                 if found == Ok(true) {
@@ -141,22 +141,22 @@ impl QueueReader {
                         BreakStep::Mark => "is marked as broken, for an operator",
                         BreakStep::Delete => "is deleted, as an operator has broken it",
                     };
-                    warn!("lock {name}: the place with token {ticket} {done}");
+                    warn!("lock {name}: the place with token {wanted} {done}");
                 }
                 self.changes.note_change();
-                // After this time the owner of a marked place holds the lock no longer. It gives its session up if it has
-                // not reconnected for one session timeout, and a lease that was renewed before then lasts less than one
-                // more.
+                // After this time, the owner of a marked place no longer holds the lock. An owner without a connection gives
+                // its session up after one session timeout, and a lease that was renewed before then lasts less than one
+                // session timeout longer.
                 let wait = 2 * self.settings.zookeeper.session_timeout;
-                let _receiver_gone = answer.send(found.map(|found| found.then_some(wait)));
+                let _receiver_gone = answer.send(found.map(|is_found| is_found.then_some(wait)));
             }
         }
     }
 
-    /// Reads over the session of the locks, or breaks a place, and repeats that once if the connection is lost meanwhile.
+    /// Calls `read` with a connection of the session of the locks, and once more if that connection is lost meanwhile.
     ///
     /// # Errors
-    /// The reason why there is no answer, for operators.
+    /// Describes to operators why the reading failed. `path` is the path that a refusal is about.
     async fn read<T>(
         &mut self,
         path: &str,
@@ -165,7 +165,7 @@ impl QueueReader {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            self.reads.notify_one();
+            self.about_to_read.notify_one();
             let connecting = timeout(CONNECT_TIMEOUT, self.sessions.connection());
             let connection = connecting.await.map_err(|_| self.link_problem())?;
 
@@ -179,12 +179,13 @@ impl QueueReader {
                 Err(ListError::Failed(error)) if attempts == ATTEMPTS => {
                     return Err(in_words(&error));
                 }
+                // The connection was lost: try again with the next one.
                 Err(_) => {}
             }
         }
     }
 
-    /// Returns why there is no connection.
+    /// Describes why the session is not connected.
     fn link_problem(&self) -> String {
         let problem = self.link.borrow().problem.clone();
         problem.unwrap_or_else(|| "there is no connection to ZooKeeper".into())
@@ -202,42 +203,42 @@ async fn read_names(connection: &Connection, root: &str) -> Result<Arc<[String]>
 /// A znode of a queue or a barrier, as it was read.
 struct ReadZnode<E> {
     entry: E,
-    znode: String,
+    name: String,
     data: Vec<u8>,
     stat: Stat,
 }
 
-/// Reads these znodes, and returns the ephemeral ones.
-async fn read_all<E>(
+/// Reads these znodes, and returns the ephemeral ones: the others do not belong to any client that waits or holds.
+async fn read_ephemerals<E>(
     connection: &Connection,
     path: &str,
     entries: Vec<(E, String)>,
 ) -> Result<Vec<ReadZnode<E>>, Error> {
-    let paths: Vec<_> = entries.iter().map(|(_, znode)| format!("{path}/{znode}")).collect();
+    let paths: Vec<_> = entries.iter().map(|(_, name)| format!("{path}/{name}")).collect();
     let read = read_short(connection, &paths).await?;
     let mut znodes = vec![];
-    for ((entry, znode), read) in entries.into_iter().zip(read) {
+    for ((entry, name), read) in entries.into_iter().zip(read) {
         // The znode was deleted meanwhile.
         let Some((data, stat)) = read else { continue };
         if owner(&stat).is_some() {
-            znodes.push(ReadZnode { entry, znode, data, stat });
+            znodes.push(ReadZnode { entry, name, data, stat });
         }
     }
     Ok(znodes)
 }
 
-/// Returns the queue of a lock: the places that hold it, and those that wait.
+/// Returns the queue of a lock: the places that hold the lock, and the places that wait for it.
 async fn read_queue(connection: &Connection, path: &str) -> Result<Arc<LockQueue>, ListError> {
     let names = names_below(connection, path).await?;
     let mut entries: Vec<_> =
         names.into_iter().filter_map(|name| Some((LockEntry::of_name(&name)?, name))).collect();
     entries.sort_unstable_by_key(|(entry, _)| entry.sequence);
     entries.truncate(PLACES_MAX);
-    let read = read_all(connection, path, entries).await?;
+    let read = read_ephemerals(connection, path, entries).await?;
     let modes: Vec<_> = read.iter().map(|read| read.entry.mode).collect();
     let mut queue = LockQueue::default();
     for (read, holds) in read.into_iter().zip(holders(&modes)) {
-        let data::Owner { member, process } = data::owner(&read.data);
+        let data::Owner { member, process } = data::owner_of(&read.data);
         let (mode, slots) = LockMode::of(read.entry.mode);
         let place = LockPlace {
             member,
@@ -246,7 +247,7 @@ async fn read_queue(connection: &Connection, path: &str) -> Result<Arc<LockQueue
             slots,
             token: token(&read.stat).0,
             since: date(server_time(read.stat.ctime)),
-            znode: read.znode,
+            znode: read.name,
         };
         if holds {
             queue.holders.push(place);
@@ -257,8 +258,8 @@ async fn read_queue(connection: &Connection, path: &str) -> Result<Arc<LockQueue
     Ok(Arc::new(queue))
 }
 
-/// Carries out one step of breaking the place with this token: marks its znode, so that its owner gives the place up, or
-/// deletes the znode. Returns true if the place existed.
+/// Carries out one step of breaking the place with the token `wanted`: marks its znode, so that the owner gives the place
+/// up, or deletes the znode. Returns true if the place existed.
 async fn break_place(
     connection: &Connection,
     path: &str,
@@ -268,11 +269,11 @@ async fn break_place(
     let names = names_below(connection, path).await?;
     let entries: Vec<_> =
         names.into_iter().filter_map(|name| Some((LockEntry::of_name(&name)?, name))).collect();
-    let read = read_all(connection, path, entries).await?;
+    let read = read_ephemerals(connection, path, entries).await?;
     let Some(place) = read.into_iter().find(|read| token(&read.stat) == wanted) else {
         return Ok(false);
     };
-    let path = format!("{path}/{}", place.znode);
+    let path = format!("{path}/{}", place.name);
     let done = match step {
         BreakStep::Mark => {
             let written = connection.client.set_data(&path, BROKEN, None);
@@ -305,28 +306,28 @@ async fn read_barrier(connection: &Connection, path: &str) -> Result<Arc<Barrier
         .collect();
     entries.sort_unstable_by_key(|(entry, _)| entry.sequence);
     entries.truncate(PLACES_MAX);
-    let read = read_all(connection, path, entries).await?;
-    let ready = ready.map(|(data, stat)| match data::ready(&data) {
+    let read = read_ephemerals(connection, path, entries).await?;
+    let ready = ready.map(|(data, stat)| match data::ready_of(&data) {
         Some(ready) => ready,
         // Another ZooKeeper client writes no data that is known here: all members that joined before `ready` are inside.
         None => {
             let inside = read.iter().filter(|read| read.stat.czxid < stat.czxid);
             let last = inside.map(|read| read.entry.sequence).next_back();
-            let nobody = Sequence::new(0).expect("it is not negative");
+            let nobody = Sequence::new(0).expect("0 is not negative");
             Ready { last: last.unwrap_or(nobody), size: None }
         }
     });
-    // The size that all members must name.
+    // Only to find the size that all members must name; the round does not matter.
     let counted = Reading::of(Round(0), read.iter().map(|read| read.entry).collect(), ready);
     let members = read.into_iter().map(|read| {
-        let data::Owner { member, process } = data::owner(&read.data);
+        let data::Owner { member, process } = data::owner_of(&read.data);
         BarrierMember {
             member,
             process,
             inside: ready.is_some_and(|ready| read.entry.sequence <= ready.last),
             token: token(&read.stat).0,
             since: date(server_time(read.stat.ctime)),
-            znode: read.znode,
+            znode: read.name,
         }
     });
     let members = members.collect();

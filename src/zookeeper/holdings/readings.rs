@@ -7,8 +7,8 @@ use recipes::holding::HoldingId;
 pub(super) struct Readings {
     /// The holdings that requested the current reading; `None` if no reading is running.
     current: Option<Vec<HoldingId>>,
-    /// The holdings that have requested a reading since the current one began. That one may be older than the change because
-    /// of which they request one, so they get the next.
+    /// The holdings that have requested a reading since the current one began. The current reading may not show the change
+    /// that made them request one, so they wait for the next reading.
     next: Vec<HoldingId>,
 }
 
@@ -39,7 +39,8 @@ impl Readings {
         both.for_each(|ids| ids.retain(|other| *other != id));
     }
 
-    /// Begins the next reading, if one is requested and none is running. Returns true if so.
+    /// Makes the requested reading the current one, unless another reading is running. Returns true if the caller must begin
+    /// it now.
     fn begin(&mut self) -> bool {
         let begins = self.current.is_none() && !self.next.is_empty();
         if begins {
@@ -67,7 +68,7 @@ mod tests {
         assert!(readings.request(B));
     }
 
-    /// Such a reading does not show its new znode, which would pass for the fault of a server.
+    /// Such a reading does not show the new znode of the holding, so it would look like an error of the server.
     #[test]
     fn a_reading_that_began_before_one_joined_anew_is_not_for_it() {
         let mut readings = Readings::default();

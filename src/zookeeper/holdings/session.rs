@@ -30,15 +30,18 @@ use tokio::task::{AbortHandle, JoinSet};
 /// The maximum number of concurrent requests of a session, so that heartbeats do not wait behind too many of them.
 const REQUESTS_AT_ONCE: usize = 64;
 
-/// The maximum number of paths per session whose ACL is checked, because each is remembered.
+/// The maximum number of paths whose ACL is checked in a session, because each checked path is kept in memory.
 const ACLS_MAX: usize = 1000;
 
-/// A session and its requests, which end with it.
+/// The session of all locks and barriers, with its requests and watches, which end with it.
 pub(super) struct HoldingsSession {
     session: SessionTask,
     shared: SessionContext,
+    /// Receives the results of requests and watches.
     messages: mpsc::UnboundedReceiver<Message>,
+    /// Tasks that send requests.
     requests: JoinSet<()>,
+    /// Tasks that wait for the notifications of watches.
     watches: JoinSet<()>,
     places: BTreeMap<HoldingId, HoldingPlace>,
     /// The readings that are under way or requested, by the path of the queue or barrier.
@@ -60,8 +63,8 @@ struct SessionContext {
     clock: Clock,
     /// Sends the results of requests and watches to [`HoldingsSession::next_event`].
     messages: mpsc::UnboundedSender<Message>,
-    /// Permits for requests, [`REQUESTS_AT_ONCE`] in all.
-    pace: Arc<Semaphore>,
+    /// The permits for requests, [`REQUESTS_AT_ONCE`] in all.
+    permits: Arc<Semaphore>,
 }
 
 /// The place of one holding in a lock's queue or at a barrier, also while it joins.
@@ -76,8 +79,8 @@ struct HoldingPlace {
     watch_requests: mpsc::UnboundedSender<WatchRequest>,
     /// The queue or barrier as it was last read.
     listing: Arc<Listing>,
-    /// Znodes ahead that are gone, even if a server still shows them: while the own znode exists, no number is used
-    /// twice.
+    /// The numbers of znodes ahead that were reported as gone, even if a reading still shows them. While the own znode
+    /// exists, no number is used again.
     gone: BTreeSet<Sequence>,
 }
 
@@ -92,7 +95,7 @@ enum OwnZnode {
     Left,
 }
 
-/// A watch of `ready`, and the connections of its session: the watch ends with its connection.
+/// A watch of `ready`, and the connections of its session. The watch ends when its connection is replaced or lost.
 struct ReadyWatch {
     watcher: OneshotWatcher,
     connections: SessionHandle,
@@ -102,11 +105,11 @@ struct ReadyWatch {
 pub(super) struct Listing {
     /// Sorted by number.
     pub(super) entries: Vec<NamedEntry>,
-    /// Of a barrier. Each round begins with a write to the barrier's path.
+    /// The round of a barrier. Each round begins with a write to the barrier's path.
     pub(super) round: Round,
-    /// The version of the path's data in that round: a change is made only while the path still has this version.
+    /// The version of the path's data in that round. The barrier is changed only while its path still has this version.
     pub(super) version: i32,
-    /// Of a barrier: the content of `ready`, if `ready` exists.
+    /// The content of a barrier's `ready`, if `ready` exists.
     pub(super) ready: Option<Ready>,
 }
 
@@ -121,7 +124,8 @@ enum Message {
     Session(SessionEvent),
     /// Something happened to the place of this holding.
     Place(HoldingId, place::Event),
-    /// The queue or barrier at this path was read, for all holdings that requested it. At a barrier, `ready` is watched.
+    /// The queue or barrier at this path was read, for all holdings that requested it. A barrier's reading has a watch of
+    /// `ready`.
     Read(Arc<str>, Arc<Listing>, Option<ReadyWatch>),
     /// The queue must be read again for this holding: the last reading did not show the own znode, which exists.
     ReadAgain(HoldingId),
@@ -143,18 +147,18 @@ impl HoldingsSession {
         let (messages, received) = mpsc::unbounded_channel();
         let clock = session.clock;
         let sender = messages.clone();
-        let session = SessionTask::open(
+        let task = SessionTask::open(
             session,
             previous,
             Box::new(move |event| {
                 let _receiver_gone = sender.send(Message::Session(event));
             }),
         );
-        let pace = Arc::new(Semaphore::new(REQUESTS_AT_ONCE));
+        let permits = Arc::new(Semaphore::new(REQUESTS_AT_ONCE));
         let shared =
-            SessionContext { settings, session: session.handle(), reports, clock, messages, pace };
+            SessionContext { settings, session: task.handle(), reports, clock, messages, permits };
         Self {
-            session,
+            session: task,
             shared,
             messages: received,
             requests: JoinSet::new(),
@@ -171,7 +175,7 @@ impl HoldingsSession {
         self.session.handle()
     }
 
-    /// Sends a heartbeat, and repeats it until a quorum has committed it.
+    /// Sends a heartbeat, a transaction that only checks the root, and repeats it until a quorum has committed it.
     pub(super) fn renew(&mut self, sent_at: Moment) {
         let shared = self.shared.clone();
         self.requests.spawn(async move {
@@ -197,7 +201,8 @@ impl HoldingsSession {
             place::Action::Join(spec) => self.join(id, spec, path, process),
             place::Action::Read => {
                 if !self.places.contains_key(&id) {
-                    // This member left the barrier in an earlier session, and others may still be inside.
+                    // This member left the barrier in an earlier session, so it has no znode in this one. It reads the
+                    // barrier to learn when the others have left.
                     self.add_place(id, None, path.clone());
                     self.watch_ahead(id, None);
                 }
@@ -245,8 +250,8 @@ impl HoldingsSession {
         });
     }
 
-    /// Adds a place for this holding, and returns its previous one. Without a spec, it is the place of a member that has
-    /// left its barrier.
+    /// Adds a place for this holding, and returns its previous place. Without a `spec`, it is the place of a member that has
+    /// left its barrier, and has no znode.
     fn add_place(
         &mut self,
         id: HoldingId,
@@ -281,13 +286,13 @@ impl HoldingsSession {
         let shared = self.shared.clone();
         let lost_place = self.add_place(id, Some(spec), path.clone());
         let context = self.places[&id].context.clone();
-        // A reading that began before the join does not show the new znode, which would pass for an error of the server.
+        // A reading that began before the join does not show the new znode, so it would look like an error of the server.
         self.forget_readings(id);
         let was_lost = lost_place.is_some();
         if let Some(HoldingPlace { watch_task: Some(task), .. }) = lost_place {
             task.abort();
         }
-        let data = data::encode(&shared.settings.member, id, process);
+        let data = data::encode_owner(&shared.settings.member, id, process);
         let checks_acl = self.checked_acls.len() < ACLS_MAX
             && self.checked_acls.insert(path.clone())
             && !shared.is_known_to_be_open();
@@ -297,7 +302,7 @@ impl HoldingsSession {
             }
             let joined = join(&context, &data, queue::OwnZnodeMatch::WithData).await;
             let Some((ticket, sent_at)) = joined else {
-                // The join was stopped before it created a znode.
+                // The join was withdrawn before it created a znode.
                 return shared.send(Message::Place(id, place::Event::Left));
             };
             shared.send(Message::Place(id, place::Event::Joined { ticket, sent_at }));
@@ -307,8 +312,8 @@ impl HoldingsSession {
         });
     }
 
-    /// Stops the join of a holding that is released. If its znode was already created, the join reports it, so that it
-    /// is deleted.
+    /// Stops the join of a holding that is released. If the znode was already created, the join still reports its ticket, so
+    /// that the znode is deleted.
     pub(super) fn withdraw_join(&self, id: HoldingId) {
         if let Some(place) = self.places.get(&id)
             && place.own_znode == OwnZnode::Joining
@@ -332,16 +337,16 @@ impl HoldingsSession {
         let shared = self.shared.clone();
         let context = place.context.clone();
         let kind = place.kind;
-        // The own number limits how many znodes can have been there at the join. If it is small, the first reading need
-        // not count them.
-        let is_short = place.listing.entries.is_empty()
+        // When the own znode was created, no more znodes than its number can have existed. If the number is small, the first
+        // reading need not check how many znodes there are.
+        let is_known_to_be_short = place.listing.entries.is_empty()
             && matches!(place.own_znode, OwnZnode::Joined(ticket) if ticket.sequence.number() < CHILDREN_MAX);
         self.requests.spawn(async move {
             let mut connections = shared.session.clone();
-            // Call this before a connection is taken, so that its loss is not missed.
+            // Mark before a connection is used: `changed` then reports each loss of a connection from here on.
             connections.mark_seen();
             let read = context.retry_until_answered(async |connection| {
-                if !is_short {
+                if !is_known_to_be_short {
                     fail_if_crowded(&context, &connection).await?;
                 }
                 match kind {
@@ -372,6 +377,7 @@ impl HoldingsSession {
             Some(id) if begins_again && self.places.contains_key(&id) => {
                 self.begin_reading(path.clone(), id);
             }
+            // No holding waits for another reading.
             _ => drop(self.readings.remove(path)),
         }
         for id in requesters {
@@ -404,7 +410,7 @@ impl HoldingsSession {
         let task = self.watches.spawn(async move {
             tokio::select! {
                 biased;
-                // First, as the watch ends with its connection, and the library panics if an ended watch is polled.
+                // This comes first: the watch ends with its connection, and the library panics if an ended watch is polled.
                 () = connections.changed() => {}
                 _ = watcher.changed() => {}
             }
@@ -423,13 +429,13 @@ impl HoldingsSession {
         }
     }
 
-    /// Returns the event for the next holding whose queue or barrier was read. Each event has a copy of the queue, so events
-    /// are created one by one: many holdings may wait in one long queue.
+    /// Returns the event for the next holding whose queue or barrier was read. Only one event is created at a time, because
+    /// each has a copy of the queue, and many holdings may wait in one long queue.
     fn next_read(&mut self) -> Option<Event> {
         while let Some((id, listing)) = self.unreported_reads.pop_front() {
             let Some(place) = self.places.get_mut(&id) else { continue };
-            // The read may be older than a deletion that is known. Hide deleted znodes, and forget those that this read no
-            // longer shows.
+            // Forget the deleted znodes that this reading no longer shows, and hide the others: the reading may be older
+            // than their deletion.
             place.gone.retain(|sequence| find_entry(&listing.entries, *sequence).is_some());
             let existing =
                 listing.entries.iter().filter(|entry| !place.gone.contains(&entry.sequence));
@@ -471,11 +477,11 @@ impl HoldingsSession {
         let context = place.context.clone();
         self.requests.spawn(async move {
             let path = context.path(ticket.sequence);
-            // Atomic, because the closure may be called again while it is borrowed.
+            // An atomic, because the closure is called for each attempt and cannot borrow a variable mutably.
             let is_retry = AtomicBool::new(false);
             let deleted = context.retry_until_answered(async |connection| {
-                // Check this before a retry: the first request may have deleted the znode, and another client may use
-                // the path now.
+                // Before a retry, check that the znode is still ours: the first request may have deleted it, and another
+                // client may use the path now.
                 if is_retry.swap(true, Ordering::Relaxed) {
                     still_ours(&context, &connection, ticket).await?;
                 }
@@ -494,10 +500,11 @@ impl HoldingsSession {
             if let Some(event) = self.next_read() {
                 return event;
             }
+            // After a panic, a request or a watch is missing.
             if reap([&mut self.requests, &mut self.watches], "a request for a lock or barrier") {
                 self.shared.send(Message::Unusable);
             }
-            match self.messages.recv().await.expect("this holds a sender") {
+            match self.messages.recv().await.expect("`shared` holds a sender") {
                 Message::Session(event) => return Event::Session(event),
                 Message::Unusable => return Event::Session(SessionEvent::Lost),
                 Message::Renewed(sent_at) => return Event::Committed { sent_at },
@@ -521,7 +528,7 @@ impl HoldingsSession {
                 place.own_znode = OwnZnode::Joined(ticket);
                 self.watch_ahead(id, Some(ticket));
             }
-            // The loss of an earlier znode, or one that was reported already.
+            // The lost znode is an earlier one, or its loss was reported already.
             place::Event::TicketLost(lost) if place.own_znode != OwnZnode::Joined(lost) => {
                 return None;
             }
@@ -537,7 +544,7 @@ impl HoldingsSession {
         Some(Event::Place(id, event))
     }
 
-    /// Starts the task that watches the own znode, if there is one, and those ahead that are requested from then on.
+    /// Starts the task that watches the own znode, if there is one, and each znode ahead whose watch is requested later.
     /// Replaces the previous task.
     fn watch_ahead(&mut self, id: HoldingId, own: Option<Ticket>) {
         let Some(place) = self.places.get_mut(&id) else { return };
@@ -574,7 +581,7 @@ impl HoldingsSession {
         }
     }
 
-    /// Forgets a holding that is over.
+    /// Forgets a holding that is over. If no other holding is at its barrier, stops watching `ready`.
     pub(super) fn forget(&mut self, id: HoldingId) {
         self.forget_readings(id);
         let Some(HoldingPlace { kind, path, watch_task, .. }) = self.places.remove(&id) else {
@@ -591,7 +598,8 @@ impl HoldingsSession {
         }
     }
 
-    /// Ends the session, and with it all znodes. Returns the session if it may still be alive.
+    /// Ends the session, and with it all znodes. Returns the session if it may still be alive. The watches end after the
+    /// connection, because the library would otherwise remove each on the server.
     pub(super) async fn close(mut self) -> UnclosedSession {
         self.requests.shutdown().await;
         let closing = self.session.close().await;
@@ -612,7 +620,7 @@ impl SessionContext {
         self.settings.zookeeper.security.acl == AclPolicy::Open && warning.is_some()
     }
 
-    /// Returns the context for the requests of one place. `prefix` begins the names of its znodes.
+    /// Returns the context for the requests of one place. The names of its znodes begin with `prefix`.
     fn context(&self, path: &str, prefix: String) -> Context {
         let security = &self.settings.zookeeper.security;
         let settings = QueueSettings {
@@ -622,14 +630,14 @@ impl SessionContext {
             is_open_by_choice: security.is_open_by_choice,
         };
         let messages = self.messages.clone();
-        // The only event that the code used here can report is that the session is unusable.
+        // The requests of locks and barriers report only one event: that the session is unusable.
         let events = Box::new(move |_: QueueEvent| {
             let _receiver_gone = messages.send(Message::Unusable);
         });
         let session = self.session.clone();
         let reports = self.reports.clone();
         Context::new(settings, session, reports, self.clock, events)
-            .of_lock_or_barrier(self.pace.clone())
+            .of_lock_or_barrier(self.permits.clone())
     }
 }
 
@@ -675,7 +683,7 @@ async fn verify_own_znode(
     if let Error::NoNode = context.confirm_own_znode_missing(&connection, &path).await {
         return shared.send(Message::Place(id, place::Event::TicketLost(ticket)));
     }
-    // The session ends only when all clones of its connection are dropped.
+    // Drop the connection before the wait: the session can end only when all clones of its connection are dropped.
     drop(connection);
     tokio::time::sleep(RETRY_DELAY).await;
     shared.send(Message::ReadAgain(id));

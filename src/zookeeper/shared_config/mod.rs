@@ -3,9 +3,9 @@
 //! - `watching`: keeps the known state of one name up to date. `reading`: one reading of it.
 //! - `writing`: one write.
 //!
-//! A name is watched once, however many clients watch it, and for some time after the last of them. The session is needed
-//! for as long, and for as long as a value exists that ends with the session. [`SharedConfig::needs_session`] reports
-//! that to the runner of the locks.
+//! Each name has one watch, however many clients watch it, and keeps the watch for some time after the last client has
+//! gone. The session must stay open while a name is watched, and while a value exists that ends with the session.
+//! [`SharedConfig::needs_session`] reports that to the runner of the locks.
 
 mod reading;
 mod watching;
@@ -42,7 +42,7 @@ const READS_MAX: usize = 4;
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// ZooKeeper's number for any version.
+/// The number that stands for any version in a request to ZooKeeper.
 const ANY_VERSION: i32 = -1;
 
 /// The settings of the shared configuration.
@@ -72,7 +72,7 @@ struct ConfigContext {
     sessions: CurrentSession,
     clock: Clock,
     budget: ByteBudget,
-    /// Limits the values that are read at the same time: the memory that a value takes is known only afterwards.
+    /// Limits the values that are read at the same time, because the size of a value is known only after it was read.
     reads: Arc<Semaphore>,
     meter: Arc<ConfigMeter>,
     /// The last reading of all names, which answers all requests for a second.
@@ -90,7 +90,7 @@ pub(super) struct CurrentSession(watch::Receiver<Option<SessionHandle>>);
 struct WatchedName {
     /// Publishes the known state of the name to clients.
     known: Arc<watch::Sender<ValueState>>,
-    /// The number of the last question, which is a request for a reading that begins after it.
+    /// The number of the last question. A question requests a reading that begins after the question.
     questions: Arc<watch::Sender<u64>>,
     /// Runs [`watch_value`].
     task: AbortHandle,
@@ -127,13 +127,13 @@ impl SharedConfig {
         self.shared.sessions.clone()
     }
 
-    /// Continues in this session; with `None`, waits for the next.
+    /// Continues in this session. With `None`, the tasks wait for the next session.
     pub(super) fn use_session(&self, session: Option<SessionHandle>) {
         self.sessions.send_replace(session);
     }
 
-    /// Handles the next request, or the next end of a task. Afterwards the session may be needed, or no longer be needed.
-    /// Cancel-safe: nothing is lost.
+    /// Handles the next request, or the next end of a task. Both may change whether the session is needed. Cancel-safe: no
+    /// request is lost.
     pub(super) async fn handle_next(&mut self, requests: &mut mpsc::Receiver<ConfigRequest>) {
         tokio::select! {
             biased;
@@ -177,7 +177,7 @@ impl SharedConfig {
             return Ok(WatchedValue { known: known.subscribe(), questions: questions.clone() });
         }
         if self.names.len() >= NAMES_MAX {
-            // Make room: a name without clients is still watched for a while.
+            // Stop watching a name that has no clients any longer, to make room.
             let unused = self.names.iter().find(|(_, watched)| is_unused(&watched.known));
             let unused = unused.map(|(name, _)| name.clone()).ok_or(TooMany)?;
             self.forget(&unused);
@@ -256,14 +256,15 @@ impl SharedConfig {
             if let Some(mut watched) = watched
                 && result != REFUSED
             {
-                // The session is needed while the value may be ours, so read the value to find out.
-                let _unread = watched.read_anew().await;
+                // While the value may belong to this session, the session must stay open. Read the value to find out; if
+                // this fails, the task that watches the value reads it again.
+                let _result = watched.read_anew().await;
             }
         });
     }
 }
 
-/// Returns true if no client watches this name, and its value does not end with this session.
+/// Returns true if no client watches this name, and the value does not end with the session that has read it.
 fn is_unused(known: &watch::Sender<ValueState>) -> bool {
     known.receiver_count() == 0 && !known.borrow().is_own()
 }
@@ -331,13 +332,13 @@ impl ConfigContext {
         timeout(CONNECT_TIMEOUT, self.sessions.clone().connection()).await.ok()
     }
 
-    /// Describes what the servers refused.
+    /// Describes to operators why the servers refused a request about this path.
     async fn refusal(&self, connection: &Connection, path: &str, error: &Error) -> String {
         refusal(connection, self.settings.acl, path, error).await
     }
 
-    /// Asks a quorum whether the value has this version, or with `None`, whether it does not exist. Leaves the current
-    /// server if it still shows a state that the quorum contradicts.
+    /// Returns true if a quorum confirms that the value has this version, or with `None`, that it does not exist. If the
+    /// quorum denies that, leaves the current server in case it still shows that state.
     async fn has_version(&self, name: &ConfigName, version: Option<i32>) -> Result<bool, String> {
         let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
         let path = self.path_of(name);
@@ -347,15 +348,15 @@ impl ConfigContext {
         match checked.and_then(TransactionResult::into_result) {
             Ok(()) if version.is_some() => return Ok(true),
             Err(Error::NoNode) if version.is_none() => return Ok(true),
-            // The value exists although it should not, is missing, or has another version.
+            // The quorum denies it: the value exists although it should not, does not exist, or has another version.
             Ok(()) | Err(Error::NoNode | Error::BadVersion) => {}
             Err(error) if is_server_answer(&error) => {
                 return Err(self.refusal(&connection, &path, &error).await);
             }
             Err(error) => return Err(in_words(&error)),
         }
-        // After the quorum's answer, a server shows everything that was committed before it. If it still shows the version
-        // that the quorum has just denied, it has lost a transaction.
+        // After the quorum's answer, a server shows everything that was committed before that answer. If it still shows the
+        // version that the quorum has just denied, it has lost a transaction.
         let shown = connection.request(connection.client.check_stat(&path)).await;
         let shown = shown.map_err(|error| in_words(&error))?;
         if shown.map(|stat| stat.version) == version {

@@ -13,12 +13,13 @@ pub(super) async fn read_and_watch(
     connection: &Connection,
     path: &str,
 ) -> Result<(ValueReading, OneshotWatcher), Error> {
-    // All at once: each request is sent by the call. The watch is set before the reading, so that no change is missed.
+    // Each of these calls sends its request at once. The watch is set before the reading, so that no change is missed.
     let synced = connection.client.sync(path);
     let watched = connection.client.check_and_watch_stat(path);
     let read = connection.client.get_data(path);
     let all = async { Ok(tokio::join!(synced, watched, read)) };
     let (synced, watched, read) = connection.request(all).await?;
+    // If the server answers the sync with an error, the other answers count all the same.
     if let Err(error) = synced
         && !is_server_answer(&error)
     {
@@ -32,8 +33,8 @@ pub(super) async fn read_and_watch(
     }
 }
 
-/// Returns the index up to which a reading is still current, after a sync; `None` if it is outdated. For a question, that
-/// is cheaper than to read the value again.
+/// Asks the current server, after a sync, whether `reading` is still current. Returns the index up to which that is known,
+/// or `None` if the reading is outdated. This is cheaper than to read the value again for each question.
 pub(super) async fn current_as_of(
     connection: &Connection,
     path: &str,
@@ -43,6 +44,7 @@ pub(super) async fn current_as_of(
     let stat = connection.client.check_stat(path);
     let both = async { Ok(tokio::join!(synced, stat)) };
     let (synced, stat) = connection.request(both).await?;
+    // If the server answers the sync with an error, the stat counts all the same.
     if let Err(error) = synced
         && !is_server_answer(&error)
     {
@@ -51,7 +53,7 @@ pub(super) async fn current_as_of(
     match (stat?, &reading.value) {
         (Some(stat), Some(_)) => {
             let index = stat.mzxid.cast_unsigned();
-            Ok((index == reading.index).then_some(index))
+            Ok(if index == reading.index { Some(index) } else { None })
         }
         // The name is still absent, at least up to the last change in its parent.
         (None, None) => last_change_above(connection, path).await.map(Some),
@@ -64,8 +66,9 @@ fn present(data: Vec<u8>, stat: &Stat) -> ValueReading {
     ValueReading { index: stat.mzxid.cast_unsigned(), value: Some(value) }
 }
 
-/// Reads a name that does not exist. Its index, that of the last change in the parent, must not be smaller than the index
-/// of its deletion, nor as large as the index of a creation that this reading does not show.
+/// Returns the reading of a name that does not exist. The index of this reading is that of the last change in the parent. It
+/// must not be smaller than the index of the name's deletion, and must be smaller than the index of the name's next
+/// creation, so the parent must not change while this is checked.
 async fn absent(connection: &Connection, path: &str) -> Result<ValueReading, Error> {
     for _ in 0..ATTEMPTS {
         let index = last_change_above(connection, path).await?;
@@ -77,11 +80,11 @@ async fn absent(connection: &Connection, path: &str) -> Result<ValueReading, Err
             return Ok(ValueReading { index, value: None });
         }
     }
-    // A name that changes this often is read again soon.
+    // The parent changes often. After a `Timeout`, the caller reads the name again.
     Err(Error::Timeout)
 }
 
-/// Returns the transaction that last created or deleted a child of the nearest existing ancestor.
+/// Returns the zxid of the transaction that last created or deleted a child of the nearest existing ancestor.
 async fn last_change_above(connection: &Connection, path: &str) -> Result<u64, Error> {
     let mut path = path;
     while let Some((above, _)) = path.rsplit_once('/') {

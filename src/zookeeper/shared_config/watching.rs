@@ -40,7 +40,8 @@ pub(super) async fn watch_value(
             () = sessions.changed() => {}
             () = watching.watch_in(&mut session) => {}
         }
-        // The watch ended with its connection, so from now on the value may change without a notification.
+        // The watch ended with its connection, so from now on the value may change without a notification. `take` sets
+        // `is_live` to false, and clients are notified if it was true.
         watching.known.send_if_modified(|known| std::mem::take(&mut known.is_live));
     }
 }
@@ -52,7 +53,7 @@ impl Watching {
         session.mark_seen();
         tokio::select! {
             biased;
-            // The watch ended with its connection: the library panics if one is polled after that.
+            // This comes first: the watch ends with its connection, and the library panics if an ended watch is polled.
             () = session.changed() => {}
             () = self.watch_over(&connection) => {}
         }
@@ -61,11 +62,12 @@ impl Watching {
     /// Reads the name, and reads it again after each change, over this connection. Never returns.
     async fn watch_over(&mut self, connection: &Connection) {
         loop {
+            // The reading that begins now answers all questions up to this number.
             let number = *self.questions.borrow_and_update();
-            // Keep the permit until the memory of the value is accounted for.
+            // Keep the permit until the memory of the value is counted in the budget.
             let permit = self.shared.reads.acquire().await;
             let read = match self.read(connection).await {
-                Ok((reading, watcher)) => Ok((self.account_for(reading), watcher)),
+                Ok((reading, watcher)) => Ok((self.count_in_budget(reading), watcher)),
                 Err(error) => Err(error),
             };
             drop(permit);
@@ -93,14 +95,15 @@ impl Watching {
         }
     }
 
-    /// Reads the name. A reading that is older than the known one counts only after a quorum's answer.
+    /// Reads the name. If the reading is older than the known one, the server may lag, so the name is read again after the
+    /// answer of a quorum.
     async fn read(&self, connection: &Connection) -> Result<(ValueReading, OneshotWatcher), Error> {
         let read = read_and_watch(connection, &self.path).await?;
         let known = self.known.borrow().reading.as_ref().map(|known| known.index);
         if known.is_none_or(|known| known <= read.0.index) {
             return Ok(read);
         }
-        // After the quorum's answer, the current server shows everything that was committed before it.
+        // After the quorum's answer, the current server shows everything that was committed before that answer.
         match connection.check("/").await {
             Err(error) if !is_server_answer(&error) => return Err(error),
             Ok(()) | Err(_) => {}
@@ -108,8 +111,8 @@ impl Watching {
         read_and_watch(connection, &self.path).await
     }
 
-    /// Returns the reading with its memory accounted for, or `None` if the budget is used up.
-    fn account_for(&self, mut reading: ValueReading) -> Option<ValueReading> {
+    /// Counts the memory of the value in the budget, and returns the reading; `None` if the budget is used up.
+    fn count_in_budget(&self, mut reading: ValueReading) -> Option<ValueReading> {
         if let Some(value) = &mut reading.value {
             value.data = self.shared.budget.hold(std::mem::take(&mut value.data))?;
         }
@@ -153,8 +156,8 @@ impl Watching {
         });
     }
 
-    /// Answers questions with the known reading, until the watch fires or a question shows that the znode has changed. Then
-    /// the caller reads again.
+    /// Answers questions with the known reading, until the watch fires, or a check for a question shows that the reading is
+    /// outdated. Then the caller reads again.
     async fn answer_until_fired(&mut self, connection: &Connection, watcher: OneshotWatcher) {
         let mut fired = pin!(watcher.changed());
         loop {
@@ -170,7 +173,7 @@ impl Watching {
                 Ok(Some(as_of)) => self.known.send_modify(|known| {
                     (known.answers, known.as_of) = (number, as_of);
                 }),
-                // The notification is on its way. The questions are answered after it.
+                // The reading is outdated, or the connection is lost: the question is answered by the next reading.
                 Ok(None) | Err(_) => return self.questions.mark_changed(),
             }
         }

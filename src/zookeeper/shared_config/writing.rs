@@ -26,7 +26,7 @@ impl ConfigContext {
             }
             WriteAction::Delete => writing.delete(write.condition).await,
         };
-        // Note this before the answer: a client that knows of this write must not be given the names from before it.
+        // Count the change before the answer, so that a client that knows of this write never gets an older list of names.
         self.listed.changes.note_change();
         match written {
             Ok(written) => written,
@@ -38,8 +38,8 @@ impl ConfigContext {
     }
 }
 
-/// The inner result is the client's answer: the write was carried out, or its condition was not met. The outer error is that
-/// of a request which the servers refused, or did not answer.
+/// The inner result is the client's answer: the write was carried out, or its condition was not met. The outer error means
+/// that the servers refused a request, or did not answer it.
 type Outcome = Result<Result<WriteOutcome, WriteError>, Error>;
 
 /// One write, over one connection.
@@ -100,7 +100,7 @@ impl Writing<'_> {
             if stat.ephemeral_owner != self.connection.client.session_id().0 {
                 return Ok(Err(WriteError::NotOurs));
             }
-            // `put` must not create the value: it would outlive the session.
+            // `put` must not create the value, because such a value would outlive the session.
             let condition =
                 if condition == Condition::None { Condition::Exists } else { condition };
             match self.put(data, condition).await? {
@@ -112,7 +112,8 @@ impl Writing<'_> {
         Ok(Err(busy()))
     }
 
-    /// Deletes the value. The stat before gives the index of its last change, which the deletion itself does not report.
+    /// Deletes the value. The stat is read first, because the answer needs the index of the last change, and ZooKeeper's
+    /// reply to a deletion does not contain it.
     async fn delete(&self, condition: Condition) -> Outcome {
         let version = match condition {
             Condition::Version(version) => Some(version),
@@ -150,8 +151,8 @@ impl Writing<'_> {
         Ok(Err(busy()))
     }
 
-    /// Creates the parent path. It stays when it is empty, because its last change gives deleted values their place in the
-    /// order of changes.
+    /// Creates the parent path. The path is not deleted when it is empty, because the index of a value that does not exist
+    /// is that of the last change in its parent.
     async fn make_root(&self) -> Result<(), Error> {
         let Some((root, _)) = self.path.rsplit_once('/') else { return Ok(()) };
         for path in paths_down_to(root) {
@@ -170,7 +171,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Returns an error with the version that exists instead.
+    /// Returns the error that the condition is not met, with the version that the value has.
     async fn differs(&self) -> Outcome {
         let stat = self.connection.request(self.connection.client.check_stat(self.path)).await?;
         Ok(Err(WriteError::Differs { found: stat.map(|stat| stat.version) }))

@@ -1,4 +1,4 @@
-//! How sessions are opened, resumed and ended.
+//! Opens, resumes and ends sessions.
 
 use super::{Now, ServerState};
 use crate::watches::ConnectionId;
@@ -8,8 +8,8 @@ use crate::wire::request::Connect;
 use sha1::{Digest, Sha1};
 
 impl ServerState {
-    /// Handles the first frame of a connection, which requests a new session or resumes one. An error is the reason, for the
-    /// log, for closing the connection without an answer.
+    /// Handles the first frame of a connection, which requests a new session or resumes one. After an error, the caller
+    /// closes the connection without an answer, and logs the error.
     pub(crate) fn connect(
         &mut self,
         now: Now,
@@ -51,7 +51,8 @@ impl ServerState {
         Ok(())
     }
 
-    /// Returns the session that a connection may take over.
+    /// Resumes the session that a client requests, and returns it; `None` if the session does not exist, or the
+    /// password is wrong.
     fn resume(
         &mut self,
         now: Now,
@@ -60,14 +61,14 @@ impl ServerState {
         timeout_ms: i32,
     ) -> Option<i64> {
         // As in the real server, the previous connection is closed before the password is checked.
-        if let Some(before) = self.sessions.connection(request.session)
-            && before != from
+        if let Some(previous) = self.sessions.connection(request.session)
+            && previous != from
         {
-            self.drop_connection(before);
+            self.drop_connection(previous);
         }
-        let known = request.password == self.password(request.session)
+        let is_resumed = request.password == self.password(request.session)
             && self.sessions.touch(request.session, milliseconds(timeout_ms), now.elapsed_ms);
-        known.then_some(request.session)
+        if is_resumed { Some(request.session) } else { None }
     }
 
     /// Ends a session as one transaction: its znodes are deleted, and their watchers are notified.
@@ -94,7 +95,7 @@ impl ServerState {
         true
     }
 
-    /// Ends the sessions whose time is up, and returns them.
+    /// Ends the sessions whose timeout has passed, and returns them.
     pub(crate) fn expire_due(&mut self, now: Now) -> Vec<i64> {
         let due = self.sessions.expired(now.elapsed_ms);
         for session in &due {
@@ -105,13 +106,13 @@ impl ServerState {
 
     /// Returns the password with which a session may be resumed.
     fn password(&self, session: i64) -> [u8; 16] {
-        let of = Sha1::new().chain_update(self.secret).chain_update(session.to_be_bytes());
-        let digest: [u8; 20] = of.finalize().into();
+        let hash = Sha1::new().chain_update(self.secret).chain_update(session.to_be_bytes());
+        let digest: [u8; 20] = hash.finalize().into();
         digest.first_chunk().copied().unwrap_or_default()
     }
 }
 
-/// Converts a negotiated timeout, which no setting makes negative.
+/// Converts a negotiated timeout, which is never negative.
 pub(super) fn milliseconds(timeout_ms: i32) -> u64 {
     u64::try_from(timeout_ms).unwrap_or(0)
 }

@@ -2,7 +2,7 @@
 //!
 //! Each frame is handled completely before the next one of any connection. Outputs are collected in order, and taken
 //! with [`ServerState::take_outputs`]. So a notification is sent before the answer to the request that caused it, and
-//! before the answer to any later one.
+//! before the answers to all later requests.
 
 mod connect;
 mod read;
@@ -85,8 +85,9 @@ pub(crate) struct ServerState {
     pub(crate) traffic: Traffic,
     /// The zxid of the last transaction, including refused ones. Answers contain it.
     pub(crate) zxid: i64,
-    /// The last zxid that was assigned.
-    given_zxid: i64,
+    /// The last zxid that was assigned. It may be larger than `zxid`, because the real server does not count some of
+    /// the transactions that fail.
+    assigned_zxid: i64,
     /// Session passwords are derived from this secret.
     secret: [u8; 16],
     outputs: Vec<(ConnectionId, Output)>,
@@ -104,7 +105,7 @@ impl ServerState {
             connections: BTreeMap::new(),
             traffic: Traffic::default(),
             zxid: 0,
-            given_zxid: 0,
+            assigned_zxid: 0,
             secret,
             outputs: Vec::new(),
         }
@@ -144,9 +145,10 @@ impl ServerState {
         std::mem::take(&mut self.outputs)
     }
 
+    /// Assigns the next zxid.
     fn next_zxid(&mut self) -> i64 {
-        self.given_zxid += 1;
-        self.given_zxid
+        self.assigned_zxid += 1;
+        self.assigned_zxid
     }
 
     fn send(&mut self, to: ConnectionId, frame: Vec<u8>) {
@@ -169,7 +171,7 @@ impl ServerState {
         self.outputs.push((id, Output::Close));
     }
 
-    /// Notifies the watchers of a path's data or existence, and returns them.
+    /// Notifies the watchers of a path's data or existence, and returns their connections.
     fn notify_data(
         &mut self,
         path: &str,
@@ -181,20 +183,20 @@ impl ServerState {
         watching
     }
 
-    /// Notifies the watchers of a path's children, except those that have been notified already.
+    /// Notifies the watchers of a path's children, except `notified`, the connections that have already been notified.
     fn notify_children(
         &mut self,
         path: &str,
         kind: EventKind,
         acl: &[AclEntry],
-        knowing: &BTreeSet<ConnectionId>,
+        notified: &BTreeSet<ConnectionId>,
     ) {
         let mut watching = self.child_watches.trigger(path, kind);
-        watching.retain(|id| !knowing.contains(id));
+        watching.retain(|id| !notified.contains(id));
         self.notify(&watching, path, kind, acl);
     }
 
-    /// Notifies the watchers that may read the path. The one-shot watches of the others are used up all the same.
+    /// Notifies the watchers that may read the path. The other watchers have lost their one-shot watches all the same.
     fn notify(
         &mut self,
         watching: &BTreeSet<ConnectionId>,
@@ -209,6 +211,7 @@ impl ServerState {
         }
     }
 
+    /// Returns the identities of a connection.
     fn ids(&self, of: ConnectionId) -> &[Id] {
         self.connections.get(&of).map_or(&[][..], |connection| connection.ids.as_slice())
     }

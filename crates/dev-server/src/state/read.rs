@@ -62,7 +62,7 @@ impl ServerState {
                 };
                 Ok(Reply::Acl(list, node.stat()))
             }
-            // A single server has nothing to catch up with, and does not even check the path.
+            // A single server never lags, so a sync does nothing, and does not even check the path.
             ReadRequest::Sync { path } => Ok(Reply::Path(path)),
             ReadRequest::Ephemerals { prefix } => {
                 let session =
@@ -85,7 +85,8 @@ impl ServerState {
         }
     }
 
-    /// Answers several reads, each of which may be refused separately.
+    /// Answers several reads, each of which may be refused separately. At an operation that writes, or whose path is
+    /// null, the request fails as a whole.
     fn multi_read(&mut self, from: ConnectionId, parts: Vec<Request>) -> Result<Reply, ErrorCode> {
         let mut results = Vec::new();
         let mut size = 0;
@@ -94,7 +95,7 @@ impl ServerState {
             if size > MAX_MULTI_READ {
                 return Err(ErrorCode::Marshalling);
             }
-            // The decoder accepts no other read as a part.
+            // The decoder accepts only these two reads in a multiRead.
             let kind = match read {
                 ReadRequest::Data { .. } => opcode::GET_DATA,
                 _ => opcode::GET_CHILDREN,

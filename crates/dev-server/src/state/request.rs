@@ -14,8 +14,8 @@ use crate::wire::{Malformed, Reader};
 const PING_XID: i32 = -2;
 
 impl ServerState {
-    /// Handles one frame of a session. Fails if the frame is malformed: the error is for the log, and the connection
-    /// must be closed. If the header could be decoded, the frame has been answered.
+    /// Handles one frame of a session. Fails if the frame is malformed: the caller logs the error and closes the
+    /// connection. If the header of the frame could be decoded, the frame has been answered nevertheless.
     pub(crate) fn request(
         &mut self,
         now: Now,
@@ -79,6 +79,7 @@ impl ServerState {
         }
     }
 
+    /// Handles a decoded request, and answers it.
     fn handle(&mut self, now: Now, from: ConnectionId, session: i64, xid: i32, request: Request) {
         let result = match request {
             Request::Ping => return self.answer(from, PING_XID, &Ok(Reply::Nothing)),
@@ -88,7 +89,7 @@ impl ServerState {
                 return self.close(from);
             }
             Request::Unknown => {
-                // The answer has zxid -1, because the request was assigned none.
+                // The answer has zxid -1, because no zxid was assigned to the request.
                 let refusal = Err(ErrorCode::Unimplemented);
                 self.send(from, reply::answer(xid, -1, &refusal));
                 return self.close(from);
@@ -109,6 +110,7 @@ impl ServerState {
         self.answer(from, xid, &result);
     }
 
+    /// Adds an identity to the connection, or refuses it and closes the connection.
     fn authenticate(
         &mut self,
         from: ConnectionId,

@@ -1,4 +1,4 @@
-//! A way to speak to a state as clients do.
+//! Clients for tests, which exchange frames with a [`ServerState`].
 
 use super::{Now, Output, ServerState};
 use crate::settings::ServerSettings;
@@ -6,16 +6,16 @@ use crate::watches::ConnectionId;
 use crate::wire::{Malformed, Reader, Writer};
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// A state with clients, and the time.
+/// A server state with clients, and the present time.
 pub(crate) struct Bench {
     pub(crate) state: ServerState,
     pub(crate) now: Now,
     connections: u64,
 }
 
-/// What a client is sent, or what is done to its connection.
+/// An output to a client, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     /// The kind of a notification, and its path.
     Event(i32, String),
     Answer(Answer),
@@ -31,7 +31,7 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// What the first frame of a connection is answered.
+/// The answer to the first frame of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
     pub(crate) timeout_ms: i32,
@@ -53,7 +53,7 @@ impl Bench {
         id
     }
 
-    /// Sends a first frame, and says what it is answered.
+    /// Sends the first frame of a connection, and returns the answer.
     pub(crate) fn connect(
         &mut self,
         from: ConnectionId,
@@ -86,20 +86,20 @@ impl Bench {
         welcome
     }
 
-    /// A client with a new session.
+    /// Connects a client with a new session.
     pub(crate) fn client(&mut self) -> (ConnectionId, Welcome) {
         let id = self.accept();
         let welcome = self.connect(id, 10_000, 0, &[0; 16]);
         (id, welcome)
     }
 
-    /// Sends a request with xid 7, and says what comes of it for all.
+    /// Sends a request with xid 7, and returns the outputs to all clients.
     pub(crate) fn send(
         &mut self,
         from: ConnectionId,
         kind: i32,
         rest: impl FnOnce(&mut Writer),
-    ) -> Vec<(ConnectionId, Heard)> {
+    ) -> Vec<(ConnectionId, Received)> {
         self.try_send(from, kind, rest).1
     }
 
@@ -108,36 +108,37 @@ impl Bench {
         from: ConnectionId,
         kind: i32,
         rest: impl FnOnce(&mut Writer),
-    ) -> (Result<(), Malformed>, Vec<(ConnectionId, Heard)>) {
+    ) -> (Result<(), Malformed>, Vec<(ConnectionId, Received)>) {
         let frame = body(|body| {
             body.int(7);
             body.int(kind);
             rest(body);
         });
         let result = self.state.request(self.now, from, &frame);
-        (result, self.heard())
+        (result, self.received())
     }
 
-    /// Sends a request, and says what it alone is answered.
+    /// Sends a request, and returns the answer to it.
     pub(crate) fn ask(
         &mut self,
         from: ConnectionId,
         kind: i32,
         rest: impl FnOnce(&mut Writer),
     ) -> Answer {
-        let heard = self.send(from, kind, rest);
-        let mut answers = heard.into_iter().filter_map(|(to, heard)| match heard {
-            Heard::Answer(answer) if to == from => Some(answer),
+        let received = self.send(from, kind, rest);
+        let mut answers = received.into_iter().filter_map(|(to, received)| match received {
+            Received::Answer(answer) if to == from => Some(answer),
             _ => None,
         });
         answers.next().unwrap()
     }
 
-    pub(crate) fn heard(&mut self) -> Vec<(ConnectionId, Heard)> {
-        self.state.take_outputs().into_iter().map(|(to, output)| (to, heard(output))).collect()
+    /// Takes the outputs to all clients.
+    pub(crate) fn received(&mut self) -> Vec<(ConnectionId, Received)> {
+        self.state.take_outputs().into_iter().map(|(to, output)| (to, decode(output))).collect()
     }
 
-    /// Creates a znode with data "data", all allowed to all, and says what is answered.
+    /// Creates a znode with data "data" and all permissions for everyone, and returns the answer.
     pub(crate) fn create(&mut self, from: ConnectionId, path: &str, flags: i32) -> Answer {
         self.ask(from, 1, |body| create(body, path, flags))
     }
@@ -154,7 +155,7 @@ impl Answer {
     }
 }
 
-/// The body of a create.
+/// Writes the body of a create.
 pub(crate) fn create(body: &mut Writer, path: &str, flags: i32) {
     body.string(path);
     body.buffer(Some(b"data"));
@@ -176,11 +177,11 @@ fn body(write: impl FnOnce(&mut Writer)) -> Vec<u8> {
     writer.finish().split_off(4)
 }
 
-fn heard(output: Output) -> Heard {
+fn decode(output: Output) -> Received {
     let frame = match output {
         Output::Frame(frame) => frame,
-        Output::Close => return Heard::Close,
-        Output::Drop => return Heard::Drop,
+        Output::Close => return Received::Close,
+        Output::Drop => return Received::Drop,
     };
     let mut reader = Reader::new(&frame[4..]);
     let xid = reader.int().unwrap();
@@ -190,7 +191,7 @@ fn heard(output: Output) -> Heard {
         assert_eq!((zxid, error), (-1, 0));
         let kind = reader.int().unwrap();
         assert_eq!(reader.int(), Ok(3));
-        return Heard::Event(kind, reader.string().unwrap().unwrap());
+        return Received::Event(kind, reader.string().unwrap().unwrap());
     }
-    Heard::Answer(Answer { xid, zxid, error, body: frame[20..].to_vec() })
+    Received::Answer(Answer { xid, zxid, error, body: frame[20..].to_vec() })
 }

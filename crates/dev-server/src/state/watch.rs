@@ -6,8 +6,8 @@ use crate::watches::{ConnectionId, EventKind, WatchMode, Watches};
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::{Paths, SetWatches, Watch};
 
-/// Returns whether a request is about watches on children, and whether it is about watches on data, by its number in
-/// `Watcher.WatcherType`.
+/// Returns two answers: whether a request is about watches on children, and whether it is about watches on data. Its
+/// `number` is one of `Watcher.WatcherType`.
 fn watches_of_kind(number: i32) -> Result<(bool, bool), ErrorCode> {
     match number {
         1 => Ok((true, false)),
@@ -41,8 +41,8 @@ impl ServerState {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
                 let children = on_children && self.child_watches.any_on(&path)?;
                 let data = on_data && self.data_watches.any_on(&path)?;
-                let there = children || data;
-                if there { Ok(Reply::Nothing) } else { Err(ErrorCode::NoWatcher) }
+                let is_watched = children || data;
+                if is_watched { Ok(Reply::Nothing) } else { Err(ErrorCode::NoWatcher) }
             }
             Watch::Remove { path, kind } => {
                 let (on_children, on_data) = watches_of_kind(kind)?;
@@ -54,8 +54,8 @@ impl ServerState {
         }
     }
 
-    /// Sets the watches that a client had on another connection, and notifies of the events that they have missed
-    /// since.
+    /// Sets the watches that a client had on its previous connection. A watch that has missed an event since then is
+    /// not set, and the client is notified of that event instead.
     fn set_watches(&mut self, from: ConnectionId, set: SetWatches) -> Result<Reply, ErrorCode> {
         let SetWatches { relative_zxid, data, exists, children, persistent, recursive } = set;
         for path in paths(data) {
@@ -88,7 +88,7 @@ impl ServerState {
         Ok(Reply::Nothing)
     }
 
-    /// Sends the event that a watch has missed, or sets the watch if it has missed none.
+    /// Sends the event that a watch has missed. If it has missed no event, sets the watch.
     fn notify_or_watch(
         &mut self,
         from: ConnectionId,
@@ -103,7 +103,7 @@ impl ServerState {
     }
 }
 
-/// Returns the paths of a list, up to a null, for which Java throws a NullPointerException.
+/// Returns the paths of a list. A null path, or a null list, is an error, because Java throws a NullPointerException.
 fn paths(list: Paths) -> impl Iterator<Item = Result<String, ErrorCode>> {
     let list = list.unwrap_or_else(|| vec![None]);
     list.into_iter().map(|path| path.ok_or(ErrorCode::Marshalling))

@@ -37,7 +37,7 @@ impl ServerState {
         parts: Vec<Request>,
     ) -> Result<Reply, ErrorCode> {
         let zxid = self.next_zxid();
-        // The real server fails here before the transaction counts, so its zxid does not become the last one.
+        // The real server fails here before the transaction counts, so `self.zxid` does not change.
         let has_null_path = parts.iter().any(|part| match part {
             Request::Write(write) => write.path().is_none(),
             Request::Read(ReadRequest::Data { path, .. } | ReadRequest::Children { path, .. }) => {
@@ -64,7 +64,7 @@ impl ServerState {
         }
         self.zxid = zxid;
         let results = match refused {
-            // This error refuses the multi as a whole, and not a single operation.
+            // This error refuses the whole multi, so there are no results of single operations.
             Some(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(Vec::new())),
             Some(code) => {
                 let mut results = vec![OperationResult::Error(0); changes.len()];
@@ -88,8 +88,7 @@ impl ServerState {
         Ok(Reply::Results(results))
     }
 
-    /// Applies a change that passed all checks, and notifies watchers. An error here is a bug, since the checks were
-    /// passed.
+    /// Applies a change that has passed all checks, and notifies watchers. An error here is a bug in the checks.
     fn apply(&mut self, change: TreeChange, zxid: i64, time_ms: i64) -> Result<Reply, ErrorCode> {
         match change {
             TreeChange::Create(kind, new) => self.create(kind, new, zxid, time_ms),
@@ -131,7 +130,8 @@ impl ServerState {
         })
     }
 
-    /// Deletes containers and znodes with a TTL that are due, each in its own transaction, and returns their paths.
+    /// Deletes containers whose last child is gone, and znodes whose TTL has passed, each in its own transaction.
+    /// Returns their paths.
     pub(crate) fn delete_outlived(&mut self, now: Now) -> Vec<String> {
         let outlived = self.tree.outlived(now.wall_ms);
         for path in &outlived {
@@ -149,17 +149,19 @@ impl ServerState {
         if !self.tree.delete(path, zxid) {
             return;
         }
-        let knowing = self.notify_data(path, EventKind::Deleted, &acl);
-        self.notify_children(path, EventKind::Deleted, &acl, &knowing);
+        let notified = self.notify_data(path, EventKind::Deleted, &acl);
+        self.notify_children(path, EventKind::Deleted, &acl, &notified);
         self.notify_parent(path);
     }
 
+    /// Notifies the watchers of the children of a path's parent.
     fn notify_parent(&mut self, path: &str) {
         let parent = parent(path);
         let acl = self.acl(parent);
         self.notify_children(parent, EventKind::ChildrenChanged, &acl, &BTreeSet::new());
     }
 
+    /// Returns the ACL of a znode, or an open ACL if the znode does not exist.
     fn acl(&self, path: &str) -> Arc<[AclEntry]> {
         self.tree.node(path).map_or_else(acl::open, |node| Arc::clone(&node.acl))
     }

@@ -24,17 +24,17 @@ pub(crate) enum Reply {
     Number(i32),
     Identities(Vec<Id>),
     Results(Vec<OperationResult>),
-    /// The results before the operation at which a multi or multiRead failed as a whole. The real server sends them
-    /// after a header with MarshallingError.
+    /// The results of the operations before the operation at which a multi or multiRead failed as a whole. The real
+    /// server sends these results after a header with MarshallingError.
     ResultsSoFar(Vec<OperationResult>),
 }
 
 /// The result of one operation of a multi or multiRead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OperationResult {
-    /// The number of the operation, and the body that answers it.
+    /// The number of the operation (see `opcode`), and the body of its answer.
     Done(i32, Reply),
-    /// The number of an error code; 0 for an operation before the refused one.
+    /// The number of an error code; 0 for an operation before the refused operation.
     Error(i32),
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn answer(xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>) -> 
     writer.finish()
 }
 
-/// Returns the frame that notifies of an event. Its zxid is -1, as in 3.8.
+/// Returns the frame that notifies of an event. Its header has zxid -1 and error code 0, as in 3.8.
 pub(crate) fn notification(kind: EventKind, path: &str) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.int(NOTIFICATION);
@@ -68,7 +68,8 @@ pub(crate) fn notification(kind: EventKind, path: &str) -> Vec<u8> {
     writer.finish()
 }
 
-/// Returns the frame that answers a connect request. All zeros mean that the session does not exist.
+/// Returns the frame that answers a connect request. If the timeout, session and password are zero, the session does
+/// not exist.
 pub(crate) fn connected(
     timeout_ms: i32,
     session: i64,

@@ -10,7 +10,7 @@ pub(crate) struct Connect {
     /// The session to resume, or 0 for a new one.
     pub(crate) session: i64,
     pub(crate) password: Vec<u8>,
-    /// Whether the client knows of read-only servers: if so, the answer says whether this is one.
+    /// Whether the client knows of read-only servers. If so, the answer contains whether this server is read-only.
     pub(crate) knows_read_only: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Request {
     Ping,
     CloseSession,
     Write(WriteRequest),
-    /// The operations of a multi, which all write or all read.
+    /// The operations of a multi. If they read, the request is refused when it is handled.
     Multi(Vec<Self>),
     /// A check outside of a multi.
     BareCheck,
@@ -90,6 +90,7 @@ pub(crate) struct Create {
 pub(crate) enum CreateKind {
     /// Answered with the path only.
     Create,
+    /// Answered with the path and the stat, like the next two.
     Create2,
     Container,
     Ttl,
@@ -124,11 +125,11 @@ pub(crate) enum ReadRequest {
         path: Option<String>,
     },
     WhoAmI,
-    /// The operations of a multiRead, which all write or all read.
+    /// The operations of a multiRead. If they write, the request is refused when it is handled.
     Multi(Vec<Request>),
 }
 
-/// A request about watches.
+/// A request about watches. `mode` is a number of `AddWatchMode`, and `kind` a number of `Watcher.WatcherType`.
 #[derive(Debug)]
 pub(crate) enum Watch {
     Set(SetWatches),
@@ -149,6 +150,7 @@ pub(crate) struct SetWatches {
     pub(crate) recursive: Paths,
 }
 
+/// A vector of paths, where the vector and each path may be null.
 pub(crate) type Paths = Option<Vec<Option<String>>>;
 
 impl Request {
@@ -158,18 +160,19 @@ impl Request {
             opcode::CLOSE_SESSION => Self::CloseSession,
             opcode::CHECK => Self::BareCheck,
             opcode::RECONFIG => Self::Reconfig,
-            opcode::MULTI => Self::Multi(parts(from)?),
+            opcode::MULTI => Self::Multi(decode_operations(from)?),
             opcode::SET_ACL => Self::Write(WriteRequest::SetAcl {
                 path: from.string()?,
                 acl: acl(from)?,
                 version: from.int()?,
             }),
+            // Operations that a multi may contain are decoded in the same way.
             opcode::CREATE
             | opcode::CREATE2
             | opcode::CREATE_CONTAINER
             | opcode::CREATE_TTL
             | opcode::DELETE
-            | opcode::SET_DATA => part(kind, from)?,
+            | opcode::SET_DATA => decode_operation(kind, from)?,
             opcode::EXISTS => {
                 Self::Read(ReadRequest::Exists { path: from.string()?, watch: from.bool()? })
             }
@@ -190,7 +193,7 @@ impl Request {
                 Self::Read(ReadRequest::AllChildrenNumber { path: from.string()? })
             }
             opcode::WHO_AM_I => Self::Read(ReadRequest::WhoAmI),
-            opcode::MULTI_READ => Self::Read(ReadRequest::Multi(parts(from)?)),
+            opcode::MULTI_READ => Self::Read(ReadRequest::Multi(decode_operations(from)?)),
             opcode::SET_WATCHES => Self::Watch(Watch::Set(set_watches(from, false)?)),
             opcode::SET_WATCHES2 => Self::Watch(Watch::Set(set_watches(from, true)?)),
             opcode::ADD_WATCH => {
@@ -207,29 +210,29 @@ impl Request {
     }
 }
 
-/// Decodes the operations of a multi, which all write or all read.
-fn parts(from: &mut Reader<'_>) -> Result<Vec<Request>, Malformed> {
-    let mut parts: Vec<Request> = Vec::new();
+/// Decodes the operations of a multi or multiRead. As in the real server, either all must write or all must read.
+fn decode_operations(from: &mut Reader<'_>) -> Result<Vec<Request>, Malformed> {
+    let mut operations: Vec<Request> = Vec::new();
     loop {
         let kind = from.int()?;
         let done = from.bool()?;
         let _error = from.int()?;
         if done {
-            return Ok(parts);
+            return Ok(operations);
         }
-        let part = part(kind, from)?;
-        let mixed = parts.first().is_some_and(|first| {
-            matches!(first, Request::Read(_)) != matches!(part, Request::Read(_))
+        let operation = decode_operation(kind, from)?;
+        let is_mixed = operations.first().is_some_and(|first| {
+            matches!(first, Request::Read(_)) != matches!(operation, Request::Read(_))
         });
-        if mixed {
+        if is_mixed {
             return Err(Malformed("a multi has operations that write and others that read"));
         }
-        parts.push(part);
+        operations.push(operation);
     }
 }
 
-/// Decodes an operation that may be a part of a multi or multiRead.
-fn part(kind: i32, from: &mut Reader<'_>) -> Result<Request, Malformed> {
+/// Decodes an operation that a multi or multiRead may contain.
+fn decode_operation(kind: i32, from: &mut Reader<'_>) -> Result<Request, Malformed> {
     Ok(match kind {
         opcode::CREATE => Request::Write(create(CreateKind::Create, from)?),
         opcode::CREATE2 => Request::Write(create(CreateKind::Create2, from)?),
@@ -278,6 +281,7 @@ fn acl(from: &mut Reader<'_>) -> Result<Option<Vec<RawAcl>>, Malformed> {
     })
 }
 
+/// Decodes a setWatches, or with `persistent` a setWatches2, which has two more lists.
 fn set_watches(from: &mut Reader<'_>, persistent: bool) -> Result<SetWatches, Malformed> {
     let mut watches = SetWatches {
         relative_zxid: from.long()?,

@@ -55,7 +55,7 @@ impl Writer {
     }
 }
 
-/// Returns a length as it is sent. The data is in memory, so its length is far below 2 GiB.
+/// Converts a length to the type that is sent. Frames are far shorter than 2 GiB, so it always fits.
 fn length(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }

@@ -78,7 +78,7 @@ proptest! {
                 }
                 Act::DeleteOutlived => {
                     bench.state.delete_outlived(bench.now);
-                    bench.heard();
+                    bench.received();
                     continue;
                 }
             }

@@ -5,7 +5,7 @@ mod sessions;
 mod transactions;
 mod watches;
 
-use super::testing::{Answer, Heard};
+use super::testing::{Answer, Received};
 use crate::watches::ConnectionId;
 use crate::wire::opcode::*;
 use crate::wire::{Reader, Writer};
@@ -70,10 +70,10 @@ fn part(body: &mut Writer, kind: i32) {
 fn nothing(_body: &mut Writer) {}
 
 /// The notifications alone.
-fn events(heard: &[(ConnectionId, Heard)]) -> Vec<(ConnectionId, i32, &str)> {
+fn events(received: &[(ConnectionId, Received)]) -> Vec<(ConnectionId, i32, &str)> {
     let mut events = Vec::new();
-    for (to, each) in heard {
-        if let Heard::Event(kind, path) = each {
+    for (to, each) in received {
+        if let Received::Event(kind, path) = each {
             events.push((*to, *kind, path.as_str()));
         }
     }

@@ -1,7 +1,7 @@
 //! How sessions begin, move to another connection, close and expire.
 
 use super::{DELETED, events, nothing, watched};
-use crate::state::testing::{Answer, Bench, Heard};
+use crate::state::testing::{Answer, Bench, Received};
 use crate::wire::Writer;
 use crate::wire::opcode::*;
 
@@ -64,12 +64,12 @@ fn a_closed_session_takes_its_znodes_with_it_in_one_transaction() {
     bench.send(b, GET_DATA, watched("/e2"));
     assert_eq!(bench.ask(a, GET_EPHEMERALS, |body| body.string("/")).strings().len(), 2);
     let zxid = bench.state.zxid;
-    let heard = bench.send(a, CLOSE_SESSION, nothing);
+    let received = bench.send(a, CLOSE_SESSION, nothing);
     assert_eq!(bench.state.zxid, zxid + 1);
-    let mut paths: Vec<_> = events(&heard).into_iter().map(|(_, _, path)| path).collect();
+    let mut paths: Vec<_> = events(&received).into_iter().map(|(_, _, path)| path).collect();
     paths.sort_unstable();
     assert_eq!(paths, ["/e1", "/e2"]);
-    assert_eq!(heard.last(), Some(&(a, Heard::Close)));
+    assert_eq!(received.last(), Some(&(a, Received::Close)));
     // Nothing more is taken from it, nor is the session there.
     assert!(bench.send(a, PING, nothing).is_empty());
     assert!(!bench.state.sessions.contains(welcome.session));
@@ -86,9 +86,9 @@ fn a_session_without_requests_expires() {
     bench.send(b, PING, nothing);
     bench.now.elapsed_ms = 12_000;
     assert_eq!(bench.state.expire_due(bench.now), [welcome.session]);
-    let heard = bench.heard();
-    assert_eq!(events(&heard), [(b, DELETED, "/e")]);
-    assert_eq!(heard.last(), Some(&(a, Heard::Drop)));
+    let received = bench.received();
+    assert_eq!(events(&received), [(b, DELETED, "/e")]);
+    assert_eq!(received.last(), Some(&(a, Received::Drop)));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn credentials_that_prove_nothing_close_the_connection() {
         body.string("sasl");
         body.buffer(Some(b"u:p"));
     };
-    let heard = bench.send(a, AUTH, auth);
-    let refused = Heard::Answer(Answer { xid: 7, zxid: 0, error: -115, body: Vec::new() });
-    assert_eq!(heard, [(a, refused), (a, Heard::Close)]);
+    let received = bench.send(a, AUTH, auth);
+    let refused = Received::Answer(Answer { xid: 7, zxid: 0, error: -115, body: Vec::new() });
+    assert_eq!(received, [(a, refused), (a, Received::Close)]);
 }

@@ -2,7 +2,7 @@
 
 use super::{DELETED, delete, events, multi_errors, nothing, part, set_data, unwatched, watched};
 use crate::stat::Owner;
-use crate::state::testing::{Answer, Bench, Heard, acl, create};
+use crate::state::testing::{Answer, Bench, Received, acl, create};
 use crate::tree::NewNode;
 use crate::wire::Writer;
 use crate::wire::opcode::*;
@@ -102,26 +102,26 @@ fn reads_in_a_multi_and_writes_in_a_multi_read_are_refused() {
 fn a_bare_check_is_refused_and_an_unknown_operation_closes() {
     let mut bench = Bench::new();
     let (a, _) = bench.client();
-    let heard = bench.send(a, CHECK, delete("/"));
-    assert!(matches!(&heard[..], [(_, Heard::Answer(Answer { error: -6, .. }))]));
-    let heard = bench.send(a, 99, nothing);
-    let unimplemented = Heard::Answer(Answer { xid: 7, zxid: -1, error: -6, body: Vec::new() });
-    assert_eq!(heard, [(a, unimplemented), (a, Heard::Close)]);
+    let received = bench.send(a, CHECK, delete("/"));
+    assert!(matches!(&received[..], [(_, Received::Answer(Answer { error: -6, .. }))]));
+    let received = bench.send(a, 99, nothing);
+    let unimplemented = Received::Answer(Answer { xid: 7, zxid: -1, error: -6, body: Vec::new() });
+    assert_eq!(received, [(a, unimplemented), (a, Received::Close)]);
 }
 
 #[test]
 fn a_body_that_cannot_be_decoded_is_answered_and_closes() {
     let mut bench = Bench::new();
     let (a, _) = bench.client();
-    let (result, heard) = bench.try_send(a, CREATE, |body| body.int(1000));
+    let (result, received) = bench.try_send(a, CREATE, |body| body.int(1000));
     assert!(result.is_err());
     assert!(matches!(
-        &heard[..],
-        [(_, Heard::Answer(Answer { error: -5, zxid: 2, .. })), (_, Heard::Close)]
+        &received[..],
+        [(_, Received::Answer(Answer { error: -5, zxid: 2, .. })), (_, Received::Close)]
     ));
     let (b, _) = bench.client();
     assert!(bench.state.request(bench.now, b, &[0, 0, 0]).is_err());
-    assert!(bench.heard().is_empty());
+    assert!(bench.received().is_empty());
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn containers_go_once_they_are_empty_again() {
     bench.send(a, DELETE, delete("/c/x"));
     bench.send(a, GET_DATA, watched("/c"));
     assert_eq!(bench.state.delete_outlived(bench.now), ["/c"]);
-    assert_eq!(events(&bench.heard()), [(a, DELETED, "/c")]);
+    assert_eq!(events(&bench.received()), [(a, DELETED, "/c")]);
     // With the operation create the flag alone makes none, as in the real one.
     bench.create(a, "/p", 4);
     bench.create(a, "/p/x", 0);

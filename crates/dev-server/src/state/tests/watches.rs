@@ -3,7 +3,7 @@
 use super::{
     CHANGED, CHILDREN, CREATED, DELETED, add_watch, delete, events, set_data, set_watches, watched,
 };
-use crate::state::testing::{Answer, Bench, Heard, acl, create};
+use crate::state::testing::{Answer, Bench, Received, acl, create};
 use crate::wire::Writer;
 use crate::wire::opcode::*;
 
@@ -14,14 +14,14 @@ fn a_notification_comes_before_the_answer_to_what_caused_it() {
     let (b, _) = bench.client();
     assert_eq!(bench.ask(a, EXISTS, watched("/x")).error, -101);
     bench.send(b, GET_CHILDREN, watched("/"));
-    let heard = bench.send(a, CREATE, |body| create(body, "/x", 0));
+    let received = bench.send(a, CREATE, |body| create(body, "/x", 0));
     let answer = Answer { xid: 7, zxid: 3, error: 0, body: b"\0\0\0\x02/x".to_vec() };
     let expected = [
-        (a, Heard::Event(CREATED, "/x".to_owned())),
-        (b, Heard::Event(CHILDREN, "/".to_owned())),
-        (a, Heard::Answer(answer)),
+        (a, Received::Event(CREATED, "/x".to_owned())),
+        (b, Received::Event(CHILDREN, "/".to_owned())),
+        (a, Received::Answer(answer)),
     ];
-    assert_eq!(heard, expected);
+    assert_eq!(received, expected);
     // They were one-shots.
     assert!(events(&bench.send(a, SET_DATA, set_data("/x", b""))).is_empty());
 }
@@ -34,8 +34,8 @@ fn a_watcher_of_data_and_children_is_notified_once_of_a_deletion() {
     bench.send(a, GET_DATA, watched("/x"));
     bench.send(a, GET_CHILDREN, watched("/x"));
     bench.send(a, GET_CHILDREN, watched("/"));
-    let heard = bench.send(a, DELETE, delete("/x"));
-    assert_eq!(events(&heard), [(a, DELETED, "/x"), (a, CHILDREN, "/")]);
+    let received = bench.send(a, DELETE, delete("/x"));
+    assert_eq!(events(&received), [(a, DELETED, "/x"), (a, CHILDREN, "/")]);
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn a_session_is_notified_only_of_what_it_may_read() {
     });
     assert!(events(&bench.send(a, SET_DATA, set_data("/own", b""))).is_empty());
     bench.send(b, EXISTS, watched("/own"));
-    let heard = bench.send(a, SET_DATA, set_data("/own", b""));
-    assert_eq!(events(&heard), [(b, CHANGED, "/own")]);
+    let received = bench.send(a, SET_DATA, set_data("/own", b""));
+    assert_eq!(events(&received), [(b, CHANGED, "/own")]);
 }
 
 #[test]
@@ -78,10 +78,10 @@ fn persistent_watches_stay_and_recursive_ones_notify_of_no_children() {
     bench.create(a, "/x", 0);
     assert_eq!(bench.ask(a, ADD_WATCH, add_watch("/x", 0)).body, [0; 4]);
     bench.send(b, ADD_WATCH, add_watch("/x", 1));
-    let heard = bench.send(a, CREATE, |body| create(body, "/x/y", 0));
-    assert_eq!(events(&heard), [(b, CREATED, "/x/y"), (a, CHILDREN, "/x")]);
-    let heard = bench.send(a, DELETE, delete("/x/y"));
-    assert_eq!(events(&heard), [(b, DELETED, "/x/y"), (a, CHILDREN, "/x")]);
+    let received = bench.send(a, CREATE, |body| create(body, "/x/y", 0));
+    assert_eq!(events(&received), [(b, CREATED, "/x/y"), (a, CHILDREN, "/x")]);
+    let received = bench.send(a, DELETE, delete("/x/y"));
+    assert_eq!(events(&received), [(b, DELETED, "/x/y"), (a, CHILDREN, "/x")]);
     assert_eq!(bench.ask(a, ADD_WATCH, add_watch("/x", 2)).error, -5);
     assert_eq!(bench.ask(a, REMOVE_WATCHES, add_watch("/x", 3)).error, 0);
     assert_eq!(bench.ask(a, REMOVE_WATCHES, add_watch("/x", 3)).error, -121);
@@ -102,7 +102,7 @@ fn watches_that_are_taken_over_notify_of_what_they_have_missed() {
     let data: &[&str] = &["/old", "/changed", "/gone"];
     let exists: &[&str] = &["/changed", "/absent"];
     let children: &[&str] = &["/old", "/changed", "/gone"];
-    let heard = bench.send(a, SET_WATCHES, set_watches(zxid, [data, exists, children]));
+    let received = bench.send(a, SET_WATCHES, set_watches(zxid, [data, exists, children]));
     let expected = [
         (a, CHANGED, "/changed"),
         (a, DELETED, "/gone"),
@@ -110,12 +110,12 @@ fn watches_that_are_taken_over_notify_of_what_they_have_missed() {
         (a, CHILDREN, "/old"),
         (a, DELETED, "/gone"),
     ];
-    assert_eq!(events(&heard), expected);
+    assert_eq!(events(&received), expected);
     // The others are set.
-    let heard = bench.send(a, SET_DATA, set_data("/old", b""));
-    assert_eq!(events(&heard), [(a, CHANGED, "/old")]);
-    let heard = bench.send(a, CREATE, |body| create(body, "/absent", 0));
-    assert_eq!(events(&heard), [(a, CREATED, "/absent")]);
-    let heard = bench.send(a, CREATE, |body| create(body, "/changed/child", 0));
-    assert_eq!(events(&heard), [(a, CHILDREN, "/changed")]);
+    let received = bench.send(a, SET_DATA, set_data("/old", b""));
+    assert_eq!(events(&received), [(a, CHANGED, "/old")]);
+    let received = bench.send(a, CREATE, |body| create(body, "/absent", 0));
+    assert_eq!(events(&received), [(a, CREATED, "/absent")]);
+    let received = bench.send(a, CREATE, |body| create(body, "/changed/child", 0));
+    assert_eq!(events(&received), [(a, CHILDREN, "/changed")]);
 }
