@@ -2,7 +2,7 @@
 //! there are none.
 
 use super::AppState;
-use crate::status::{MemberEntry, QueueReading};
+use crate::status::QueueReading;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -31,7 +31,7 @@ impl AppState {
         receiver
     }
 
-    /// Publishes a reading, even if it has no changes: a stream without its first reading waits for it.
+    /// Publishes a reading.
     pub(super) fn note_members(&self, reading: QueueReading) {
         self.member_watch.published.send_replace(reading);
     }
@@ -51,47 +51,5 @@ async fn read_while_watched(app: AppState) {
             *is_reading = false;
             return;
         }
-    }
-}
-
-/// Returns the members that left and then the members that joined, in the order of the queue, with the name of the event.
-pub(super) fn moved<'a>(
-    before: &'a [MemberEntry],
-    now: &'a [MemberEntry],
-) -> impl Iterator<Item = (&'static str, &'a MemberEntry)> {
-    let left = before.iter().filter(|entry| !is_in(now, entry));
-    let joined = now.iter().filter(|entry| !is_in(before, entry));
-    left.map(|entry| ("member-left", entry)).chain(joined.map(|entry| ("member-joined", entry)))
-}
-
-fn is_in(entries: &[MemberEntry], entry: &MemberEntry) -> bool {
-    entries.iter().any(|other| other.ticket == entry.ticket)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use recipes::{FencingToken, Sequence, Ticket};
-
-    fn entry(number: i32) -> MemberEntry {
-        let sequence = Sequence::new(number).unwrap();
-        let ticket = Ticket { sequence, token: FencingToken(number.unsigned_abs().into()) };
-        MemberEntry::of_unknown(ticket, std::time::SystemTime::UNIX_EPOCH)
-    }
-
-    #[test]
-    fn who_left_and_who_joined_is_told_by_tickets() {
-        let before = [entry(1), entry(2), entry(3)];
-        let again = MemberEntry {
-            ticket: Ticket { token: FencingToken(9), ..entry(3).ticket },
-            ..entry(3)
-        };
-        let now = [entry(2), again, entry(4)];
-        let told = moved(&before, &now)
-            .map(|(event, entry)| format!("{event} {}", entry.ticket.sequence))
-            .collect::<Vec<_>>();
-        let all = ["member-left #1", "member-left #3", "member-joined #3", "member-joined #4"];
-        assert_eq!(told, all);
-        assert_eq!(moved(&now, &now).count(), 0);
     }
 }

@@ -1,5 +1,6 @@
 //! Errors in the format of RFC 9457.
 
+use super::INDEX;
 use crate::api::{self, PROBLEM_TYPES};
 use crate::byte_budget::ByteBudget;
 use crate::config::table;
@@ -8,7 +9,6 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::fmt::Display;
-use utoipa::IntoResponses;
 
 pub(super) struct ProblemResponse {
     pub(super) status: StatusCode,
@@ -24,26 +24,9 @@ pub(super) struct ProblemResponse {
     pub(super) retry_after: u64,
 }
 
-/// The request is not valid.
-#[derive(IntoResponses)]
-#[response(status = 400)]
-pub(super) struct BadRequest;
-
-/// The refusals that all queries have in common.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "they are schemas")]
-pub(super) enum QueryRefusal {
-    /// The request is not valid.
-    #[response(status = 400)]
-    BadRequest,
-    /// Not available now: `Retry-After` says when to try again.
-    #[response(status = 503)]
-    Unavailable,
-}
-
 const CROWDED: &str = "too-many-waiting";
 /// The default of `Retry-After`, in seconds.
-const RETRY_AFTER: u64 = 1;
+pub(super) const RETRY_AFTER: u64 = 1;
 
 impl ProblemResponse {
     pub(super) fn new(
@@ -160,6 +143,9 @@ impl IntoResponse for ProblemResponse {
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, json);
+        if let Some(index) = index {
+            headers.insert(INDEX, HeaderValue::from(index));
+        }
         if let Some(version) = version {
             headers.insert(header::ETAG, version_tag(version));
         }

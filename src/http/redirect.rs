@@ -9,10 +9,6 @@ use axum::response::{IntoResponse, Response};
 use recipes::election::Profile;
 
 /// Redirects to the leader's application.
-#[utoipa::path(get, path = "/leader/redirect", responses(
-    (status = 307, description = "There: `Location` is its address", headers(("Location" = String))),
-    (status = 503, description = "Not now: `Retry-After` says when to ask again."),
-))]
 pub(super) async fn redirect(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
     let verdict = app.judge_and_claim();
     let index = verdict.index();

@@ -1,19 +1,14 @@
 //! Everything that this member knows of itself.
 
-use super::problem::BadRequest;
-use super::query::NoQuery;
+use super::query::{NoQuery, Query};
 use super::{AppState, problems};
-use crate::api::{self, Restart, Session, Standby, Status, millis};
+use crate::api::{Restart, Session, Standby, Status, millis};
 use crate::status::Snapshot;
 use axum::Json;
 use axum::extract::State;
 
 /// Everything this member knows of itself.
-#[utoipa::path(get, path = api::STATUS.path, responses(
-    (status = 200, description = "At this moment", body = Status),
-    BadRequest,
-))]
-pub(super) async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Status> {
+pub(super) async fn status(State(app): State<AppState>, _: Query<NoQuery>) -> Json<Status> {
     let verdict = app.judge_and_claim();
     let Snapshot { standing, link, .. } = &*verdict.snapshot;
     let ticket = standing.ticket();

@@ -56,12 +56,6 @@ impl AppState {
         View::of(&role).own_term() == Some(token)
     }
 
-    /// Returns the index for an answer that is made at this moment.
-    pub(super) fn index_now(&self) -> Option<u64> {
-        let now = self.clock.now();
-        self.status.snapshot.borrow().standing.index_at(now)
-    }
-
     /// Returns the leader and the lease, as in `/leader`.
     pub(super) fn state(&self, verdict: &Verdict) -> LeaderState {
         let until = self.valid_until(verdict);

@@ -1,7 +1,6 @@
 //! Prints a sidecar's events, one per line. Reconnects whenever the stream ends.
 
 use super::answer::{EventStream, ReceivedEvent};
-use super::sidecar::LAST_EVENT_ID;
 use super::{ClientError, OutputFormat, Sidecar, check_reader, print, remark, views};
 use crate::api::{self, EVENTS};
 use crate::clock::Clock;
@@ -16,18 +15,13 @@ pub(super) async fn watch(
     clock: Clock,
     form: OutputFormat,
 ) -> Result<(), ClientError> {
-    let mut seen = None;
     let mut stream = sidecar.get(EVENTS.path).events().await?;
     loop {
-        let mut reported = follow(&mut stream, &mut seen, form).await?;
+        let mut reported = follow(&mut stream, form).await?;
         report_lost(sidecar, clock, &reported);
         stream = loop {
             sleep(RETRY_PAUSE).await;
-            let mut request = sidecar.get(EVENTS.path);
-            if let Some(id) = &seen {
-                request = request.header(LAST_EVENT_ID, id);
-            }
-            match request.events().await {
+            match sidecar.get(EVENTS.path).events().await {
                 Ok(stream) => break stream,
                 Err(trouble) => {
                     let why = trouble.message().unwrap_or_default();
@@ -48,25 +42,20 @@ fn report_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
 }
 
 /// Prints the events of a stream. Returns the reason why the stream ended.
-async fn follow(
-    stream: &mut EventStream,
-    seen: &mut Option<String>,
-    form: OutputFormat,
-) -> Result<String, ClientError> {
+async fn follow(stream: &mut EventStream, form: OutputFormat) -> Result<String, ClientError> {
     loop {
         let events = match stream.next().await {
             Ok(events) => events,
             Err(why) => return Ok(why),
         };
         check_reader()?;
-        for ReceivedEvent { name, id, data } in events {
+        for ReceivedEvent { name, data } in events {
             match serde_json::from_str::<api::LeaderEvent>(&data) {
                 Ok(event) => {
                     print(form.render(|_| views::event(&name, &event), &named(&name, &data)))?;
                 }
                 Err(error) => remark(&format!("an event makes no sense: {error}")),
             }
-            *seen = id.or_else(|| seen.take());
         }
     }
 }
