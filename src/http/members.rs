@@ -9,6 +9,10 @@ use crate::status::{MemberEntry, QueueReading};
 use axum::Json;
 use axum::extract::State;
 use recipes::election::Announcement;
+use std::time::Duration;
+
+/// How long one reading of the queue serves all clients that wait for a change of it.
+const REUSED_FOR: Duration = Duration::from_secs(1);
 
 /// The queue, in order, and its problems; read from ZooKeeper at most once a second, and after a change of the leader.
 ///
@@ -19,20 +23,36 @@ pub(super) async fn members(
     Query(wait): Query<Wait>,
 ) -> Result<Json<Members>, ProblemResponse> {
     let query = app.blocking_query(wait)?;
-    let read = async || app.status.members().await.map_err(ProblemResponse::queue_unread);
-    let Some(query) = query else { return Ok(Json(body(&app, &read().await?))) };
-    let mut watch = app.watch_members();
-    app.note_members(read().await?);
-    let changed = query.or_timeout(async {
-        // The client has a newer index, from another member. The next reading of this member is at least as new.
-        if watch.borrow_and_update().index < query.seen {
-            let _ends_with_this_process = watch.changed().await;
+    let mut queue = app.status.members().await.map_err(ProblemResponse::queue_unread)?;
+    if let Some(query) = query {
+        let changed = query.or_timeout(async {
+            while queue.index == query.seen {
+                tokio::time::sleep(REUSED_FOR).await;
+                // A reading that fails is repeated.
+                if let Ok(next) = app.recent_members().await {
+                    queue = next;
+                }
+            }
+        });
+        let _time_is_over = changed.await;
+    }
+    Ok(Json(body(&app, &queue)))
+}
+
+impl AppState {
+    /// Returns the queue as it was read within the last second for any client that waits.
+    async fn recent_members(&self) -> Result<QueueReading, String> {
+        let mut last = self.members_read.lock().await;
+        let now = self.clock.now();
+        if let Some((at, queue)) = &*last
+            && now.since(*at) < REUSED_FOR
+        {
+            return Ok(queue.clone());
         }
-        while watch.borrow_and_update().index == query.seen && watch.changed().await.is_ok() {}
-    });
-    let _time_is_over = changed.await;
-    let group = watch.borrow().clone();
-    Ok(Json(body(&app, &group)))
+        let queue = self.status.members().await?;
+        *last = Some((now, queue.clone()));
+        Ok(queue)
+    }
 }
 
 fn body(app: &AppState, queue: &QueueReading) -> Members {

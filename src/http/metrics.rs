@@ -2,6 +2,7 @@
 
 use super::{AppState, Verdict};
 use crate::api::{BarrierRole, Hook, LockState, SyncedFileStatus};
+use crate::problems::ProblemKind;
 use crate::status::HookRecord;
 use axum::extract::State;
 use axum::http::header;
@@ -63,7 +64,7 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
         "bellwether_duplicate_id",
         "1 if another member was seen to have the id of this one; else 0. If that one leads, this one neither names it \
          nor is ready.",
-        yes(verdict.duplicate_id().is_some()),
+        yes(snapshot.problems.get(ProblemKind::DuplicateId).is_some()),
     );
     scrape.gauges(
         "bellwether_foreign_contenders",

@@ -17,7 +17,6 @@ mod history;
 mod holdings;
 mod host_check;
 mod leader;
-mod member_watch;
 mod members;
 mod metrics;
 mod openapi;
@@ -43,7 +42,7 @@ use self::claims::ConnectionClaims;
 use crate::api;
 use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::clock::Clock;
-use crate::status::StatusHandle;
+use crate::status::{QueueReading, StatusHandle};
 use crate::znode_names::ElectionNames;
 pub use authorize::Authorization;
 use axum::body::{Body, HttpBody};
@@ -88,8 +87,8 @@ struct AppStateInner {
     amending: Mutex<()>,
     /// All locks and barriers that were requested through this member.
     registry: holdings::HoldingRegistry,
-    member_watch: member_watch::MemberWatch,
-    value_events: shared_config::ValueEvents,
+    /// The last reading of the queue for clients that wait for a change of it.
+    members_read: Mutex<Option<(Moment, QueueReading)>>,
 }
 
 impl Deref for AppState {
@@ -144,8 +143,7 @@ pub fn services(
         requests: RequestCounters::none(),
         amending: Mutex::default(),
         registry: holdings::HoldingRegistry::default(),
-        member_watch: member_watch::MemberWatch::default(),
-        value_events: shared_config::ValueEvents::default(),
+        members_read: Mutex::default(),
     });
     let app = AppState { inner, serves_probes: false };
     Services {

@@ -24,7 +24,6 @@ pub(super) struct ProblemResponse {
     pub(super) retry_after: u64,
 }
 
-const CROWDED: &str = "too-many-waiting";
 /// The default of `Retry-After`, in seconds.
 pub(super) const RETRY_AFTER: u64 = 1;
 
@@ -74,11 +73,6 @@ impl ProblemResponse {
     pub(super) fn unread(kind: &'static str, title: &'static str, why: impl Display) -> Self {
         let detail = format!("{why}; /status says how this member stands with ZooKeeper");
         Self::unavailable(kind, title, detail)
-    }
-
-    /// The connection is closed with this answer; otherwise refused clients would keep all connections.
-    pub(super) fn crowded(detail: &str) -> Self {
-        Self::unavailable(CROWDED, "too many wait", detail)
     }
 
     pub(super) fn conflict(
@@ -151,9 +145,6 @@ impl IntoResponse for ProblemResponse {
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
-        }
-        if kind == CROWDED {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -15,7 +15,6 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -129,7 +128,7 @@ pub async fn serve(
 async fn accept_all(
     listener: impl Accept,
     service: Service,
-    slots: &Arc<Slots>,
+    slots: &Slots,
     limits: &ConnectionLimits,
     closing: impl Future<Output = ()>,
 ) {
@@ -216,8 +215,8 @@ mod tests {
     use axum::routing::get;
     use futures_util::StreamExt;
     use hyper_util::service::TowerToHyperService;
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
     use std::time::Instant;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpSocket;

@@ -36,7 +36,7 @@ pub(super) async fn status(State(app): State<AppState>, _: Query<NoQuery>) -> Js
             timeout_ms: link.session.map(|(_, timeout)| millis(timeout)),
             connected: link.connected,
             server: link.server.as_deref().filter(|_| link.connected).map(str::to_owned),
-            problem: verdict.problem(),
+            problem: link.problem.clone(),
             restart: link.restart.map(|restart| Restart {
                 down_for_ms: millis(restart.down_for),
                 restarts: restart.restarts,

@@ -8,27 +8,24 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub(super) use stream::ValueEvents;
-
 use self::conditions::condition;
 use super::authorize::Authorized;
 use super::blocking::Wait;
 use super::problem::{ProblemResponse, version_tag};
 use super::query::{NoQuery, Query, RecipePath, Span, accepts, flag};
-use super::{AppState, INDEX};
+use super::{AppState, INDEX, body};
 use crate::api::{ConfigNames, ConfigWritten};
-use crate::byte_budget::{ByteBudget, ReservedBytes};
+use crate::byte_budget::ByteBudget;
 use crate::shared_config::{
     Condition, ConfigHandle, ConfigName, ConfigRequest as Ask, NAMES_MAX, TooMany, VALUE_MAX,
     Value, ValueReading, ValueWrite, WatchedValue, WriteAction, WriteError, WriteOutcome,
 };
 use crate::status::{self, CommandError};
 use axum::Json;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use http_body_util::BodyExt;
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +36,6 @@ use tokio::time::timeout;
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long ZooKeeper may take to write a value.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
-/// The time limit for the arrival of a whole value.
-const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many readings are checked with a quorum before the request fails.
 const PROOFS: usize = 3;
@@ -122,7 +117,7 @@ pub(super) async fn put_config(
     request: Request,
 ) -> Result<Response, ProblemResponse> {
     let condition = condition(request.headers())?;
-    let data = body(&app.budget, request).await?;
+    let data = value(&app.budget, request.into_body()).await?;
     let action = WriteAction::Put { data, is_ephemeral };
     app.write(ValueWrite { name, action, condition }).await
 }
@@ -226,9 +221,9 @@ impl AppState {
 
     fn refusal(&self, name: &ConfigName, condition: Condition, why: WriteError) -> ProblemResponse {
         match why {
-            WriteError::Differs { found } => differs(name, condition, found),
+            WriteError::Differs { found } => differs(name, found),
             WriteError::NotThere if condition == Condition::None => self.not_there(name),
-            WriteError::NotThere => differs(name, condition, None),
+            WriteError::NotThere => differs(name, None),
             WriteError::NotOurs => {
                 let detail = format!(
                     "{} stands already, and does not go with this member's session: delete it first, or write it \
@@ -280,19 +275,14 @@ fn too_many() -> ProblemResponse {
 }
 
 /// Returns the error for a condition that is not met.
-fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> ProblemResponse {
-    let wanted = match condition {
-        Condition::Absent => "no value".to_owned(),
-        Condition::Version(version) => format!("version {version}"),
-        Condition::Exists | Condition::None => "a value".to_owned(),
-    };
+fn differs(name: &ConfigName, found: Option<i32>) -> ProblemResponse {
     let there = match found {
         Some(version) => format!("version {version}"),
         None => "nothing".to_owned(),
     };
     let detail = format!(
-        "{wanted} is to be at {name}, and {there} is: read it (`bellwether config get -o json` prints the version too), \
-         decide again, and write with that version"
+        "{there} is at {name}, which is not what was expected: read it (`bellwether config get -o json` prints the version \
+         too), decide again, and write with that version"
     );
     let title = "another version is there";
     let problem =
@@ -336,45 +326,12 @@ fn kind(name: &str) -> &'static str {
 }
 
 /// Reads the body of this request, which is a value.
-async fn body(budget: &ByteBudget, request: Request) -> Result<Bytes, ProblemResponse> {
-    match timeout(SEND_TIMEOUT, collected(budget, request.into_body())).await {
-        Ok(collected) => collected,
-        Err(_) => {
-            let why = "its end did not come in time";
-            Err(ProblemResponse::bad_body(StatusCode::REQUEST_TIMEOUT, why))
-        }
-    }
-}
-
-/// Reads a body. Its memory is reserved as the bytes arrive, because a client may never send the end.
-async fn collected(budget: &ByteBudget, mut body: Body) -> Result<Bytes, ProblemResponse> {
-    let mut data = vec![];
-    let mut reserved = ReservedBytes::default();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            ProblemResponse::bad_body(
-                StatusCode::BAD_REQUEST,
-                format!("it cannot be read: {error}"),
-            )
-        })?;
-        let Ok(piece) = frame.into_data() else { continue };
-        // Refuse the body only after these bytes have arrived: a client that gets an answer while it sends may not read it.
-        if data.len() + piece.len() > VALUE_MAX {
-            let detail = format!(
-                "it has more than {VALUE_MAX} bytes, which is as much as ZooKeeper takes: keep it elsewhere, and its address here"
-            );
-            let title = "the value is too long";
-            return Err(ProblemResponse::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "bad-body",
-                title,
-                detail,
-            ));
-        }
-        // Reserve twice the length, because the request to ZooKeeper contains a copy.
-        let more = budget.take(2 * piece.len());
-        reserved.merge(more.ok_or_else(|| ProblemResponse::buffers_full(budget))?);
-        data.extend_from_slice(&piece);
-    }
-    Ok(reserved.over(data.into()))
+async fn value(budget: &ByteBudget, body: Body) -> Result<Bytes, ProblemResponse> {
+    // A body without a length may be as long as the longest value. The request to ZooKeeper contains a copy.
+    let length = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
+    let length = length.unwrap_or(VALUE_MAX).min(VALUE_MAX);
+    let reserved = budget.take(2 * length);
+    let reserved = reserved.ok_or_else(|| ProblemResponse::buffers_full(budget))?;
+    let data = body::bytes(body, VALUE_MAX).await?;
+    Ok(reserved.over(data))
 }

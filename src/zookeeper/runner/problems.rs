@@ -6,7 +6,7 @@ use crate::problems::ProblemKind;
 use crate::status::{ConnectionState, DuplicateId};
 use crate::zookeeper::UNKNOWN_ZNODE_REMEDY;
 use crate::zookeeper::queue::claim_path;
-use recipes::{FencingToken, Sequence};
+use recipes::Sequence;
 use std::time::Duration;
 use tracing::info;
 
@@ -17,27 +17,19 @@ const MAX_SESSION_TICKS: u32 = 20;
 
 impl Runner {
     /// Returns the current problems, given this state of the connection.
-    pub(super) fn current_problems(
-        &self,
-        link: &ConnectionState,
-        same_id: Option<FencingToken>,
-    ) -> Vec<(ProblemKind, String)> {
+    pub(super) fn current_problems(&self, link: &ConnectionState) -> Vec<(ProblemKind, String)> {
         let paused = self.standing.is_paused().then(String::new);
         let unhealthy = self.standing.is_unhealthy().then(String::new);
         let zookeeper = link.is_troubled().then(|| {
             let problem = link.problem.clone();
             problem.unwrap_or_else(|| "no connection to ZooKeeper".into())
         });
-        let duplicate_id =
-            DuplicateId::find(&self.standing, same_id, &self.counters, self.clock.now());
-        let (earlier_life, duplicate_id) = match duplicate_id {
-            Some(DuplicateId::MayBeEarlierLife { token, .. }) => {
-                let text = format!(
-                    "waiting behind an earlier life of this member, token {token}, until its session ends"
-                );
-                (Some(text), None)
-            }
-            other => (None, other.map(|duplicate_id| duplicate_id.to_string())),
+        let now = self.clock.now();
+        let same_id = DuplicateId::find(&self.standing, self.same_id(), &self.counters, now);
+        let text = same_id.map(|same_id| same_id.to_string());
+        let (earlier_life, duplicate_id) = match same_id {
+            Some(DuplicateId::MayBeEarlierLife { .. }) => (text, None),
+            _ => (None, text),
         };
         let slow = self.is_slow.then(|| {
             format!(
