@@ -20,7 +20,9 @@ struct BudgetState {
 
 /// A reservation of bytes, which return to the budget on drop.
 #[derive(Default)]
-pub struct ReservedBytes(Option<OwnedSemaphorePermit>);
+pub struct ReservedBytes {
+    _permit: Option<OwnedSemaphorePermit>,
+}
 
 impl ByteBudget {
     pub fn of_mib(mib: u32) -> Self {
@@ -39,7 +41,7 @@ impl ByteBudget {
         if taken.is_err() {
             self.0.shortage.notify_waiters();
         }
-        taken.ok().map(|permit| ReservedBytes(Some(permit)))
+        taken.ok().map(|permit| ReservedBytes { _permit: Some(permit) })
     }
 
     /// Reserves bytes, and waits until enough are free.
@@ -48,7 +50,7 @@ impl ByteBudget {
             return taken;
         }
         let taken = self.0.free.clone().acquire_many_owned(units(bytes)).await;
-        ReservedBytes(taken.ok())
+        ReservedBytes { _permit: taken.ok() }
     }
 
     /// Returns the same bytes with a reservation that lasts until their last clone is dropped; `None` if too few are left.
@@ -63,14 +65,6 @@ impl ByteBudget {
 }
 
 impl ReservedBytes {
-    pub fn merge(&mut self, more: Self) {
-        match (&mut self.0, more.0) {
-            (Some(own), Some(more)) => own.merge(more),
-            (own @ None, more) => *own = more,
-            (Some(_), None) => {}
-        }
-    }
-
     /// Returns the same bytes, which keep this reservation until their last clone is dropped.
     pub fn over(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(HeldBytes { bytes, _reserved: self })
@@ -102,8 +96,7 @@ mod tests {
         let half = budget.hold(Bytes::from(vec![0; 512 * 1024])).expect("there is room");
         let part = half.slice(..1);
         drop(half);
-        let mut rest = budget.take(256 * 1024).expect("there is room");
-        rest.merge(budget.take(256 * 1024).expect("there is room"));
+        let rest = budget.take(512 * 1024).expect("there is room");
         assert!(budget.take(1).is_none());
         drop(part);
         assert!(budget.take(512 * 1024).is_some());

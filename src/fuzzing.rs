@@ -7,7 +7,7 @@ use crate::byte_budget::ByteBudget;
 use crate::cli;
 use crate::clock::Clock;
 use crate::config;
-use crate::http::{Authorization, ConnectionLimits, Handler, Service, services};
+use crate::http::{Authorization, ConnectionLimits, Service, services};
 use crate::runtime;
 use crate::status;
 use crate::znode_names::ElectionNames;
@@ -15,6 +15,7 @@ use crate::zookeeper;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, Uri, header};
 use futures_util::FutureExt;
+use hyper::service::Service as _;
 use recipes::election::{Event, Member, Policy, Profile, Role};
 use recipes::{
     FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionEvent, SessionId, Ticket,
@@ -145,7 +146,7 @@ pub fn query(data: &[u8]) {
     let Ok(request) = request.body(Body::empty()) else { return };
     let answer = SERVICE.with(|FuzzServer { runtime, service, .. }| {
         let _timers = runtime.enter();
-        crate::http::refusal(&request).or_else(|| service.answer(request).now_or_never())
+        crate::http::refusal(&request).or_else(|| service.call(request).now_or_never()?.ok())
     });
     // A request that waits for a change has no answer yet.
     let Some(answer) = answer else { return };

@@ -4,6 +4,7 @@ use crate::api::{BarrierState, LockQueue};
 use crate::counters::HoldingMeter;
 use recipes::holding::{End, HoldingKind, HoldingSnapshot, HoldingSpec, HoldingState};
 use recipes::{FencingToken, Moment};
+use serde::Deserialize;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -49,7 +50,8 @@ impl fmt::Display for HoldingName {
 
 /// The name that a process gives itself when it requests a lock or barrier, for people to read: 1 to 128 visible ASCII
 /// characters, such as `web-3:4711`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct ProcessName(Arc<str>);
 
 impl ProcessName {
@@ -61,6 +63,14 @@ impl ProcessName {
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for ProcessName {
+    type Error = &'static str;
+
+    fn try_from(name: String) -> Result<Self, &'static str> {
+        Self::new(&name).ok_or("write 1 to 128 visible ASCII characters, such as web-3:4711")
     }
 }
 

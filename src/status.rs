@@ -31,8 +31,6 @@ pub struct Snapshot {
     pub last_looped_at: Moment,
     pub recent_changes: Arc<RecentChanges>,
     pub counters: Counters,
-    /// The predecessor's token, if its member has the id of this one.
-    pub same_id: Option<FencingToken>,
     /// When the Kerberos tickets end, or have ended; `None` if no login needs tickets.
     pub tickets_end_at: Option<SystemTime>,
     /// True if no session can be opened because the Kerberos tickets have ended.
@@ -50,34 +48,24 @@ impl Snapshot {
 
     /// Fails if there is no connection to ZooKeeper for a known reason, which is returned.
     fn check_connection(&self) -> Result<(), String> {
-        let Self { link, standing, .. } = self;
-        match link.session {
-            None if standing.is_paused() => Err(
-                "this member is paused, and so has no session with ZooKeeper: run `bellwether resume` here, or ask another \
-                 member"
-                    .to_owned(),
-            ),
-            None if standing.is_unhealthy() => Err(
-                "this member's application is not healthy, so it has no session with ZooKeeper: ask another member"
-                    .to_owned(),
-            ),
-            _ if link.connected => Ok(()),
-            _ => link.problem.clone().map_or(Ok(()), Err),
+        let is_out = self.standing.is_paused() || self.standing.is_unhealthy();
+        if is_out && self.link.session.is_none() {
+            return Err("this member is paused, or its application is not healthy, so it has no session with ZooKeeper: ask \
+                        another member"
+                .to_owned());
         }
-    }
-
-    /// Returns the member that has the id of this one: the leader ahead, which is therefore not reported to the application,
-    /// or the predecessor. An earlier life of this member that does not lead is harmless, and left out.
-    pub fn duplicate_id(&self, now: Moment) -> Option<DuplicateId> {
-        DuplicateId::find(&self.standing, self.same_id, &self.counters, now)
+        match &self.link.problem {
+            Some(problem) if !self.link.connected => Err(problem.clone()),
+            _ => Ok(()),
+        }
     }
 }
 
 /// A member that has the id of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateId {
-    /// The leader ahead. It may be an earlier life of this member, whose session ends within `for_at_most`.
-    MayBeEarlierLife { token: FencingToken, for_at_most: Duration },
+    /// The leader ahead. It may be an earlier life of this member, whose session has not ended.
+    MayBeEarlierLife { token: FencingToken },
     /// The leader ahead. It has outlived every session of an earlier life, so it is another member.
     Leader { token: FencingToken },
     /// The predecessor, which does not lead. It has outlived every session of an earlier life too.
@@ -85,23 +73,22 @@ pub enum DuplicateId {
 }
 
 impl DuplicateId {
-    /// Finds the member that has the id of this one. `same_id` is the predecessor's token, if its member has this id.
+    /// Finds the member that has the id of this one: the leader ahead, which is therefore not reported to the application, or
+    /// the predecessor. `same_id` is the predecessor's token, if its member has this id. An earlier life of this member that
+    /// does not lead is harmless, and left out.
     pub fn find(
         standing: &Standing,
         same_id: Option<FencingToken>,
         counters: &Counters,
         now: Moment,
     ) -> Option<Self> {
-        let left = counters.earlier_lives_end_at?.0.checked_sub(now.0);
-        let left = left.filter(|left| !left.is_zero());
+        let may_be_earlier_life = now < counters.earlier_lives_end_at?;
         let leader = standing.duplicate_id().map(|leader| leader.ticket.token);
-        match (leader, same_id, left) {
-            (Some(token), _, Some(for_at_most)) => {
-                Some(Self::MayBeEarlierLife { token, for_at_most })
-            }
-            (Some(token), _, None) => Some(Self::Leader { token }),
-            (None, Some(token), None) => Some(Self::InQueue { token }),
-            (None, Some(_), Some(_)) | (None, None, _) => None,
+        match (leader, same_id) {
+            (Some(token), _) if may_be_earlier_life => Some(Self::MayBeEarlierLife { token }),
+            (Some(token), _) => Some(Self::Leader { token }),
+            (None, Some(token)) if !may_be_earlier_life => Some(Self::InQueue { token }),
+            (None, _) => None,
         }
     }
 }
@@ -112,10 +99,9 @@ const AN_ID_EACH: &str = "give each member an id of its own (member.id, --id)";
 impl fmt::Display for DuplicateId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::MayBeEarlierLife { token, for_at_most } => write!(
+            Self::MayBeEarlierLife { token } => write!(
                 f,
-                "behind an earlier life of this member, token {token}, whose session ends within {} ms",
-                for_at_most.as_millis()
+                "behind an earlier life of this member, token {token}, until its session ends"
             ),
             Self::Leader { token } => write!(
                 f,
@@ -550,7 +536,6 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         last_looped_at: now,
         recent_changes: Arc::default(),
         counters: Counters::begun(now),
-        same_id: None,
         tickets_end_at: None,
         tickets_have_ended: false,
     };
@@ -605,7 +590,10 @@ mod tests {
                 snapshot.standing = member.standing();
             });
         };
-        let judged = |now| status.snapshot.borrow().duplicate_id(now);
+        let judged = |now| {
+            let snapshot = status.snapshot.borrow();
+            DuplicateId::find(&snapshot.standing, None, &snapshot.counters, now)
+        };
         let ticket =
             |n: i32| Ticket { sequence: Sequence::new(n).unwrap(), token: FencingToken(n as u64) };
         let ahead = ticket(3);
@@ -620,12 +608,11 @@ mod tests {
         assert_eq!(judged(at(60)), None, "who leads is not known");
         let announcement = Some(Announcement { leader: profile, ticket: ahead });
         hear(at(1), Event::PredecessorRead { predecessor: ahead, announcement, distance: None });
-        let for_at_most = Duration::from_secs(1);
-        assert_eq!(judged(at(14)), Some(DuplicateId::MayBeEarlierLife { token, for_at_most }));
+        assert_eq!(judged(at(14)), Some(DuplicateId::MayBeEarlierLife { token }));
         assert_eq!(judged(at(15)), Some(DuplicateId::Leader { token }));
         // The servers may have a new leader, which counts all timeouts anew.
         hear(at(20), Event::Session(SessionEvent::Resumed { timeout, sent_at: at(20) }));
-        assert_eq!(judged(at(34)), Some(DuplicateId::MayBeEarlierLife { token, for_at_most }));
+        assert_eq!(judged(at(34)), Some(DuplicateId::MayBeEarlierLife { token }));
         assert_eq!(judged(at(35)), Some(DuplicateId::Leader { token }));
     }
 
@@ -641,11 +628,11 @@ mod tests {
         let opened =
             Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at: at(0) });
         let token = FencingToken(3);
-        publisher.amend(|snapshot| {
-            snapshot.counters.on_event(&opened);
-            snapshot.same_id = Some(token);
-        });
-        let judged = |now| status.snapshot.borrow().duplicate_id(now);
+        publisher.amend(|snapshot| snapshot.counters.on_event(&opened));
+        let judged = |now| {
+            let snapshot = status.snapshot.borrow();
+            DuplicateId::find(&snapshot.standing, Some(token), &snapshot.counters, now)
+        };
         assert_eq!(judged(at(14)), None, "it may be an earlier life, and is in nobody's way");
         assert_eq!(judged(at(15)), Some(DuplicateId::InQueue { token }));
     }

@@ -17,7 +17,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("api", &["recipes", "znode_names"]),
     // What children are not to see in their environment is the configuration's to know.
     ("process", &["config"]),
-    ("health", &["recipes", "api", "clock", "config", "status", "http_client", "process"]),
+    ("health", &["recipes", "api", "config", "status", "http_client", "process"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["recipes", "files", "holdings", "znode_names"]),
     // It turns a command line into one of the terminal's commands, or into what `dev` starts.

@@ -7,9 +7,10 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use bellwether::byte_budget::ByteBudget;
 use bellwether::clock::Clock;
-use bellwether::http::{self, Handler};
+use bellwether::http;
 use bellwether::status;
 use bellwether::znode_names::ElectionNames;
+use hyper::service::Service;
 use recipes::election::{Event, Member, Policy, Profile};
 use recipes::{
     FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionEvent, SessionId, Ticket,
@@ -40,7 +41,8 @@ fn answer(path: &str, frozen_at: Moment, clock: Clock) -> StatusCode {
     let service = http::services(front, clock, names, http::Authorization::Header, &limits).api;
     let request = Request::get(path).body(Body::empty()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(service.answer(request)).status()
+    let Ok(answer) = runtime.block_on(service.call(request));
+    answer.status()
 }
 
 fn leading_at(now: Moment) -> Member {

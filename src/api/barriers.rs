@@ -1,8 +1,7 @@
 //! Double barriers: the events for a participant, and the list of participants.
 
-use super::{Endpoint, LockEnded, LockHeld};
+use super::{Endpoint, LockHeld};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 pub const BARRIERS: Endpoint<BarrierNames> = Endpoint::get("/barriers");
 /// `GET` returns the participants of a barrier; `POST` enters it, and returns a stream of events.
@@ -11,7 +10,7 @@ pub const BARRIER_PATH: &str = "/barriers/{name}";
 pub const LEAVE_BARRIER_PATH: &str = "/barriers/{name}/leave/{id}";
 
 /// The data of the event `waiting`.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct BarrierWaiting {
     /// The id by which to leave.
     pub id: String,
@@ -21,7 +20,7 @@ pub struct BarrierWaiting {
 }
 
 /// The data of the events `entered` and `renewed`.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct BarrierEntered {
     /// The id by which to leave.
     pub id: String,
@@ -29,17 +28,8 @@ pub struct BarrierEntered {
     pub held: LockHeld,
 }
 
-/// The data of the events of a barrier's stream.
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-pub enum BarrierEvent {
-    Waiting(BarrierWaiting),
-    Entered(BarrierEntered),
-    Ended(LockEnded),
-}
-
 /// The participants in front of a barrier and inside.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BarrierState {
     /// Null if no participant states a size.
     pub size: Option<u32>,
@@ -49,7 +39,7 @@ pub struct BarrierState {
     pub members: Vec<BarrierMember>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BarrierMember {
     /// The member through which the participant came; null if the znode does not name it: another ZooKeeper client.
     pub member: Option<String>,
@@ -63,7 +53,7 @@ pub struct BarrierMember {
 }
 
 /// A barrier that is waited for or entered through this member.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct OwnBarrier {
     pub barrier: String,
     pub size: u32,
@@ -74,7 +64,7 @@ pub struct OwnBarrier {
     pub since: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BarrierRole {
     Waiting,
@@ -86,7 +76,7 @@ pub enum BarrierRole {
     Unknown,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct BarrierNames {
     pub barriers: Vec<String>,
 }

@@ -3,7 +3,6 @@
 use super::{Endpoint, Leader, Role};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use utoipa::ToSchema;
 
 pub const RESIGN: Endpoint<Done> = Endpoint::post("/resign");
 pub const TRANSFER: Endpoint<Transferred> = Endpoint::post("/transfer");
@@ -12,7 +11,7 @@ pub const RESUME: Endpoint<Done> = Endpoint::post("/resume");
 pub const DRAIN: Endpoint<Done> = Endpoint::post("/drain");
 pub const SHUTDOWN: Endpoint<Done> = Endpoint::post("/shutdown");
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct Done {
     pub done: String,
     pub role: Role,
@@ -22,7 +21,7 @@ pub struct Done {
 }
 
 /// The target of a transfer of leadership.
-#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfer {
     /// The id of the member that must lead. Without it, any member that is ready becomes the leader.
@@ -30,7 +29,6 @@ pub struct Transfer {
     pub to: Option<String>,
     /// The time limit in milliseconds; 30000 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 300000)]
     pub within_ms: Option<u64>,
 }
 
@@ -42,7 +40,7 @@ impl Transfer {
 }
 
 /// The outcome of a transfer that moved leadership.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct Transferred {
     pub leader: Leader,
     /// An upper bound of the time without a leader.

@@ -2,16 +2,15 @@
 
 use super::Endpoint;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 pub const HISTORY: Endpoint<History> = Endpoint::get("/history");
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct History {
     pub terms: Vec<Term>,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct Term {
     pub id: String,
     pub token: u64,

@@ -5,7 +5,6 @@ use crate::znode_names::ZnodeNames;
 use recipes::election::{self, Announcement};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
 
 pub const LEADER: Endpoint<LeaderState> = Endpoint::get("/leader");
 pub const IS_LEADER: Endpoint<Leadership> = Endpoint::get("/is-leader");
@@ -13,8 +12,7 @@ pub const IS_LEADER: Endpoint<Leadership> = Endpoint::get("/is-leader");
 pub const EVENTS: Endpoint<LeaderEvent> = Endpoint::get("/events");
 
 /// The body of `/leader` and of the events.
-#[derive(Serialize, Deserialize, ToSchema)]
-#[schema(as = Told)]
+#[derive(Serialize, Deserialize)]
 pub struct LeaderState {
     /// Null while no leader is known.
     pub leader: Option<Leader>,
@@ -30,7 +28,7 @@ pub struct LeaderState {
     pub index: Option<u64>,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct Leader {
     pub id: String,
     /// The address of the leader's application.
@@ -42,7 +40,7 @@ pub struct Leader {
 }
 
 /// The data of an event.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct LeaderEvent {
     #[serde(flatten)]
     pub state: LeaderState,
@@ -51,13 +49,9 @@ pub struct LeaderEvent {
     /// The cause of the change, in words; left out if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// The change that was missed; only with the event `missed`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub change: Option<String>,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
-#[schema(as = Is)]
+#[derive(Serialize, Deserialize)]
 pub struct Leadership {
     pub is_leader: bool,
     pub role: Role,
@@ -70,7 +64,7 @@ pub struct Leadership {
     pub reason: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     Leader,

@@ -3,7 +3,6 @@
 use super::Endpoint;
 use recipes::lock::Mode;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 pub const LOCKS: Endpoint<LockNames> = Endpoint::get("/locks");
 /// `GET` returns the queue of a lock; `POST` requests the lock, and returns a stream; `PUT` requests it for a TTL, for
@@ -14,7 +13,7 @@ pub const TTL_LOCK_PATH: &str = "/locks/{name}/{lock}";
 /// `POST` breaks a place in the queue of a lock.
 pub const BREAK_LOCK_PATH: &str = "/locks/{name}/break/{token}";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LockMode {
     /// One client holds the lock alone.
@@ -40,7 +39,7 @@ impl LockMode {
 }
 
 /// The data of the events `held` and `renewed`.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct LockHeld {
     /// The fencing token, which grows from one holder to the next.
     pub token: u64,
@@ -53,7 +52,7 @@ pub struct LockHeld {
 }
 
 /// The data of the event `waiting`.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct LockWaiting {
     /// The maximum number of places that must go first.
     pub position: u64,
@@ -62,23 +61,14 @@ pub struct LockWaiting {
 }
 
 /// The data of the events `lost`, `refused`, `timeout` and, of barriers, `left`, after which the stream ends.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct LockEnded {
     /// The reason, for people.
     pub why: String,
 }
 
-/// The data of the events of a lock's stream.
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-pub enum LockEvent {
-    Waiting(LockWaiting),
-    Held(LockHeld),
-    Ended(LockEnded),
-}
-
 /// A lock that is held for a TTL.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct TtlLock {
     /// The id by which to renew and release the lock.
     pub lock: String,
@@ -87,13 +77,13 @@ pub struct TtlLock {
 }
 
 /// The holders of a lock and the places that wait for it, in order.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LockQueue {
     pub holders: Vec<LockPlace>,
     pub waiting: Vec<LockPlace>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LockPlace {
     /// The member through which the lock was requested; null if the znode does not name it: another ZooKeeper client.
     pub member: Option<String>,
@@ -109,7 +99,7 @@ pub struct LockPlace {
 }
 
 /// A lock that was requested through this member.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct OwnLock {
     pub lock: String,
     pub mode: LockMode,
@@ -122,7 +112,7 @@ pub struct OwnLock {
     pub since: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LockState {
     Held,
@@ -132,7 +122,7 @@ pub enum LockState {
     Unknown,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct LockNames {
     pub locks: Vec<String>,
 }

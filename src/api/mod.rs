@@ -85,7 +85,6 @@ mod tests {
         keeps::<LeaderEvent>(&format!(r#"{{{state},"role":"leader","at":"T"}}"#));
         let caused = format!(r#"{state},"role":"absent","at":"T","cause":"a reason""#);
         keeps::<LeaderEvent>(&format!("{{{caused}}}"));
-        keeps::<LeaderEvent>(&format!(r#"{{{caused},"change":"became-leader"}}"#));
         keeps::<Leadership>(&format!(
             r#"{{"is_leader":true,"role":"leader","leader":"a","token":4,{until},"reason":"r"}}"#
         ));
@@ -117,10 +116,6 @@ mod tests {
         keeps::<Members>(
             r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","priority":70,"since":"T","unhealthy":true,"hooks_failing":2}],"problems":["p"],"index":3}"#,
         );
-        let member =
-            r#""id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"version":"1""#;
-        keeps::<MembersEvent>(&format!(r#"{{"members":[{{{member}}}],"index":3}}"#));
-        keeps::<MemberMoved>(&format!(r#"{{{member},"index":3,"at":"T"}}"#));
         keeps::<History>(
             r#"{"terms":[{"id":"a","token":4,"is_self":true,"from":"T","to":null,"ended":null}]}"#,
         );

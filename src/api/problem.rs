@@ -1,13 +1,12 @@
 //! Errors in the format of RFC 9457.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// The start of the `type` of every problem.
 pub const PROBLEM_TYPES: &str = "urn:bellwether:problem:";
 
 /// An error, and how to fix it (RFC 9457).
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct Problem {
     /// Identifies the kind of the problem, and does not change: `urn:bellwether:problem:KIND`.
     pub r#type: String,

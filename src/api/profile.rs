@@ -2,34 +2,28 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
 
-#[derive(Serialize, Deserialize, ToSchema)]
-#[schema(as = Own)]
+#[derive(Serialize, Deserialize)]
 pub struct OwnProfile {
     pub id: String,
     pub address: Option<String>,
     pub labels: BTreeMap<String, String>,
     /// How much the member is preferred as the leader, from 0 to 100.
-    #[schema(maximum = 100)]
     pub priority: u8,
     /// The number of changes to address or labels since the process started.
     pub revision: u64,
 }
 
 /// A JSON merge patch (RFC 7396): null removes a value, and a field that is left out does not change.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Patch {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, required = false)]
     pub address: Option<Option<String>>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<BTreeMap<String, Option<String>>>, required = false)]
     pub labels: Option<Option<BTreeMap<String, Option<String>>>>,
     /// From 0 to 100; null for the default, 50.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u8>, required = false, maximum = 100)]
     pub priority: Option<Option<u8>>,
 }
 

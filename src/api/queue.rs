@@ -3,11 +3,10 @@
 use super::{Endpoint, Standby};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
 
 pub const MEMBERS: Endpoint<Members> = Endpoint::get("/members");
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct Members {
     pub members: Vec<QueueMember>,
     /// The problems, one sentence each; empty if there are none.
@@ -17,35 +16,7 @@ pub struct Members {
     pub index: u64,
 }
 
-/// The data of the event `members`: who is in the queue.
-#[derive(Serialize, Deserialize, ToSchema)]
-pub struct MembersEvent {
-    pub members: Vec<GroupMember>,
-    pub index: u64,
-}
-
-/// The data of the events `member-joined` and `member-left`.
-#[derive(Serialize, Deserialize, ToSchema)]
-pub struct MemberMoved {
-    #[serde(flatten)]
-    pub member: GroupMember,
-    pub index: u64,
-    /// When this member saw the change.
-    pub at: String,
-}
-
-#[derive(Serialize, Deserialize, ToSchema)]
-pub struct GroupMember {
-    /// Null if the znode does not contain it: another ZooKeeper client.
-    pub id: Option<String>,
-    pub znode: String,
-    pub sequence: i32,
-    pub address: Option<String>,
-    pub labels: BTreeMap<String, String>,
-    pub version: Option<String>,
-}
-
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct QueueMember {
     /// Null if the znode does not contain it: another ZooKeeper client.
     pub id: Option<String>,
@@ -61,10 +32,8 @@ pub struct QueueMember {
     pub names: Option<String>,
     pub version: Option<String>,
     /// How much the member is preferred as the leader, from 0 to 100.
-    #[schema(maximum = 100)]
     pub priority: u8,
     /// When the member's znode was created, by the servers' clock.
-    #[schema(required = true)]
     pub since: Option<String>,
     /// True if the member reports that its application is unhealthy.
     pub unhealthy: bool,

@@ -2,14 +2,13 @@
 
 use super::Endpoint;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 pub const CONFIG_NAMES: Endpoint<ConfigNames> = Endpoint::get("/config");
 /// `GET` returns the bytes of a value; `PUT` and `DELETE` write it.
 pub const CONFIG_PATH: &str = "/config/{name}";
 
 /// The data of the event `value`.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct ConfigValue {
     /// The number of writes since the value was created.
     pub version: i32,
@@ -23,7 +22,7 @@ pub struct ConfigValue {
 }
 
 /// The data of the event `absent`.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct ConfigAbsent {
     pub index: u64,
 }
@@ -41,7 +40,7 @@ pub struct ConfigOutput {
 }
 
 /// The outcome of a write.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct ConfigWritten {
     pub version: i32,
     /// The index to pass to wait for the next change.
@@ -59,7 +58,7 @@ pub struct ConfigMessage {
 }
 
 /// A value that is written to a file.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SyncedFile {
     pub name: String,
     pub file: String,
@@ -70,7 +69,7 @@ pub struct SyncedFile {
     pub problem: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SyncedFileStatus {
     /// The file has the current value.
@@ -86,7 +85,7 @@ pub enum SyncedFileStatus {
     Unknown,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct ConfigNames {
     pub names: Vec<String>,
 }

@@ -2,11 +2,10 @@
 
 use super::{Endpoint, Leader, OwnBarrier, OwnLock, Role, SyncedFile};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 pub const STATUS: Endpoint<Status> = Endpoint::get("/status");
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct Status {
     pub id: String,
     pub role: Role,
@@ -14,7 +13,6 @@ pub struct Status {
     pub election: String,
     /// The same with the connect string's chroot.
     #[serde(default)]
-    #[schema(required = true)]
     pub path: String,
     pub znode: Option<String>,
     pub sequence: Option<i32>,
@@ -25,7 +23,6 @@ pub struct Status {
     pub leader: Option<Leader>,
     pub valid_for_ms: Option<u64>,
     /// How much the member is preferred as the leader, from 0 to 100.
-    #[schema(maximum = 100)]
     pub priority: u8,
     /// True if the member was paused.
     pub paused: bool,
@@ -55,7 +52,7 @@ pub struct Status {
 }
 
 /// The member that becomes the leader when the head is gone.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct Standby {
     /// True if it leads as soon as it is notified, because its session has a lease. Otherwise it must claim leadership
     /// first.
@@ -63,7 +60,7 @@ pub struct Standby {
 }
 
 /// The clocks of `valid_until_boottime_ns`. A process that finds the same values in its own `/proc` reads the same clocks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseClock {
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: Option<String>,
@@ -71,13 +68,12 @@ pub struct LeaseClock {
     pub time_namespace: Option<String>,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct Session {
     pub id: Option<String>,
     pub timeout_ms: Option<u64>,
     pub connected: bool,
     /// The server to which the session is connected; null without a connection.
-    #[schema(required = true)]
     pub server: Option<String>,
     /// The problem that keeps this member from taking part; left out if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +83,7 @@ pub struct Session {
     pub restart: Option<Restart>,
 }
 
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct Restart {
     /// An upper bound of the time for which no process ran.
     pub down_for_ms: u64,
@@ -96,7 +92,7 @@ pub struct Restart {
 }
 
 /// A problem of a member, or of the election as the member sees it.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize)]
 pub struct OwnProblem {
     /// Identifies the kind of the problem, and does not change: `paused`, `unhealthy`, `zookeeper`, `foreign`, `unknown-znode`, `no-leader`,
     /// `lower-tokens`, `duplicate-id`, `newer-format`, `longer-session`, `tick-time`, `slow-zookeeper`, `session-file`,
@@ -107,7 +103,7 @@ pub struct OwnProblem {
     pub since: String,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Application {
     /// True if the application is healthy. By default the member is in the queue only then.
     pub healthy: bool,
@@ -115,7 +111,7 @@ pub struct Application {
     pub failure: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Hook {
     /// The action of the hook.
     pub hook: String,
@@ -131,7 +127,7 @@ pub struct Hook {
     pub last: Option<HookRun>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HookRun {
     pub change: String,
     /// The start of the run.

@@ -29,9 +29,8 @@ pub(super) enum ClientSubcommand {
     History(FormatArguments),
     /// Print a line at each change, until told to stop.
     ///
-    /// When the stream of events is lost it says so on stderr and tries again; what was missed is
-    /// told as far as the sidecar remembers it. It ends with an error only if the sidecar cannot
-    /// be reached in the first place.
+    /// When the stream of events is lost it says so on stderr and tries again. It ends with an error only if the sidecar
+    /// cannot be reached in the first place.
     Watch(FormatArguments),
     /// Wait until there is a leader, or until this member leads, and then run a program, if one is given.
     ///

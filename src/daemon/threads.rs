@@ -151,7 +151,7 @@ impl ApplicationInputs {
         };
         let checking = async {
             if let Some(health) = health {
-                health::run(health, files, clock, requests, examined).await?;
+                health::run(health, files, requests, examined).await?;
             }
             pending::<io::Result<()>>().await
         };

@@ -4,7 +4,6 @@ mod debounce;
 mod probe;
 
 use crate::api::Application;
-use crate::clock::Clock;
 use crate::config::Health;
 use crate::status::{MemberRequest, ReplyTo};
 use debounce::Debounce;
@@ -22,12 +21,11 @@ use tracing::{info, warn};
 pub async fn run(
     health: Health,
     files: Option<u64>,
-    clock: Clock,
     requests: mpsc::Sender<MemberRequest>,
     published: watch::Sender<Option<Application>>,
 ) -> io::Result<()> {
     let mut deaths = signal(SignalKind::child())?;
-    let mut debounce = Debounce::new(health.failures, health.interval);
+    let mut debounce = Debounce::new(health.failures);
     let mut last_failure = None;
     loop {
         let failure = probe::probe(&health, files, &mut deaths).await.err();
@@ -37,24 +35,17 @@ pub async fn run(
         {
             warn!("the application's check fails: {failure}");
         }
-        let (next, turned) = debounce.after(failure.is_none(), clock.now());
-        debounce = next;
+        let has_changed = debounce.note(failure.is_none());
         let healthy = debounce.is_healthy();
-        let recovering = debounce.left_to_prove(clock.now()).map(|left| {
-            format!("its checks succeed again: healthy in {left:.0?} if they go on to")
-        });
-        let why_not = failure.clone().or(recovering);
+        let recovering = || "its checks succeed again, but not yet often enough".to_owned();
+        let why_not = failure.clone().or_else(|| (!healthy).then(recovering));
         published.send_replace(Some(Application { healthy, failure: why_not }));
         last_failure = failure;
-        if let Some(healthy) = turned {
-            let is = if healthy { "is healthy" } else { "is not healthy" };
-            info!("the application {is}");
+        if has_changed {
+            info!("the application is {}", if healthy { "healthy" } else { "not healthy" });
             let (caller, _) = ReplyTo::new(None);
-            if requests
-                .send(MemberRequest::Command(Command::ReportHealth { healthy }, caller))
-                .await
-                .is_err()
-            {
+            let report = MemberRequest::Command(Command::ReportHealth { healthy }, caller);
+            if requests.send(report).await.is_err() {
                 return Ok(());
             }
         }

@@ -1,23 +1,18 @@
 //! Blocking queries: answered as soon as there is a change since an index, or when the time limit passes.
 
+use super::AppState;
 use super::problem::ProblemResponse;
-use super::{AppState, query};
-use axum::http::Uri;
+use super::query::Span;
+use serde::Deserialize;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-use utoipa::IntoParams;
 
 /// `?index=N` waits for a change since `N`, for as long as `wait` allows.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "it is the schema")]
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Wait {
-    /// Answer when the index differs from this one, which an earlier answer had: see `X-Bellwether-Index`.
-    #[param(maximum = 18446744073709551615u64)]
-    index: Option<u64>,
-    /// The maximum time to wait: `30s`, by default `5m`, at most `10m`; only with `index`.
-    #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
-    wait: Option<String>,
+    pub(super) index: Option<u64>,
+    pub(super) wait: Option<Span<0>>,
 }
 
 /// A query that waits, and its place among the clients that wait.
@@ -29,8 +24,6 @@ pub(super) struct BlockingQuery {
 
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 
-const WRITE: &str = "?index=NUMBER&wait=30s";
-
 impl BlockingQuery {
     /// Waits for the result of `news`. Returns `None` if the time limit of the query passes first.
     pub(super) async fn or_timeout<T>(&self, news: impl Future<Output = T>) -> Option<T> {
@@ -39,25 +32,13 @@ impl BlockingQuery {
 }
 
 impl AppState {
-    /// Returns the blocking query that a request makes, if it makes one.
+    /// Returns the blocking query with these parameters; `None` without an index.
     pub(super) fn blocking_query(
         &self,
-        uri: &Uri,
+        Wait { index, wait }: Wait,
     ) -> Result<Option<BlockingQuery>, ProblemResponse> {
-        let [index, wait] = query::values(uri, ["index", "wait"], WRITE)?;
-        self.blocking_query_of(index, wait)
-    }
-
-    /// Returns the blocking query with these parameters; `None` without an index.
-    pub(super) fn blocking_query_of(
-        &self,
-        index: Option<String>,
-        wait: Option<String>,
-    ) -> Result<Option<BlockingQuery>, ProblemResponse> {
-        let seen = index.map(|index| query::number("index", &index, WRITE)).transpose()?;
-        let length = query::span("wait", wait, &query::WAIT)?;
-        let Some(seen) = seen else {
-            if length.is_some() {
+        let Some(seen) = index else {
+            if wait.is_some() {
                 let without = "wait is of no use without an index: write ?index=NUMBER&wait=30s, with \
                                the index of the last answer";
                 return Err(ProblemResponse::bad_request(without));
@@ -69,7 +50,7 @@ impl AppState {
                 "no client can wait at this listener: ask without a query, or at http.listen";
             return Err(ProblemResponse::bad_request(instead));
         }
-        let length = length.unwrap_or(WAIT_DEFAULT);
+        let length = wait.map_or(WAIT_DEFAULT, |Span(wait)| wait);
         Ok(Some(BlockingQuery { seen, length, _place: self.place()? }))
     }
 }

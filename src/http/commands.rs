@@ -2,9 +2,9 @@
 
 use super::authorize::Authorized;
 use super::problem::ProblemResponse;
-use super::query::NoQuery;
-use super::{AppState, body, query};
-use crate::api::{self, Done, Transfer, Transferred, millis};
+use super::query::{NoQuery, Query};
+use super::{AppState, body};
+use crate::api::{Done, Transfer, Transferred, millis};
 use crate::transfer::{self, Refusal};
 use axum::Json;
 use axum::body::HttpBody;
@@ -21,14 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 type CommandResult = Result<(StatusCode, Json<Done>), ProblemResponse>;
 
 /// Gives up leadership, and joins the queue again at the tail.
-#[utoipa::path(post, path = api::RESIGN.path, responses(
-    (status = 202, description = "It no longer leads; its new place, if it has one already", body = Done),
-    (status = 409, description = "It does not lead"),
-))]
 pub(super) async fn resign(
     State(app): State<AppState>,
     _: Authorized,
-    _: NoQuery,
+    _: Query<NoQuery>,
 ) -> CommandResult {
     let before = app.judge();
     if !before.leads() {
@@ -53,24 +49,13 @@ pub(super) async fn resign(
 /// Moves leadership to another member. This member keeps leading until the target is ready to lead at once.
 ///
 /// Without `to`, any member may become the leader, and members that are not ready are skipped.
-#[utoipa::path(post, path = api::TRANSFER.path,
-    request_body(content = Option<Transfer>, content_type = "application/json"),
-    responses(
-        (status = 200, description = "That member leads", body = Transferred),
-        (status = 408, description = "Not sent in time"),
-        (status = 409, description = "This member does not lead, or why it leads on"),
-        (status = 413, description = "Too long"),
-        (status = 415, description = "Not said to be JSON"),
-        (status = 422, description = "Something else is in the body"),
-    ),
-)]
 pub(super) async fn transfer(
     State(app): State<AppState>,
     _: Authorized,
+    _: Query<NoQuery>,
     request: extract::Request,
 ) -> Result<Json<Transferred>, ProblemResponse> {
     const EXAMPLE: &str = r#"{"to": "app-1", "within_ms": 30000}, or {} for any member"#;
-    query::in_body(request.uri(), EXAMPLE)?;
     let wanted: Transfer = match request.body().is_end_stream() {
         true => Transfer::default(),
         false => body::object(request, EXAMPLE).await?,
@@ -118,32 +103,31 @@ pub(super) async fn transfer(
 }
 
 /// Leaves the queue, and stays out until `/resume`.
-#[utoipa::path(post, path = api::PAUSE.path, responses(
-    (status = 200, description = "It is out of the queue", body = Done),
-))]
-pub(super) async fn pause(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
+pub(super) async fn pause(
+    State(app): State<AppState>,
+    _: Authorized,
+    _: Query<NoQuery>,
+) -> CommandResult {
     app.command(Command::Pause).await?;
     Ok((StatusCode::OK, Json(app.done("paused"))))
 }
 
 /// Joins the queue again.
-#[utoipa::path(post, path = api::RESUME.path, responses(
-    (status = 202, description = "It will join the queue", body = Done),
-))]
 pub(super) async fn resume(
     State(app): State<AppState>,
     _: Authorized,
-    _: NoQuery,
+    _: Query<NoQuery>,
 ) -> CommandResult {
     app.command(Command::Resume).await?;
     Ok((StatusCode::ACCEPTED, Json(app.done("resumed"))))
 }
 
 /// For a `preStop` hook: the answer comes when the member has left the queue and the hooks for that have run.
-#[utoipa::path(post, path = api::DRAIN.path, responses(
-    (status = 200, description = "It is out of the queue", body = Done),
-))]
-pub(super) async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
+pub(super) async fn drain(
+    State(app): State<AppState>,
+    _: Authorized,
+    _: Query<NoQuery>,
+) -> CommandResult {
     app.command(Command::Pause).await?;
     if app.status.until_hooks_are_told(FOR_HOOKS).await.is_err() {
         let why = "this member is out of the queue, but its hooks are not done yet: see /status";
@@ -153,13 +137,10 @@ pub(super) async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery
 }
 
 /// Makes the process leave the queue and exit, like SIGTERM. For Jobs, whose pod ends with its last container.
-#[utoipa::path(post, path = api::SHUTDOWN.path, responses(
-    (status = 202, description = "It leaves", body = Done),
-))]
 pub(super) async fn shutdown(
     State(app): State<AppState>,
     _: Authorized,
-    _: NoQuery,
+    _: Query<NoQuery>,
 ) -> (StatusCode, Json<Done>) {
     let done = app.done("begun to leave");
     app.status.shutdown.notify_one();

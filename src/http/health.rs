@@ -1,16 +1,13 @@
 //! Health checks for supervisors, which read the HTTP status.
 
 use super::AppState;
-use crate::api;
 use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use utoipa::{IntoParams, IntoResponses};
 
 /// Reports whether the process is sound, with or without ZooKeeper: `ok`, or the check that failed.
 ///
 /// The process is sound as long as the election's loop runs, whether or not ZooKeeper can be reached.
-#[utoipa::path(get, path = api::LIVEZ.path, params(Verbose), responses(Checks))]
 pub(super) async fn livez(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
     let verdict = app.judge();
     let turns = verdict.snapshot.loop_runs(verdict.now);
@@ -24,7 +21,6 @@ pub(super) async fn livez(State(app): State<AppState>, RawQuery(query): RawQuery
 }
 
 /// Reports whether this member is ready: it is in the queue, and knows a leader, itself or another member.
-#[utoipa::path(get, path = api::READYZ.path, params(Verbose), responses(Checks))]
 pub(super) async fn readyz(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
     let verdict = app.judge_and_claim();
     let stands = verdict.snapshot.standing.ticket().is_some();
@@ -32,25 +28,6 @@ pub(super) async fn readyz(State(app): State<AppState>, RawQuery(query): RawQuer
     let checks =
         [("queue", stands, place), ("leader", verdict.leader().is_some(), verdict.reason())];
     answer("readyz", &checks, query.as_deref())
-}
-
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-struct Verbose {
-    /// With any value, the answer has every check.
-    #[expect(dead_code, reason = "read from the raw query: it may have no value")]
-    verbose: Option<String>,
-}
-
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "they are schemas")]
-enum Checks {
-    /// `ok`, or every check with its outcome.
-    #[response(status = 200, content_type = "text/plain; charset=utf-8")]
-    Passed(String),
-    /// Every check with its outcome.
-    #[response(status = 503, content_type = "text/plain; charset=utf-8")]
-    Failed(String),
 }
 
 /// Answers as Kubernetes' own components do: `ok`, or all checks if one of them failed or the query has `verbose`.

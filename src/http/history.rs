@@ -1,8 +1,7 @@
 //! The last terms, as far as this member knows of them.
 
 use super::AppState;
-use super::problem::BadRequest;
-use super::query::NoQuery;
+use super::query::{NoQuery, Query};
 use crate::api::{self, History, Term, millis};
 use crate::status::{RecentChanges, RecordedChange};
 use axum::Json;
@@ -13,11 +12,7 @@ use recipes::election::{Cause, ChangeKind, Role};
 const TERMS_MAX: usize = 100;
 
 /// The last 100 terms that this member knows of, the newest last.
-#[utoipa::path(get, path = api::HISTORY.path, responses(
-    (status = 200, description = "The terms", body = History),
-    BadRequest,
-))]
-pub(super) async fn history(State(app): State<AppState>, _: NoQuery) -> Json<History> {
+pub(super) async fn history(State(app): State<AppState>, _: Query<NoQuery>) -> Json<History> {
     let verdict = app.judge_and_claim();
     let mut terms = terms(&verdict.snapshot.recent_changes);
     // A lease ends by the clock, before the election has recorded its end.

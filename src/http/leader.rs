@@ -1,51 +1,31 @@
 //! Answers who leads, at once or as soon as that has changed.
 
 use super::blocking::{BlockingQuery, Wait};
-use super::problem::{ProblemResponse, QueryRefusal};
-use super::{AppState, OwnIndex, Verdict, query};
-use crate::api::{self, LeaderState};
+use super::problem::{ProblemResponse, RETRY_AFTER};
+use super::query::Query;
+use super::{AppState, INDEX, Verdict};
+use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 
 /// The leader, as far as this member knows.
-#[utoipa::path(get, path = api::LEADER.path, params(Wait), responses(
-    (status = 200, description = "A member leads", body = LeaderState),
-    (status = 304, description = "It is what If-None-Match says"),
-    QueryRefusal,
-))]
 pub(super) async fn leader(
     State(app): State<AppState>,
-    uri: Uri,
-    headers: HeaderMap,
+    Query(wait): Query<Wait>,
 ) -> Result<Response, ProblemResponse> {
-    let query = app.blocking_query(&uri)?;
+    let query = app.blocking_query(wait)?;
     let verdict = match &query {
         Some(query) => app.leader_change(query).await,
         None => app.judge(),
     };
-    Ok(answer(&app, &verdict, &headers, query.is_some()))
-}
-
-fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
-    app.claim(verdict);
+    app.claim(&verdict);
     let index = verdict.index();
     if verdict.leader().is_none() {
-        let mut problem = ProblemResponse { index, ..verdict.no_leader() };
-        if has_waited {
-            // The client need not pause: its next blocking query waits again, whichever index it has.
-            problem.retry_after = 0;
-        }
-        return (Extension(OwnIndex(index)), problem).into_response();
+        // After a blocking query the client need not pause: its next one waits again, whichever index it has.
+        let retry_after = if query.is_some() { 0 } else { RETRY_AFTER };
+        return Err(ProblemResponse { index, retry_after, ..verdict.no_leader() });
     }
-
-    let tag = app.started.tag(index.unwrap_or_default());
-    let head = (Extension(OwnIndex(index)), [(header::ETAG, tag.as_str())]);
-    if query::is_known(headers, &tag) {
-        return (StatusCode::NOT_MODIFIED, head).into_response();
-    }
-    (head, Json(app.state(verdict))).into_response()
+    Ok((index.map(|index| [(INDEX, index)]), Json(app.state(&verdict))).into_response())
 }
 
 impl AppState {
@@ -82,6 +62,7 @@ mod tests {
     use crate::status;
     use crate::znode_names::ElectionNames;
     use axum::body::Body;
+    use axum::http::{StatusCode, header};
     use http_body_util::BodyExt;
     use recipes::election::Event;
     use serde_json::Value;
@@ -122,7 +103,7 @@ mod tests {
             assert_eq!(asked.elapsed().as_secs(), HEARTBEAT.as_secs(), "no loop runs hot");
             assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
             assert_eq!(answer.headers()[header::RETRY_AFTER], "0", "it has waited already");
-            let header = answer.headers()[super::super::INDEX].to_str().unwrap().to_owned();
+            let header = answer.headers()[INDEX].to_str().unwrap().to_owned();
             let new = body(answer).await["index"].as_u64();
             assert!(new > Some(old), "{new:?}");
             assert_eq!(new.unwrap().to_string(), header);
@@ -156,7 +137,7 @@ mod tests {
         scene.leads(4);
         let index = index(&scene).await;
         for (query, named) in [
-            ("index=x".into(), "?index=NUMBER&wait=30s"),
+            ("index=x".into(), "index: invalid digit"),
             (format!("index={index}&wait=11m"), "10m"),
             (format!("index={index}&wait=soon"), "30s"),
             ("wait=30s".into(), "index"),
@@ -177,7 +158,7 @@ mod tests {
         let answer = ask(&scene.service, &path).await;
         assert_eq!(asked.elapsed().as_secs(), HEARTBEAT.as_secs(), "no loop runs hot");
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert!(!answer.headers().contains_key(super::super::INDEX));
+        assert!(!answer.headers().contains_key(INDEX));
         assert_eq!(body(answer).await["index"], Value::Null);
         assert_eq!(body(ask(&scene.service, "/status").await).await["index"], Value::Null);
         scene.leads(4);

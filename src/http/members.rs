@@ -1,46 +1,58 @@
 //! The queue, in order, as it was last read.
 
 use super::blocking::Wait;
-use super::member_watch::moved;
-use super::problem::{ProblemResponse, QueryRefusal};
-use super::sse::framed;
+use super::problem::ProblemResponse;
+use super::query::Query;
 use super::{AppState, Verdict, problems};
-use crate::api::{self, GroupMember, MemberMoved, Members, QueueMember, Standby};
-use crate::byte_budget::ReservedBytes;
+use crate::api::{self, Members, QueueMember, Standby};
 use crate::status::{MemberEntry, QueueReading};
 use axum::Json;
 use axum::extract::State;
-use axum::http::Uri;
 use recipes::election::Announcement;
-use tokio::sync::watch;
+use std::time::Duration;
+
+/// How long one reading of the queue serves all clients that wait for a change of it.
+const REUSED_FOR: Duration = Duration::from_secs(1);
 
 /// The queue, in order, and its problems; read from ZooKeeper at most once a second, and after a change of the leader.
 ///
 /// With `index`, the answer comes when a member has joined or left since. The queue is then read once a second, however many
 /// clients wait.
-#[utoipa::path(get, path = api::MEMBERS.path, params(Wait), responses(
-    (status = 200, description = "The queue", body = Members),
-    QueryRefusal,
-))]
 pub(super) async fn members(
     State(app): State<AppState>,
-    uri: Uri,
+    Query(wait): Query<Wait>,
 ) -> Result<Json<Members>, ProblemResponse> {
-    let query = app.blocking_query(&uri)?;
-    let read = async || app.status.members().await.map_err(ProblemResponse::queue_unread);
-    let Some(query) = query else { return Ok(Json(body(&app, &read().await?))) };
-    let mut watch = app.watch_members();
-    app.note_members(read().await?);
-    let changed = query.or_timeout(async {
-        // The client has a newer index, from another member. The next reading of this member is at least as new.
-        if watch.borrow_and_update().index < query.seen {
-            let _ends_with_this_process = watch.changed().await;
+    let query = app.blocking_query(wait)?;
+    let mut queue = app.status.members().await.map_err(ProblemResponse::queue_unread)?;
+    if let Some(query) = query {
+        let changed = query.or_timeout(async {
+            while queue.index == query.seen {
+                tokio::time::sleep(REUSED_FOR).await;
+                // A reading that fails is repeated.
+                if let Ok(next) = app.recent_members().await {
+                    queue = next;
+                }
+            }
+        });
+        let _time_is_over = changed.await;
+    }
+    Ok(Json(body(&app, &queue)))
+}
+
+impl AppState {
+    /// Returns the queue as it was read within the last second for any client that waits.
+    async fn recent_members(&self) -> Result<QueueReading, String> {
+        let mut last = self.members_read.lock().await;
+        let now = self.clock.now();
+        if let Some((at, queue)) = &*last
+            && now.since(*at) < REUSED_FOR
+        {
+            return Ok(queue.clone());
         }
-        while watch.borrow_and_update().index == query.seen && watch.changed().await.is_ok() {}
-    });
-    let _time_is_over = changed.await;
-    let group = watch.borrow().clone();
-    Ok(Json(body(&app, &group)))
+        let queue = self.status.members().await?;
+        *last = Some((now, queue.clone()));
+        Ok(queue)
+    }
 }
 
 fn body(app: &AppState, queue: &QueueReading) -> Members {
@@ -89,81 +101,6 @@ fn bodies(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<Que
             hooks_failing: entry.state.hooks_failing,
         })
         .collect()
-}
-
-/// Follows the members of the queue for a stream.
-pub(super) struct GroupStream {
-    watch: watch::Receiver<QueueReading>,
-    /// The reading that the client was sent last.
-    sent: Option<QueueReading>,
-    /// Events that wait until there is memory for them.
-    unsent: String,
-}
-
-impl GroupStream {
-    pub(super) async fn open(app: &AppState) -> Self {
-        let mut watch = app.watch_members();
-        // Begin with a new reading. If there is none, wait for the next: an older one may be outdated.
-        if let Ok(reading) = app.status.members().await {
-            app.note_members(reading);
-            watch.mark_changed();
-        }
-        Self { watch, sent: None, unsent: String::new() }
-    }
-
-    /// Waits for the next events, and for the memory to send them: first all members, then the members that left and joined.
-    /// Cancel-safe: no event is lost.
-    pub(super) async fn next(&mut self, app: &AppState) -> (String, ReservedBytes) {
-        if self.unsent.is_empty() {
-            self.unsent = self.changes(app).await;
-        }
-        let memory = app.budget.take_when_free(self.unsent.len()).await;
-        (std::mem::take(&mut self.unsent), memory)
-    }
-
-    /// Waits for a reading that differs from the last one, and returns its events.
-    async fn changes(&mut self, app: &AppState) -> String {
-        loop {
-            if self.watch.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-            let group = self.watch.borrow_and_update().clone();
-            if self.sent.as_ref().is_some_and(|sent| sent.index == group.index) {
-                continue;
-            }
-            let events = match self.sent.replace(group.clone()) {
-                None => {
-                    let members = group.members.iter().map(|entry| member(app, entry));
-                    let body = api::MembersEvent { members: members.collect(), index: group.index };
-                    framed("members", None, &api::json(&body))
-                }
-                Some(before) => {
-                    let moved = moved(&before.members, &group.members);
-                    moved.map(|(name, entry)| moved_event(app, name, entry, group.index)).collect()
-                }
-            };
-            if !events.is_empty() {
-                return events;
-            }
-        }
-    }
-}
-
-fn moved_event(app: &AppState, name: &str, entry: &MemberEntry, index: u64) -> String {
-    let at = api::date(app.clock.date());
-    framed(name, None, &api::json(&MemberMoved { member: member(app, entry), index, at }))
-}
-
-fn member(app: &AppState, entry: &MemberEntry) -> GroupMember {
-    let profile = entry.profile.as_ref();
-    GroupMember {
-        id: profile.map(|profile| profile.id.to_string()),
-        znode: app.names.znodes.name(entry.ticket.sequence),
-        sequence: entry.ticket.sequence.number(),
-        address: profile.and_then(|profile| profile.address.clone()),
-        labels: profile.map(|profile| profile.labels.clone()).unwrap_or_default(),
-        version: entry.version.clone(),
-    }
 }
 
 #[cfg(test)]

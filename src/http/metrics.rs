@@ -2,6 +2,7 @@
 
 use super::{AppState, Verdict};
 use crate::api::{BarrierRole, Hook, LockState, SyncedFileStatus};
+use crate::problems::ProblemKind;
 use crate::status::HookRecord;
 use axum::extract::State;
 use axum::http::header;
@@ -14,9 +15,6 @@ use recipes::{AcquiredBy, ForeignClient};
 use std::collections::HashMap;
 
 /// The metrics, in the text format of Prometheus.
-#[utoipa::path(get, path = "/metrics", responses(
-    (status = 200, description = "At this moment", body = String, content_type = "text/plain"),
-))]
 pub(super) async fn metrics(State(app): State<AppState>) -> impl IntoResponse {
     let text = TextEncoder.encode_to_string(&gathered(&app));
     ([(header::CONTENT_TYPE, TEXT_FORMAT)], text.expect("every family has a name and a sample"))
@@ -66,7 +64,7 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
         "bellwether_duplicate_id",
         "1 if another member was seen to have the id of this one; else 0. If that one leads, this one neither names it \
          nor is ready.",
-        yes(verdict.duplicate_id().is_some()),
+        yes(snapshot.problems.get(ProblemKind::DuplicateId).is_some()),
     );
     scrape.gauges(
         "bellwether_foreign_contenders",
@@ -316,13 +314,12 @@ fn yes(is_so: bool) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Authorization, ConnectionLimits, Handler, services};
+    use super::super::tests::ask;
+    use super::super::{Authorization, ConnectionLimits, services};
     use crate::byte_budget::ByteBudget;
     use crate::clock::Clock;
     use crate::status;
     use crate::znode_names::ElectionNames;
-    use axum::body::Body;
-    use axum::extract::Request;
     use http_body_util::BodyExt;
     use recipes::election::{Event, Member, Policy, Profile};
     use recipes::{
@@ -396,8 +393,7 @@ mod tests {
         };
         let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
         let probes = services(status, clock, names, Authorization::Header, &limits).probes;
-        let request = Request::get("/metrics").body(Body::empty()).unwrap();
-        let body = probes.answer(request).await.into_body();
+        let body = ask(&probes, "/metrics").await.into_body();
         let text = body.collect().await.unwrap().to_bytes();
         String::from_utf8(text.to_vec()).unwrap()
     }

@@ -1,13 +1,10 @@
 //! The HTTP API for the application. Every answer is evaluated at the moment it is written.
 //!
-//! `routes` lists what each listener serves; each route is declared once, above its handler. `verdict` evaluates the
-//! snapshot and waits for changes; `serve`, `slots` and `claims` are the server; `host_check` and `authorize` refuse
-//! requests.
+//! `routes` lists what each listener serves. `verdict` evaluates the snapshot and waits for changes; `serve`, `slots` and
+//! `claims` are the server; `host_check` and `authorize` refuse requests.
 //!
 //! Errors are `application/problem+json` (RFC 9457). A request on the loopback interface must name a loopback host;
 //! otherwise it gets 421. A request that a page of another site makes a browser send gets 403.
-
-#![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
 
 mod authorize;
 mod blocking;
@@ -20,7 +17,6 @@ mod history;
 mod holdings;
 mod host_check;
 mod leader;
-mod member_watch;
 mod members;
 mod metrics;
 mod openapi;
@@ -46,24 +42,22 @@ use self::claims::ConnectionClaims;
 use crate::api;
 use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::clock::Clock;
-use crate::status::StatusHandle;
+use crate::status::{QueueReading, StatusHandle};
 use crate::znode_names::ElectionNames;
 pub use authorize::Authorization;
 use axum::body::{Body, HttpBody};
-use axum::extract::Request;
-use axum::http::uri::PathAndQuery;
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
 #[cfg(any(test, fuzzing))]
 pub(crate) use host_check::refusal;
-use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use problem::ProblemResponse;
 use recipes::Moment;
 use requests::RequestCounters;
-use routes::Routes;
-pub use serve::{Accept, Answer, ConnectionLimits, Handler, serve};
+pub use serve::{Accept, ConnectionLimits, serve};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -93,8 +87,8 @@ struct AppStateInner {
     amending: Mutex<()>,
     /// All locks and barriers that were requested through this member.
     registry: holdings::HoldingRegistry,
-    member_watch: member_watch::MemberWatch,
-    value_events: shared_config::ValueEvents,
+    /// The last reading of the queue for clients that wait for a change of it.
+    members_read: Mutex<Option<(Moment, QueueReading)>>,
 }
 
 impl Deref for AppState {
@@ -105,22 +99,14 @@ impl Deref for AppState {
     }
 }
 
-pub(crate) const INDEX: HeaderName = HeaderName::from_static("x-bellwether-index");
+/// The header with the index of an answer about the leader or about a value, by which to wait for the next change.
+const INDEX: HeaderName = HeaderName::from_static("x-bellwether-index");
 
 /// The start of this process.
 #[derive(Clone, Copy)]
 struct Started {
     at: Moment,
     date: SystemTime,
-    /// A random number for entity tags, different after each start.
-    boot: u32,
-}
-
-impl Started {
-    fn tag(self, index: u64) -> String {
-        // A weak tag, because the rest of the lease in the body differs each time.
-        format!("W/\"{:08x}-{index}\"", self.boot)
-    }
 }
 
 /// The services of the two listeners.
@@ -131,17 +117,11 @@ pub struct Services {
     pub probes: Service,
 }
 
-const DESCRIPTION: &str = "/openapi.json";
+/// A router, as the server of `hyper` takes it.
+pub type Service = TowerToHyperService<Router>;
 
 /// The version of the API. It may precede each path, with the same meaning as without it.
 const VERSION: &str = "/v1";
-
-/// A router, with the state that all answers share.
-#[derive(Clone)]
-pub struct Service {
-    router: TowerToHyperService<Router>,
-    app: AppState,
-}
 
 /// Returns the services for the application, within these limits, and for probes.
 pub fn services(
@@ -156,81 +136,66 @@ pub fn services(
         clock,
         lease_clock: api::LeaseClock::read(),
         names,
-        started: Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) },
+        started: Started { at: clock.now(), date: clock.date() },
         waiting: Arc::new(Semaphore::new(limits.waiting())),
         budget: limits.budget().clone(),
         authorization,
         requests: RequestCounters::none(),
         amending: Mutex::default(),
         registry: holdings::HoldingRegistry::default(),
-        member_watch: member_watch::MemberWatch::default(),
-        value_events: shared_config::ValueEvents::default(),
+        members_read: Mutex::default(),
     });
-    let service = |routes: Routes, serves_probes| {
-        let Routes { router, paths, .. } = routes;
-        let paths = Vec::from_iter(paths).join(", ");
-        let hint = match serves_probes {
-            true => format!("the probes are {paths}; the rest is at http.listen"),
-            false => format!("there are {paths}; {DESCRIPTION} describes them"),
-        };
-        let app = AppState { inner: inner.clone(), serves_probes };
-        let router = router
-            .fallback(async move |uri: Uri| {
-                let detail = format!("there is nothing at {}: {hint}", uri.path());
-                ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-path", "no such path", detail)
-            })
-            .layer(middleware::from_fn(requests::note_route))
-            .with_state(app.clone());
-        Service { router: TowerToHyperService::new(router), app }
-    };
-    let api = service(routes::of_api(), false);
-    let probes = service(routes::of_probes(), true);
-    Services { api, probes }
-}
-
-// As much as possible is done outside of the router, each layer of which is boxed and cloned for every request.
-impl Handler for Service {
-    fn answer(&self, mut request: Request) -> Answer {
-        let Self { router, app } = self.clone();
-        Box::pin(async move {
-            strip_version(request.uri_mut());
-            // Each value of the configuration has an index of its own.
-            let is_config = request.uri().path().strip_prefix(api::CONFIG_NAMES.path);
-            let is_config = is_config.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-            // Read the index before the answer is made, so that a client that waits for changes since then misses none.
-            let index = app.index_now().filter(|_| !is_config);
-            let mut response = match memory_for(&app.budget, request.body()) {
-                Ok(_until_answered) => {
-                    let Ok(response) = router.call(request).await;
-                    response
-                }
-                Err(full) => full.into_response(),
-            };
-            let route = response.extensions_mut().remove();
-            let own_index = response.extensions_mut().remove::<OwnIndex>();
-            if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-                response = wrong_method(response.headers_mut().remove(header::ALLOW));
-            }
-            let mut response = accounted_for(&app.budget, response);
-            add_common_headers(&mut response, own_index.map_or(index, |OwnIndex(index)| index));
-            app.requests.count(route, response.status());
-            response
-        })
+    let app = AppState { inner, serves_probes: false };
+    Services {
+        probes: service(routes::of_probes(), AppState { serves_probes: true, ..app.clone() }),
+        api: service(routes::of_api(), app),
     }
 }
 
-/// Removes the version from the path, so that the router needs only one set of routes.
-fn strip_version(uri: &mut Uri) {
-    let path = uri.path_and_query().map(PathAndQuery::as_str);
-    let Some(rest) = path.and_then(|path| path.strip_prefix(VERSION)) else { return };
-    let plain = match rest.chars().next() {
-        None | Some('?') => format!("/{rest}"),
-        Some('/') => rest.to_owned(),
-        Some(_) => return,
+fn service(routes: Router<AppState>, app: AppState) -> Service {
+    let router = Router::new()
+        .nest(VERSION, routes.clone())
+        .merge(routes)
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(app.clone(), answer))
+        .with_state(app);
+    TowerToHyperService::new(router)
+}
+
+async fn no_such_path(uri: Uri) -> ProblemResponse {
+    let detail = format!(
+        "there is nothing at {}: /openapi.json at http.listen describes all paths, and probes have few of them",
+        uri.path()
+    );
+    ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-path", "no such path", detail)
+}
+
+async fn wrong_method() -> ProblemResponse {
+    let detail = "the header Allow has the methods of this path";
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    ProblemResponse::new(status, "wrong-method", "wrong method", detail)
+}
+
+/// Makes an answer within the memory budget, adds the headers of every answer, and counts it.
+async fn answer(
+    State(app): State<AppState>,
+    route: Option<MatchedPath>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let response = match memory_for(&app.budget, request.body()) {
+        Ok(_until_answered) => next.run(request).await,
+        Err(full) => full.into_response(),
     };
-    if let Ok(plain) = plain.parse() {
-        *uri = plain;
-    }
+    let mut response = accounted_for(&app.budget, response);
+    let headers = response.headers_mut();
+    // An answer about the leader may be outdated the moment it is written.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // A page that embeds an answer as a script must not learn from the browser's reaction what the answer is.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    app.requests.count(route.as_ref(), response.status());
+    response
 }
 
 /// A longer answer, in bytes, is charged to the memory budget until it is written.
@@ -261,29 +226,6 @@ fn accounted_for(budget: &ByteBudget, response: Response) -> Response {
     }
 }
 
-/// Answers a request whose method the path does not have, with the methods that it has.
-fn wrong_method(allow: Option<HeaderValue>) -> Response {
-    let methods = allow.as_ref().and_then(|allow| allow.to_str().ok()).unwrap_or_default();
-    let detail = format!("this path answers {}", methods.replace(',', ", "));
-    let status = StatusCode::METHOD_NOT_ALLOWED;
-    let problem = ProblemResponse::new(status, "wrong-method", "wrong method", detail);
-    (allow.map(|allow| [(header::ALLOW, allow)]), problem).into_response()
-}
-
-/// The index of an answer that is not about the leader, or about a later state than that at the time of the request.
-#[derive(Clone, Copy)]
-struct OwnIndex(Option<u64>);
-
-/// Adds the headers of every answer.
-fn add_common_headers(response: &mut Response, index: Option<u64>) {
-    let headers = response.headers_mut();
-    // An answer about the leader may be outdated the moment it is written.
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // A page that embeds an answer as a script must not learn from the browser's reaction what the answer is.
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.extend(index.map(|index| (INDEX, HeaderValue::from(index))));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,6 +233,7 @@ mod tests {
     use axum::body::Body;
     use axum::http::StatusCode;
     use http_body_util::BodyExt;
+    use hyper::service::Service as _;
     use recipes::election::{Event, Member, Policy, Profile, Standing};
     use recipes::{FencingToken, Margins, MemberId, Sequence, SessionEvent, SessionId, Ticket};
     use std::collections::BTreeMap;
@@ -353,7 +296,7 @@ mod tests {
                 for _ in 0..20_000 {
                     let resign = Request::post("/resign").header("x-bellwether", "1");
                     let resign = resign.body(Body::empty()).unwrap();
-                    let answer = service.answer(resign).await;
+                    let answer = send(&service, resign).await;
                     assert_eq!(answer.status(), StatusCode::ACCEPTED);
                 }
             });
@@ -390,7 +333,7 @@ mod tests {
             let request = Request::patch("/member").header(permit, "1");
             let request = request.header(header::CONTENT_TYPE, "application/json").body(endless);
             let asked = Instant::now();
-            let answer = service.answer(request.unwrap()).await;
+            let answer = send(&service, request.unwrap()).await;
             (answer.status(), asked.elapsed().as_secs())
         };
         assert_eq!(amend("x-nothing").await, (StatusCode::FORBIDDEN, 0));
@@ -438,8 +381,12 @@ mod tests {
     }
 
     pub(super) async fn ask(service: &Service, path: &str) -> Response {
-        let request = Request::get(path).body(Body::empty()).unwrap();
-        service.answer(request).await
+        send(service, Request::get(path).body(Body::empty()).unwrap()).await
+    }
+
+    pub(super) async fn send(service: &Service, request: Request) -> Response {
+        let Ok(answer) = service.call(request).await;
+        answer
     }
 
     pub(super) fn member() -> Member {

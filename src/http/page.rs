@@ -1,6 +1,6 @@
 //! `GET /` is a page for browsers, and the leader-elector's body for all other clients.
 
-use super::query::accepted_weight;
+use super::query::accepts;
 use super::{AppState, Authorization, Verdict};
 use crate::api;
 use axum::Json;
@@ -9,7 +9,6 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
 use serde::Serialize;
 use std::borrow::Cow;
-use utoipa::ToSchema;
 
 const PAGE: &str = include_str!("page.html");
 
@@ -23,12 +22,6 @@ const POLICY: &str = concat!(
 );
 
 /// A page for browsers; the body that they expect for clients of leader-elector, nais/elector and k8s-elector.
-#[utoipa::path(get, path = "/", responses(
-    (status = 200, description = "Who leads", content(
-        (Elector = "application/json"),
-        (String = "text/html; charset=utf-8"),
-    )),
-))]
 pub(super) async fn page_or_elector(State(app): State<AppState>, headers: HeaderMap) -> Response {
     let mut response = if asks_for_html(&headers) {
         page(&app.authorization).into_response()
@@ -41,7 +34,7 @@ pub(super) async fn page_or_elector(State(app): State<AppState>, headers: Header
 
 /// Clients of leader-elector compare `name` with the name of their host. It is empty, never null, while no leader is known.
 /// The other fields are those of nais/elector and k8s-elector.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(super) struct Elector {
     name: String,
     is_leader: bool,
@@ -80,14 +73,10 @@ fn page(authorization: &Authorization) -> impl IntoResponse + use<> {
     (headers, Html(page))
 }
 
-/// Distinguishes browsers from programs: a program that accepts anything, or prefers JSON, gets JSON.
+/// Distinguishes browsers, which name HTML, from programs.
 fn asks_for_html(headers: &HeaderMap) -> bool {
-    // Java's HttpURLConnection sends this by default.
-    let is_from_java = headers.get(header::ACCEPT).is_some_and(|accepted| {
-        accepted.as_bytes().starts_with(b"text/html, image/gif, image/jpeg, *")
-    });
-    let html = accepted_weight(headers, "text/html");
-    !is_from_java && html > accepted_weight(headers, "application/json")
+    // Java's HttpURLConnection names HTML too, and these images, which no browser names beside it.
+    accepts(headers, "text/html") && !accepts(headers, "image/gif")
 }
 
 #[cfg(test)]
@@ -123,11 +112,10 @@ mod tests {
         };
         for browser in [
             "text/html",
-            "Text/HTML;level=1",
+            "text/html;level=1",
             "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
             "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,\
              image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7",
-            "application/json;q=0.4, text/html;q=0.5",
         ] {
             assert!(gets_it(browser), "{browser}");
         }
@@ -137,9 +125,6 @@ mod tests {
             "text/*",
             "application/json",
             "application/json, text/plain, */*",
-            "application/json, text/html",
-            "text/html;q=0",
-            "text/html; q=0.2, application/json",
             "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2",
             "text/html, image/gif, image/jpeg, */*; q=0.2",
         ] {

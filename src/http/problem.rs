@@ -1,5 +1,6 @@
 //! Errors in the format of RFC 9457.
 
+use super::INDEX;
 use crate::api::{self, PROBLEM_TYPES};
 use crate::byte_budget::ByteBudget;
 use crate::config::table;
@@ -8,7 +9,6 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::fmt::Display;
-use utoipa::IntoResponses;
 
 pub(super) struct ProblemResponse {
     pub(super) status: StatusCode,
@@ -24,26 +24,8 @@ pub(super) struct ProblemResponse {
     pub(super) retry_after: u64,
 }
 
-/// The request is not valid.
-#[derive(IntoResponses)]
-#[response(status = 400)]
-pub(super) struct BadRequest;
-
-/// The refusals that all queries have in common.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "they are schemas")]
-pub(super) enum QueryRefusal {
-    /// The request is not valid.
-    #[response(status = 400)]
-    BadRequest,
-    /// Not available now: `Retry-After` says when to try again.
-    #[response(status = 503)]
-    Unavailable,
-}
-
-const CROWDED: &str = "too-many-waiting";
 /// The default of `Retry-After`, in seconds.
-const RETRY_AFTER: u64 = 1;
+pub(super) const RETRY_AFTER: u64 = 1;
 
 impl ProblemResponse {
     pub(super) fn new(
@@ -91,11 +73,6 @@ impl ProblemResponse {
     pub(super) fn unread(kind: &'static str, title: &'static str, why: impl Display) -> Self {
         let detail = format!("{why}; /status says how this member stands with ZooKeeper");
         Self::unavailable(kind, title, detail)
-    }
-
-    /// The connection is closed with this answer; otherwise refused clients would keep all connections.
-    pub(super) fn crowded(detail: &str) -> Self {
-        Self::unavailable(CROWDED, "too many wait", detail)
     }
 
     pub(super) fn conflict(
@@ -160,14 +137,14 @@ impl IntoResponse for ProblemResponse {
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, json);
+        if let Some(index) = index {
+            headers.insert(INDEX, HeaderValue::from(index));
+        }
         if let Some(version) = version {
             headers.insert(header::ETAG, version_tag(version));
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
-        }
-        if kind == CROWDED {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

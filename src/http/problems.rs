@@ -4,67 +4,55 @@ use super::members::next_at;
 use super::{AppState, Verdict};
 use crate::api::{self, Hook, OwnProblem};
 use crate::problems::{Problem, ProblemKind};
-use crate::status::{HookRecord, MemberEntry, RecentChanges, Snapshot};
-use recipes::election::{Role, View};
+use crate::status::{HookRecord, MemberEntry, Snapshot};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 /// Returns the problems of this member, the most serious first, without problems that only follow from others.
 pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     let snapshot = &*verdict.snapshot;
-    let known = |kind| snapshot.problems.get(kind).cloned();
-    let paused = known(ProblemKind::Paused);
-    let unhealthy = known(ProblemKind::Unhealthy);
+    let has = |kind| snapshot.problems.get(kind).is_some();
     // A paused or unhealthy member has no session, so what it knows of ZooKeeper may be outdated.
-    let is_out = paused.is_some() || unhealthy.is_some();
-    let unlinked = known(ProblemKind::Zookeeper).filter(|_| !is_out);
-    let is_unlinked = unlinked.is_some();
-    let unknown_znode = known(ProblemKind::UnknownZnode);
-    // An unknown znode ahead explains why no leader is known.
-    let is_explained = is_out || is_unlinked || unknown_znode.is_some();
+    let is_out = has(ProblemKind::Paused) || has(ProblemKind::Unhealthy);
+    let is_explained = is_out || has(ProblemKind::Zookeeper) || has(ProblemKind::UnknownZnode);
 
-    let mut problems: Vec<Problem> = unlinked.into_iter().collect();
-    problems.extend(paused.map(|problem| {
-        let text = "paused: out of the queue until `bellwether resume`".into();
-        Problem { text, ..problem }
-    }));
-    problems.extend(unhealthy.map(|problem| {
-        let failure = app.status.application.borrow().clone().and_then(|health| health.failure);
-        let why = failure.unwrap_or_else(|| "its health is not known yet".into());
-        Problem { text: format!("the application is not healthy: {why}"), ..problem }
-    }));
-    // Contenders that keep this member out explain why it does not lead, and perhaps why no leader is known.
-    problems.extend(foreign(app, snapshot, true));
-    problems.extend(unknown_znode);
+    let mut problems = vec![];
     if verdict.leader().is_none() && !is_explained {
-        let since = match snapshot.recent_changes.iter().next() {
-            Some(_) => view_began(&snapshot.recent_changes, &verdict.view),
-            None => Some(app.started.date),
-        };
-        let since = since.unwrap_or_else(|| app.clock.date());
         let text = format!("no leader is known: {}", verdict.reason());
+        let since = leaderless_since(app, snapshot);
         problems.push(Problem { kind: ProblemKind::NoLeader, text, since });
     }
-    // While no leader is known, a leader with this member's id is already reported as the reason.
-    if let (Some(_), Some(duplicate_id)) = (verdict.leader(), verdict.duplicate_id()) {
-        let kind = ProblemKind::DuplicateId;
-        let since = known(kind).map_or_else(|| app.clock.date(), |known| known.since);
-        problems.push(Problem { kind, text: duplicate_id.to_string(), since });
+    for problem in snapshot.problems.iter() {
+        let text = match problem.kind {
+            ProblemKind::Paused => "paused: out of the queue until `bellwether resume`".into(),
+            ProblemKind::Unhealthy => {
+                let failure = app.status.application.borrow().clone().and_then(|app| app.failure);
+                let why = failure.unwrap_or_else(|| "its health is not known yet".into());
+                format!("the application is not healthy: {why}")
+            }
+            ProblemKind::Zookeeper | ProblemKind::SlowZookeeper if is_out => continue,
+            // A leader with this member's id is the reason why no leader is known.
+            ProblemKind::EarlierLife => continue,
+            ProblemKind::DuplicateId if verdict.leader().is_none() => continue,
+            ProblemKind::Foreign => {
+                problems.extend(foreign(app, snapshot));
+                continue;
+            }
+            _ => problem.text.clone(),
+        };
+        problems.push(Problem { text, ..problem.clone() });
     }
-    problems.extend(foreign(app, snapshot, false));
-    let others = snapshot.problems.iter().filter(|problem| match problem.kind {
-        ProblemKind::LowerTokens
-        | ProblemKind::NewerFormat
-        | ProblemKind::LongerSession
-        | ProblemKind::TickTime
-        | ProblemKind::SessionFile
-        | ProblemKind::KerberosTickets => true,
-        ProblemKind::SlowZookeeper => !is_unlinked && !is_out,
-        _ => false,
-    });
-    problems.extend(others.cloned());
     problems.extend(app.status.hooks.borrow().records.iter().filter_map(failing_hook));
     problems.into_iter().map(body).collect()
+}
+
+/// Returns when the last leader was lost, as far as it was recorded.
+fn leaderless_since(app: &AppState, snapshot: &Snapshot) -> SystemTime {
+    match snapshot.recent_changes.iter().next_back() {
+        None => app.started.date,
+        Some(last) if last.change.view().leader().is_none() => last.at,
+        Some(_) => app.clock.date(),
+    }
 }
 
 fn body(problem: Problem) -> OwnProblem {
@@ -81,14 +69,12 @@ fn failing_hook(record: &HookRecord) -> Option<Problem> {
     Some(Problem { kind: ProblemKind::Hook, text, since })
 }
 
-/// Returns the other clients' queues in the election's path, as problems: only the queues that keep this member out, or only
-/// the queues that do not.
-fn foreign(app: &AppState, snapshot: &Snapshot, keeps_out: bool) -> impl Iterator<Item = Problem> {
+/// Returns the other clients' queues in the election's path, as problems.
+fn foreign(app: &AppState, snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     // Without a session, the current content of the path is unknown.
     let known = snapshot.problems.get(ProblemKind::Foreign);
     let since = known.filter(|_| snapshot.link.session.is_some()).map(|problem| problem.since);
-    let queues = snapshot.link.foreign.iter().filter(move |queue| queue.keeps_out() == keeps_out);
-    queues.filter_map(move |queue| {
+    snapshot.link.foreign.iter().filter_map(move |queue| {
         let text = queue.problem(&app.names.path);
         Some(Problem { kind: ProblemKind::Foreign, text, since: since? })
     })
@@ -98,17 +84,10 @@ fn foreign(app: &AppState, snapshot: &Snapshot, keeps_out: bool) -> impl Iterato
 pub(super) fn of_queue(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<String> {
     let mut problems = vec![];
     let leader = verdict.leader();
-    match leader {
-        // The members that are in the queue may know the leader.
-        None if verdict.role == Role::Absent => {
-            let reason = verdict.reason();
-            problems.push(format!("who leads is not known here: this member is {reason}"));
-        }
-        None => problems.push(format!("no leader is known: {}", verdict.reason())),
-        Some(_) => {}
+    if leader.is_none() {
+        problems.push(format!("no leader is known here: {}", verdict.reason()));
     }
-    problems.extend(foreign(app, &verdict.snapshot, true).map(|problem| problem.text));
-    problems.extend(foreign(app, &verdict.snapshot, false).map(|problem| problem.text));
+    problems.extend(foreign(app, &verdict.snapshot).map(|problem| problem.text));
     let mut of_id = BTreeMap::<_, usize>::new();
     for id in entries.iter().filter_map(|entry| Some(&entry.profile.as_ref()?.id)) {
         *of_id.entry(id).or_default() += 1;
@@ -148,25 +127,14 @@ pub(super) fn of_queue(app: &AppState, verdict: &Verdict, entries: &[MemberEntry
     problems
 }
 
-/// Returns when the term of this view, or the time without a leader, began; `None` if that was not recorded.
-pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<SystemTime> {
-    fn term(view: &View) -> Option<recipes::FencingToken> {
-        view.leader().map(|leader| leader.ticket.token)
-    }
-    let same =
-        recent_changes.iter().rev().take_while(|change| term(&change.change.view()) == term(view));
-    same.last().map(|recorded| recorded.at)
-}
-
 #[cfg(test)]
 mod tests_of_member {
-    use super::super::testing::{MemberFixture, at, contender_of_kazoo, problems_of};
+    use super::super::testing::{MemberFixture, at, problems_of};
     use super::super::tests::ask;
     use crate::api::{Application, Hook, HookRun};
     use crate::problems::ProblemKind;
     use crate::status::{HookRecord, Hooks};
     use http_body_util::BodyExt;
-    use recipes::{FencingToken, SessionId};
     use serde_json::Value;
     use std::time::Duration;
 
@@ -201,40 +169,6 @@ mod tests_of_member {
         scene
             .has_problems(&[("paused", "paused: out of the queue until `bellwether resume`", 4)])
             .await;
-    }
-
-    #[tokio::test]
-    async fn a_member_that_follows_a_leader_with_another_of_its_id_says_so() {
-        let mut scene = MemberFixture::new();
-        scene.follows(4);
-        scene.publishes(|snapshot| {
-            snapshot.same_id = Some(FencingToken(3));
-            snapshot.problems = problems_of(&[(ProblemKind::DuplicateId, "", 6)]);
-            snapshot.counters.earlier_lives_end_at = Some(scene.now.after(SECOND));
-        });
-        scene.has_problems(&[]).await;
-        scene.publishes(|snapshot| snapshot.counters.earlier_lives_end_at = Some(scene.now));
-        let duplicate_id = "another member of the queue has the id of this one, with token 3: give each member an id of \
-                        its own (member.id, --id)";
-        scene.has_problems(&[("duplicate-id", duplicate_id, 6)]).await;
-        scene.publishes(|snapshot| snapshot.same_id = None);
-        scene.has_problems(&[]).await;
-    }
-
-    #[tokio::test]
-    async fn contenders_that_keep_a_member_out_come_before_what_follows_from_them() {
-        let scene = MemberFixture::new();
-        for (keeps_out, kinds) in
-            [(true, ["foreign", "no-leader"]), (false, ["no-leader", "foreign"])]
-        {
-            scene.publishes(|snapshot| {
-                snapshot.link.session = Some((SessionId(1), SECOND));
-                snapshot.problems = problems_of(&[(ProblemKind::Foreign, "", 2)]);
-                snapshot.link.foreign = vec![contender_of_kazoo(keeps_out)];
-            });
-            let told: Vec<_> = scene.problems().await.into_iter().map(|(kind, ..)| kind).collect();
-            assert_eq!(told, kinds);
-        }
     }
 
     #[tokio::test]
@@ -412,8 +346,7 @@ mod tests_of_queue {
         let [unknown, foreign] = &told["problems"].as_array().unwrap()[..] else {
             panic!("{told}")
         };
-        let why =
-            "who leads is not known here: this member is not in the queue: the servers refuse";
+        let why = "no leader is known here: not in the queue: the servers refuse";
         assert_eq!(unknown, why);
         assert!(foreign.as_str().unwrap().contains("two elections in one path"), "{foreign}");
     }

@@ -1,9 +1,9 @@
 //! The profile of this member, and changes to it by its application.
 
 use super::authorize::Authorized;
-use super::problem::{BadRequest, ProblemResponse};
-use super::query::NoQuery;
-use super::{AppState, body, query};
+use super::problem::ProblemResponse;
+use super::query::{NoQuery, Query};
+use super::{AppState, body};
 use crate::api::{OwnProfile, Patch};
 use crate::config;
 use axum::Json;
@@ -14,36 +14,19 @@ const EXAMPLE: &str =
     r#"{"address": "host:port", "labels": {"changed": "value", "gone": null}, "priority": 70}"#;
 
 /// The profile of this member.
-#[utoipa::path(get, path = "/member", responses(
-    (status = 200, description = "As its znode says", body = OwnProfile),
-    BadRequest,
-))]
-pub(super) async fn own(State(app): State<AppState>, _: NoQuery) -> Json<OwnProfile> {
+pub(super) async fn own(State(app): State<AppState>, _: Query<NoQuery>) -> Json<OwnProfile> {
     Json(app.own())
 }
 
 /// Changes address, labels and priority, without losing the place in the queue.
 ///
 /// If this member leads, the change is relayed down the queue like a new leader's announcement. A restart discards it.
-#[utoipa::path(patch, path = "/member",
-    request_body(content(
-        (Patch = "application/json"),
-        (Patch = "application/merge-patch+json"),
-    )),
-    responses(
-        (status = 200, description = "What this member says from now on", body = OwnProfile),
-        (status = 408, description = "Not sent in time"),
-        (status = 413, description = "Too long"),
-        (status = 415, description = "Not said to be JSON"),
-        (status = 422, description = "No such patch, or too much to say"),
-    ),
-)]
 pub(super) async fn amend(
     State(app): State<AppState>,
     _: Authorized,
+    _: Query<NoQuery>,
     request: Request,
 ) -> Result<Json<OwnProfile>, ProblemResponse> {
-    query::in_body(request.uri(), EXAMPLE)?;
     let patch: Patch = body::object(request, EXAMPLE).await?;
     // Apply patches one after another: each is based on the result of the previous one.
     let _turn = app.amending.lock().await;

@@ -6,40 +6,28 @@ use crate::config;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use recipes::election::Profile;
+use recipes::election::{Announcement, Profile};
 
 /// Redirects to the leader's application.
-#[utoipa::path(get, path = "/leader/redirect", responses(
-    (status = 307, description = "There: `Location` is its address", headers(("Location" = String))),
-    (status = 503, description = "Not now: `Retry-After` says when to ask again."),
-))]
 pub(super) async fn redirect(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
     let verdict = app.judge_and_claim();
-    let index = verdict.index();
     let location = match verdict.leader() {
-        Some(announcement) => location(&announcement.leader).map_err(|why| {
-            let title = "the leader's address is not known";
-            ProblemResponse::unavailable("no-address", title, why)
-        }),
+        Some(Announcement { leader, .. }) => {
+            leader.address.as_deref().and_then(url).ok_or_else(|| no_address(leader))
+        }
         None => Err(verdict.no_leader()),
     };
-    let location = location.map_err(|problem| ProblemResponse { index, ..problem })?;
+    let location =
+        location.map_err(|problem| ProblemResponse { index: verdict.index(), ..problem })?;
     Ok((StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, location)]).into_response())
 }
 
-/// Returns the URL of the leader's application, or the reason why there is none.
-fn location(leader: &Profile) -> Result<HeaderValue, String> {
-    let id = &leader.id;
-    let address = leader
-        .address
-        .as_deref()
-        .ok_or_else(|| format!("{id} leads without an address: set its member.address"))?;
-    url(address).ok_or_else(|| {
-        format!(
-            "{id} leads, but its address {address:?} is not a URL: set its member.address to host:port or \
-             http://host:port/path"
-        )
-    })
+fn no_address(leader: &Profile) -> ProblemResponse {
+    let detail = format!(
+        "{} leads, but its address is not a URL: set its member.address to host:port or http://host:port/path",
+        leader.id
+    );
+    ProblemResponse::unavailable("no-address", "the leader's address is not known", detail)
 }
 
 /// Returns the address as a URL. The default scheme is HTTP.

@@ -1,9 +1,8 @@
 //! Counts the requests that were answered and the streams that are open, for `/metrics`.
 
-use axum::extract::{MatchedPath, Request};
+use super::VERSION;
+use axum::extract::MatchedPath;
 use axum::http::StatusCode;
-use axum::middleware::Next;
-use axum::response::Response;
 use prometheus::core::Collector;
 use prometheus::{IntCounterVec, IntGauge, Opts};
 
@@ -18,19 +17,6 @@ pub(super) struct OpenStream(IntGauge);
 
 /// The label of all paths without a route. With a label for each path, clients could create any number of series.
 const UNMATCHED: &str = "unmatched";
-
-/// Stores in the response which route made it.
-pub(super) async fn note_route(
-    route: Option<MatchedPath>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let mut response = next.run(request).await;
-    if let Some(route) = route {
-        response.extensions_mut().insert(route);
-    }
-    response
-}
 
 impl RequestCounters {
     pub(super) fn none() -> Self {
@@ -47,9 +33,14 @@ impl RequestCounters {
         }
     }
 
-    /// Counts a response by the route that made it.
-    pub(super) fn count(&self, route: Option<MatchedPath>, status: StatusCode) {
-        let route = route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
+    /// Counts a response by the route that made it, without the version.
+    pub(super) fn count(&self, route: Option<&MatchedPath>, status: StatusCode) {
+        let route = route.map_or(UNMATCHED, MatchedPath::as_str);
+        let route = match route.strip_prefix(VERSION) {
+            Some("") => "/",
+            Some(rest) => rest,
+            None => route,
+        };
         self.answered.with_label_values(&[route, status.as_str()]).inc();
     }
 
@@ -85,7 +76,6 @@ mod tests {
             ("/locks/migrate/1f", "/locks/{name}/{lock}"),
             ("/v1/locks/migrate", "/locks/{name}"),
             ("/v1", "/"),
-            ("/v1/", "/"),
             ("/locks/", "unmatched"),
             ("/locks//1f", "/locks/{name}/{lock}"),
             ("/locks/migrate/1f/x", "unmatched"),

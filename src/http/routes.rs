@@ -1,114 +1,79 @@
-//! The paths that each listener serves.
+//! The paths that each listener serves. `openapi.json` describes them, and a test compares the two.
 //!
-//! A route is declared once, above its handler: methods, path, parameters and answers. A handler for any method other than
-//! GET, HEAD and OPTIONS is a command: it takes an [`Authorized`](super::authorize::Authorized), and `openapi` adds the header
-//! and the refusals that all commands have in common. Everything else about routes is generated from this declaration, or
-//! compared with it.
+//! A handler for any method other than GET, HEAD and OPTIONS is a command: it takes an
+//! [`Authorized`](super::authorize::Authorized).
 
 use super::holdings::{barriers, locks};
 use super::{
-    AppState, DESCRIPTION, commands, events, health, history, leader, members, metrics, openapi,
-    page, profile, redirect, shared_config, status, yes_or_no,
+    AppState, commands, events, health, history, leader, members, metrics, openapi, page, profile,
+    redirect, shared_config, status, yes_or_no,
 };
+use crate::api;
 use axum::Router;
-use axum::handler::Handler;
-use axum::routing::{MethodFilter, get, on};
-use std::collections::BTreeSet;
-use utoipa::Path;
-use utoipa_axum::PathItemExt;
-
-/// Handlers at the paths and for the methods that their attribute `#[utoipa::path]` declares.
-///
-/// Only tests generate the document from the rest of that attribute, and compare it with the document that is served:
-/// generating it in each process took a quarter of a sidecar's memory.
-#[derive(Default)]
-pub(super) struct Routes {
-    pub(super) router: Router<AppState>,
-    pub(super) paths: BTreeSet<String>,
-    #[cfg(test)]
-    pub(super) described: utoipa_axum::router::OpenApiRouter<AppState>,
-}
-
-impl Routes {
-    /// Adds a handler at the path and for the methods of its description, a type that `#[utoipa::path]` generates.
-    fn with<P: Path, H: Handler<T, AppState>, T: 'static>(mut self, handler: H, _: P) -> Self {
-        let methods = P::methods();
-        let filters = methods.iter().map(PathItemExt::to_method_filter);
-        let filter = filters.reduce(MethodFilter::or).expect("each route has a method");
-        self.router = self.router.route(&P::path(), on(filter, handler));
-        self.paths.insert(P::path());
-        self
-    }
-}
-
-/// Adds the handlers of a module to routes.
-macro_rules! add {
-    ($routes:ident, $($module:ident::{$($handler:ident),+})+) => {{
-        let routes = $routes;
-        $($(let routes = utoipa_axum::paste! {
-            routes.with($module::$handler, $module::[<__path_ $handler>])
-        };)+)+
-        #[cfg(test)]
-        let routes = {
-            let mut routes = routes;
-            $($(routes.described =
-                routes.described.routes(utoipa_axum::routes!($module::$handler));)+)+
-            routes
-        };
-        routes
-    }};
-}
+use axum::routing::{delete, get, post};
 
 /// Returns all routes, for the application.
-pub(super) fn of_api() -> Routes {
-    let mut routes = described();
-    routes.router = routes.router.route(DESCRIPTION, get(openapi::document));
-    routes.paths.insert(DESCRIPTION.to_owned());
-    routes
-}
-
-/// Returns all routes that the OpenAPI document describes.
-pub(super) fn described() -> Routes {
-    let harmless = of_probes();
-    add!(harmless,
-        redirect::{redirect}
-        page::{page_or_elector}
-        events::{sse, events}
-        history::{history}
-        status::{status}
-        members::{members}
-        profile::{own, amend}
-        yes_or_no::{health}
-        commands::{resign, transfer, pause, resume, drain, shutdown}
-        locks::{names, queue, hold, keep, renew, give_back, break_lock}
-        barriers::{names, state, enter, leave}
-        shared_config::{config_names, config, put_config, delete_config}
-    )
+pub(super) fn of_api() -> Router<AppState> {
+    of_probes()
+        .route("/", get(page::page_or_elector))
+        .route("/openapi.json", get(openapi::document))
+        .route("/leader/redirect", get(redirect::redirect))
+        .route(api::EVENTS.path, get(events::events))
+        .route("/sse", get(events::sse))
+        .route(api::HISTORY.path, get(history::history))
+        .route(api::STATUS.path, get(status::status))
+        .route(api::MEMBERS.path, get(members::members))
+        .route("/member", get(profile::own).patch(profile::amend))
+        .route("/health", get(yes_or_no::health).options(yes_or_no::health))
+        .route(api::RESIGN.path, post(commands::resign))
+        .route(api::TRANSFER.path, post(commands::transfer))
+        .route(api::PAUSE.path, post(commands::pause))
+        .route(api::RESUME.path, post(commands::resume))
+        .route(api::DRAIN.path, post(commands::drain))
+        .route(api::SHUTDOWN.path, post(commands::shutdown))
+        .route(api::LOCKS.path, get(locks::names))
+        .route(api::LOCK_PATH, get(locks::queue).post(locks::hold).put(locks::keep))
+        .route(api::TTL_LOCK_PATH, delete(locks::give_back).put(locks::renew))
+        .route(api::BREAK_LOCK_PATH, post(locks::break_lock))
+        .route(api::BARRIERS.path, get(barriers::names))
+        .route(api::BARRIER_PATH, get(barriers::state).post(barriers::enter))
+        .route(api::LEAVE_BARRIER_PATH, post(barriers::leave))
+        .route(api::CONFIG_NAMES.path, get(shared_config::config_names))
+        .route(
+            api::CONFIG_PATH,
+            get(shared_config::config)
+                .put(shared_config::put_config)
+                .delete(shared_config::delete_config),
+        )
 }
 
 /// Returns the harmless routes, for callers from other machines.
-pub(super) fn of_probes() -> Routes {
-    let none = Routes::default();
-    add!(none,
-        leader::{leader}
-        yes_or_no::{is_leader, is_follower, primary, replica}
-        health::{livez, readyz}
-        metrics::{metrics}
-    )
+pub(super) fn of_probes() -> Router<AppState> {
+    Router::new()
+        .route(api::LEADER.path, get(leader::leader))
+        .route(api::IS_LEADER.path, get(yes_or_no::is_leader))
+        .route("/is-follower", get(yes_or_no::is_follower))
+        .route("/primary", get(yes_or_no::primary).options(yes_or_no::primary))
+        .route("/replica", get(yes_or_no::replica).options(yes_or_no::replica))
+        .route(api::LIVEZ.path, get(health::livez))
+        .route(api::READYZ.path, get(health::readyz))
+        .route("/metrics", get(metrics::metrics))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Handler;
-    use super::super::tests::{api, ask};
-    use super::*;
+    use super::super::tests::{api, ask, member, send};
+    use super::super::{Authorization, ConnectionLimits, services};
+    use crate::byte_budget::ByteBudget;
+    use crate::clock::Clock;
+    use crate::status;
+    use crate::znode_names::ElectionNames;
     use axum::body::Body;
     use axum::extract::Request;
     use axum::http::StatusCode;
-    use axum::response::Response;
     use http_body_util::BodyExt;
     use serde_json::Value;
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::fs;
     use std::time::Duration;
 
@@ -124,7 +89,7 @@ mod tests {
             }
             if is_command {
                 let request = Request::builder().method(&*method).uri(&*path);
-                let answer = service.answer(request.body(Body::empty()).unwrap()).await;
+                let answer = send(&service, request.body(Body::empty()).unwrap()).await;
                 assert_eq!(answer.status(), StatusCode::FORBIDDEN, "{method} {path}");
             }
         }
@@ -137,59 +102,64 @@ mod tests {
             described().await.into_iter().map(|(method, path, _)| (method, path)).collect();
         // Patroni's clients ask with these as well, and GET stands for HEAD everywhere.
         described.retain(|(method, _)| !["HEAD", "OPTIONS"].contains(&&**method));
-        described.insert(("GET".to_owned(), DESCRIPTION.to_owned()));
+        described.insert(("GET".to_owned(), "/openapi.json".to_owned()));
         let missing: Vec<_> = described.difference(&documented).collect();
         assert!(missing.is_empty(), "put it into the table: {missing:?}");
         let stale: Vec<_> = documented.difference(&described).collect();
         assert!(stale.is_empty(), "it is in the table, and is no route: {stale:?}");
     }
 
-    #[test]
-    fn every_probe_is_documented_and_served_to_the_application_as_well() {
-        let api = of_api();
-        let probes = of_probes();
-        assert!(probes.paths.iter().all(|path| api.paths.contains(path)), "{:?}", probes.paths);
+    #[tokio::test]
+    async fn the_description_has_each_route_and_each_method_and_no_other() {
+        let (service, _back) = api(Duration::ZERO);
+        let mut described: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for (method, path, _) in self::described().await {
+            let methods = described.entry(path).or_default();
+            methods.extend((method == "GET").then(|| "HEAD".to_owned()));
+            methods.insert(method);
+        }
+        for (path, methods) in &described {
+            let request = Request::builder().method("BREW").uri(path).body(Body::empty());
+            let answer = send(&service, request.unwrap()).await;
+            let allowed = answer.headers()["allow"].to_str().unwrap().split(',');
+            assert_eq!(allowed.map(str::to_owned).collect::<BTreeSet<_>>(), *methods, "{path}");
+        }
+        let (code, _) = include_str!("routes.rs").split_once("#[cfg(test)]").unwrap();
+        assert_eq!(code.matches(".route(").count(), described.len() + 1, "with /openapi.json");
+    }
+
+    #[tokio::test]
+    async fn the_probe_listener_serves_what_is_documented_and_nothing_else() {
         let document = document();
         let (_, section) = document.split_once("\n## The probe listener\n").expect("its section");
         let section = section.split("\n## ").next().unwrap_or_default();
         let documented = section.split('`').skip(1).step_by(2).filter(|word| word.starts_with('/'));
-        let (documented, served): (BTreeSet<_>, BTreeSet<_>) =
-            (documented.collect(), probes.paths.iter().map(String::as_str).collect());
-        assert_eq!(documented, served);
-    }
-
-    #[tokio::test]
-    async fn an_unknown_path_is_answered_with_what_to_ask_instead() {
-        let (service, _back) = api(Duration::ZERO);
-        let answer = ask(&service, "/leaders").await;
-        assert_eq!(answer.status(), StatusCode::NOT_FOUND);
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
-        let text = String::from_utf8(body.to_vec()).unwrap();
-        for path in of_api().paths {
-            assert!(text.contains(&path), "{path}: {text}");
+        let documented: BTreeSet<_> = documented.collect();
+        let clock = Clock::system();
+        let (_back, status) = status::set_up(&member(), clock.now());
+        let names = ElectionNames {
+            election: "/election".into(),
+            path: "/election".into(),
+            znodes: "leader_".into(),
+        };
+        let limits = ConnectionLimits::for_probes(ByteBudget::of_mib(12));
+        let probes = services(status, clock, names, Authorization::Header, &limits).probes;
+        for (_, path, _) in described().await {
+            let is_served = ask(&probes, &path).await.status() != StatusCode::NOT_FOUND;
+            assert_eq!(is_served, documented.contains(&*path), "{path}");
         }
     }
 
     #[tokio::test]
     async fn each_path_is_answered_with_the_version_as_without() {
         let (service, _back) = api(Duration::ZERO);
-        for path in of_api().paths.iter().filter(|path| !path.contains('{')) {
-            if path == "/events" || path == "/sse" || path == "/metrics" {
-                continue;
-            }
+        for path in ["/is-leader", "/leader", "/status", "/readyz", "/locks/l"] {
             let plain = ask(&service, path).await;
-            let versioned = ask(&service, &format!("/v1{}", path.trim_end_matches('/'))).await;
+            let versioned = ask(&service, &format!("/v1{path}")).await;
             assert_eq!(plain.status(), versioned.status(), "{path}");
             assert_eq!(plain.headers(), versioned.headers(), "{path}");
         }
-        let (plain, versioned) =
-            (ask(&service, "/is-leader").await, ask(&service, "/v1/is-leader").await);
-        let body = async |answer: Response| answer.into_body().collect().await.unwrap().to_bytes();
-        assert_eq!(body(plain).await, body(versioned).await);
-        for stream in ["/v1/events", "/v1/sse"] {
-            assert_eq!(ask(&service, stream).await.headers()["content-type"], "text/event-stream");
-        }
-        assert_eq!(ask(&service, "/v1/leaders").await.status(), StatusCode::NOT_FOUND);
+        assert_eq!(ask(&service, "/v1").await.status(), StatusCode::OK, "as /");
         assert_eq!(ask(&service, "/v2/is-leader").await.status(), StatusCode::NOT_FOUND);
         assert_eq!(ask(&service, "/v1/resign").await.headers()["allow"], "POST");
     }
@@ -198,19 +168,16 @@ mod tests {
     async fn a_method_that_is_refused_is_answered_with_those_that_are_not() {
         let (service, _back) = api(Duration::ZERO);
         let request = Request::builder().method("DELETE").uri("/locks/l");
-        let answer = service.answer(request.body(Body::empty()).unwrap()).await;
+        let answer = send(&service, request.body(Body::empty()).unwrap()).await;
         assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED);
         assert_eq!(answer.headers()["allow"], "GET,HEAD,POST,PUT");
         assert_eq!(answer.headers()["content-type"], "application/problem+json");
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
-        let body: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(body["detail"], "this path answers GET, HEAD, POST, PUT");
     }
 
     /// Method, path, and how it is described.
     async fn described() -> Vec<(String, String, Value)> {
         let (service, _back) = api(Duration::ZERO);
-        let document = ask(&service, DESCRIPTION).await.into_body().collect().await.unwrap();
+        let document = ask(&service, "/openapi.json").await.into_body().collect().await.unwrap();
         let document: Value = serde_json::from_slice(&document.to_bytes()).unwrap();
         let mut described = vec![];
         for (path, operations) in document["paths"].as_object().unwrap() {

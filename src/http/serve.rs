@@ -2,24 +2,19 @@
 //! client needs.
 
 use super::claims::{ClaimedStream, ConnectionClaims};
-use super::host_check;
 use super::slots::Slots;
+use super::{Service, host_check};
 use crate::byte_budget::ByteBudget;
 use axum::body::Body;
-use axum::extract::Request;
-use axum::response::Response;
-use futures_util::future::BoxFuture;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::convert::Infallible;
-use std::future::ready;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -116,32 +111,24 @@ impl Accept for UnixListener {
     }
 }
 
-/// Answers requests.
-pub trait Handler: Clone + Send + 'static {
-    fn answer(&self, request: Request) -> Answer;
-}
-
-/// An answer that is being made. It is boxed, because the connection moves it.
-pub type Answer = BoxFuture<'static, Response>;
-
 /// Serves until `closing` completes, and then until the requests in progress have been answered.
 pub async fn serve(
     listener: impl Accept,
-    handler: impl Handler,
+    service: Service,
     limits: ConnectionLimits,
     closing: impl Future<Output = ()>,
 ) {
     let slots = Slots::new(limits.connections);
     tokio::select! {
-        () = accept_all(listener, handler, &slots, &limits, closing) => {}
+        () = accept_all(listener, service, &slots, &limits, closing) => {}
         never = slots.close_stalled_when_short(&limits.budget) => match never {},
     }
 }
 
 async fn accept_all(
     listener: impl Accept,
-    handler: impl Handler,
-    slots: &Arc<Slots>,
+    service: Service,
+    slots: &Slots,
     limits: &ConnectionLimits,
     closing: impl Future<Output = ()>,
 ) {
@@ -166,23 +153,26 @@ async fn accept_all(
         let claims = ConnectionClaims::default();
         let client =
             ClaimedStream { stream: Box::pin(stream), claims: claims.clone(), slot: slot.clone() };
-        let handler = handler.clone();
+        let api = service.clone();
         let asked = slot.clone();
-        let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let checked = service_fn(move |request: hyper::Request<Incoming>| {
             let answering = asked.answering();
             let request = request.map(boxed_unless_empty);
             let refusal = if is_on_loopback { host_check::refusal(&request) } else { None };
-            let answer = match refusal {
-                Some(refusal) => Box::pin(ready(refusal)),
-                None => handler.answer(request),
-            };
+            let api = api.clone();
             let claims = claims.clone();
             async move {
-                let answer = claims.scope(answer).await;
-                Ok::<_, Infallible>(answer.map(|body| answering.with(body)))
+                let answer = claims.scope(async {
+                    if let Some(refusal) = refusal {
+                        return refusal;
+                    }
+                    let Ok(answer) = api.call(request).await;
+                    answer
+                });
+                Ok::<_, Infallible>(answer.await.map(|body| answering.with(body)))
             }
         });
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(client), service));
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(client), checked));
         tokio::spawn(async move {
             tokio::select! {
                 // Poll `closed` first: polled after `connection`, it could close a connection whose request was just read.
@@ -224,23 +214,13 @@ mod tests {
     use axum::Router;
     use axum::routing::get;
     use futures_util::StreamExt;
-    use std::sync::Mutex;
+    use hyper_util::service::TowerToHyperService;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
     use std::time::Instant;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpSocket;
     use tokio::sync::oneshot;
-    use tower::util::ServiceExt;
-
-    impl Handler for Router {
-        fn answer(&self, request: Request) -> Answer {
-            let answer = self.clone().oneshot(request);
-            Box::pin(async move {
-                let Ok(answer) = answer.await;
-                answer
-            })
-        }
-    }
 
     fn budget() -> ByteBudget {
         ByteBudget::of_mib(12)
@@ -275,7 +255,12 @@ mod tests {
             budget: budget(),
         };
         let router = Router::new().route("/", get(endless));
-        let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
+        let serving = tokio::spawn(serve(
+            listener,
+            TowerToHyperService::new(router),
+            limits,
+            std::future::pending(),
+        ));
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(16 * 1024).expect("a size that is allowed");
         let client = socket.connect(address).await.expect("it listens");
@@ -313,7 +298,12 @@ mod tests {
             Body::from_stream(pieces)
         };
         let router = Router::new().route("/", get(endless)).route("/well", get(async || "well"));
-        let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
+        let serving = tokio::spawn(serve(
+            listener,
+            TowerToHyperService::new(router),
+            limits,
+            std::future::pending(),
+        ));
         let mut stuck = TcpStream::connect(address).await.expect("it listens");
         stuck.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("it is open");
 
@@ -347,7 +337,12 @@ mod tests {
             };
             // Also what is no route of ours.
             let router = Router::new().fallback(async || "secret");
-            tokio::spawn(serve(listener, router, limits, std::future::pending()))
+            tokio::spawn(serve(
+                listener,
+                TowerToHyperService::new(router),
+                limits,
+                std::future::pending(),
+            ))
         }
         let foreign = "host: evil.example:4040\r\n";
         for (address, refuses) in [("127.0.0.1:0", true), ("0.0.0.0:0", false)] {
@@ -407,7 +402,12 @@ mod tests {
         let router = Router::new()
             .route("/well", get(async || "well"))
             .route("/endless", get(async move || endless()));
-        let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
+        let serving = tokio::spawn(serve(
+            listener,
+            TowerToHyperService::new(router),
+            limits,
+            std::future::pending(),
+        ));
         let connect = async |asks: &str| {
             let mut client = TcpStream::connect(address).await.expect("it listens");
             client.write_all(asks.as_bytes()).await.expect("it is open");
@@ -457,7 +457,12 @@ mod tests {
         let to_ask = Duration::from_millis(200);
         let limits = ConnectionLimits { connections: 1, to_ask, to_take: LIMIT, budget: budget() };
         let router = Router::new().route("/", get(async || "well"));
-        let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
+        let serving = tokio::spawn(serve(
+            listener,
+            TowerToHyperService::new(router),
+            limits,
+            std::future::pending(),
+        ));
         let whole = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
         let mut held = vec![];

@@ -7,28 +7,20 @@ use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
 use recipes::Moment;
-use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 pub(super) struct Slots {
     free: Arc<Semaphore>,
-    /// The connections that may be closed for others, in the order of the moments from which this is allowed.
-    closable: Mutex<BTreeMap<Key, (Reason, Arc<Notify>)>>,
-    /// Notified when a connection is added that may be closed earlier than all others.
-    first_closable: Notify,
-    keys: AtomicU64,
+    open: Mutex<Vec<Weak<Slot>>>,
     clock: Clock,
 }
 
-/// The moment from which a connection may be closed, and a unique number.
-type Key = (Moment, u64);
-
 /// Why a connection may be closed for another.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(super) enum Reason {
     /// None of its requests is being answered. Also before the first request.
     Idle,
@@ -47,13 +39,16 @@ impl Reason {
     }
 }
 
+/// The interval at which a connection that waits for a slot looks for one that may be closed.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
 /// The slot of one connection. It becomes free when this is dropped.
 pub(super) struct Slot {
-    slots: Arc<Slots>,
-    /// The connection's keys among those that may be closed, by reason.
-    keys: Mutex<[Option<Key>; 2]>,
+    /// Since when the connection may be closed, by reason.
+    since: Mutex<[Option<Moment>; 2]>,
+    clock: Clock,
     /// Notified when the connection must be closed.
-    close: Arc<Notify>,
+    close: Notify,
     _taken: OwnedSemaphorePermit,
 }
 
@@ -61,37 +56,33 @@ pub(super) struct Slot {
 pub(super) struct BusySlot(Arc<Slot>);
 
 impl Slots {
-    pub(super) fn new(slots: usize) -> Arc<Self> {
-        Arc::new(Self {
-            free: Arc::new(Semaphore::new(slots)),
-            closable: Mutex::default(),
-            first_closable: Notify::new(),
-            keys: AtomicU64::new(0),
-            clock: Clock::system(),
-        })
+    pub(super) fn new(slots: usize) -> Self {
+        let free = Arc::new(Semaphore::new(slots));
+        Self { free, open: Mutex::default(), clock: Clock::system() }
     }
 
     /// Returns a slot: at once, unless all connections are busy.
-    pub(super) async fn one(self: &Arc<Self>) -> Arc<Slot> {
-        let never = "the semaphore is never closed";
+    pub(super) async fn one(&self) -> Arc<Slot> {
         let taken = loop {
-            let freed = self.free.clone().acquire_owned();
-            let first_closable = self.first_closable.notified();
-            let is_free = self.free.available_permits() > 0;
-            if is_free || self.close_one(Reason::Idle) || self.close_one(Reason::Stalled) {
-                break freed.await.expect(never);
+            if self.free.available_permits() == 0 && !self.close_one(Reason::Idle) {
+                self.close_one(Reason::Stalled);
             }
-            let closable_at = self.closable().first_key_value().map(|((at, _), _)| *at);
-            tokio::select! {
-                freed = freed => break freed.expect(never),
-                () = self.clock.sleep_until(closable_at) => {}
-                () = first_closable => {}
+            let freed = timeout(RETRY_INTERVAL, self.free.clone().acquire_owned());
+            if let Ok(taken) = freed.await {
+                break taken.expect("the semaphore is never closed");
             }
         };
-        let slots = self.clone();
-        let slot = Slot { slots, keys: Mutex::default(), close: Arc::default(), _taken: taken };
+        let slot = Arc::new(Slot {
+            since: Mutex::default(),
+            clock: self.clock,
+            close: Notify::new(),
+            _taken: taken,
+        });
         slot.may_be_closed(Reason::Idle);
-        Arc::new(slot)
+        let mut open = self.open.lock().expect("no code panics while holding it");
+        open.retain(|slot| slot.strong_count() > 0);
+        open.push(Arc::downgrade(&slot));
+        slot
     }
 
     /// Closes all stalled connections whenever a reservation of memory fails.
@@ -103,16 +94,21 @@ impl Slots {
     }
 
     /// Closes the connection that could be closed for this reason for the longest time. Returns false if there is none.
-    fn close_one(&self, wanted: Reason) -> bool {
-        let mut closable = self.closable();
-        let mut due = closable.range(..=(self.clock.now(), u64::MAX));
-        let Some((key, _)) = due.find(|(_, (reason, _))| *reason == wanted) else { return false };
-        let key = *key;
-        closable.remove(&key).inspect(|(_, close)| close.notify_one()).is_some()
-    }
-
-    fn closable(&self) -> MutexGuard<'_, BTreeMap<Key, (Reason, Arc<Notify>)>> {
-        self.closable.lock().expect("no code panics while holding it")
+    fn close_one(&self, reason: Reason) -> bool {
+        let now = self.clock.now();
+        let open = self.open.lock().expect("no code panics while holding it");
+        let closable = open.iter().filter_map(|slot| {
+            let slot = slot.upgrade()?;
+            let since = slot.since()[reason as usize]?;
+            (now.since(since) >= reason.patience()).then_some((since, slot))
+        });
+        let Some((_, slot)) = closable.min_by_key(|(since, _)| *since) else {
+            return false;
+        };
+        // The connection is closed only once.
+        *slot.since() = [None; 2];
+        slot.close.notify_one();
+        true
     }
 }
 
@@ -124,25 +120,12 @@ impl Slot {
 
     /// Allows closing the connection for another one, after a while.
     pub(super) fn may_be_closed(&self, reason: Reason) {
-        let mut keys = self.keys();
-        let key = &mut keys[reason as usize];
-        if key.is_some() {
-            return;
-        }
-        let at = self.slots.clock.now().after(reason.patience());
-        let key = *key.insert((at, self.slots.keys.fetch_add(1, Ordering::Relaxed)));
-        let mut closable = self.slots.closable();
-        closable.insert(key, (reason, self.close.clone()));
-        if closable.first_key_value().is_some_and(|(first, _)| *first == key) {
-            self.slots.first_closable.notify_waiters();
-        }
+        self.since()[reason as usize].get_or_insert_with(|| self.clock.now());
     }
 
     /// Forbids closing the connection for this reason.
     pub(super) fn stays(&self, reason: Reason) {
-        if let Some(key) = self.keys()[reason as usize].take() {
-            self.slots.closable().remove(&key);
-        }
+        self.since()[reason as usize] = None;
     }
 
     /// Marks the connection as busy, because its client has sent a request.
@@ -151,15 +134,8 @@ impl Slot {
         BusySlot(self.clone())
     }
 
-    fn keys(&self) -> MutexGuard<'_, [Option<Key>; 2]> {
-        self.keys.lock().expect("no code panics while holding it")
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.stays(Reason::Idle);
-        self.stays(Reason::Stalled);
+    fn since(&self) -> MutexGuard<'_, [Option<Moment>; 2]> {
+        self.since.lock().expect("no code panics while holding it")
     }
 }
 

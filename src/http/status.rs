@@ -1,19 +1,14 @@
 //! Everything that this member knows of itself.
 
-use super::problem::BadRequest;
-use super::query::NoQuery;
+use super::query::{NoQuery, Query};
 use super::{AppState, problems};
-use crate::api::{self, Restart, Session, Standby, Status, millis};
+use crate::api::{Restart, Session, Standby, Status, millis};
 use crate::status::Snapshot;
 use axum::Json;
 use axum::extract::State;
 
 /// Everything this member knows of itself.
-#[utoipa::path(get, path = api::STATUS.path, responses(
-    (status = 200, description = "At this moment", body = Status),
-    BadRequest,
-))]
-pub(super) async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Status> {
+pub(super) async fn status(State(app): State<AppState>, _: Query<NoQuery>) -> Json<Status> {
     let verdict = app.judge_and_claim();
     let Snapshot { standing, link, .. } = &*verdict.snapshot;
     let ticket = standing.ticket();
@@ -41,7 +36,7 @@ pub(super) async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Stat
             timeout_ms: link.session.map(|(_, timeout)| millis(timeout)),
             connected: link.connected,
             server: link.server.as_deref().filter(|_| link.connected).map(str::to_owned),
-            problem: verdict.problem(),
+            problem: link.problem.clone(),
             restart: link.restart.map(|restart| Restart {
                 down_for_ms: millis(restart.down_for),
                 restarts: restart.restarts,

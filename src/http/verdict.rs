@@ -5,8 +5,8 @@ use super::claims::{Claim, ConnectionClaims};
 use super::problem::ProblemResponse;
 use crate::api::{self, Leader, LeaderState, millis};
 use crate::clock::KernelTime;
-use crate::problems::{Problem, ProblemKind};
-use crate::status::{DuplicateId, Snapshot};
+use crate::problems::ProblemKind;
+use crate::status::Snapshot;
 use recipes::election::{Announcement, Role, View};
 use recipes::{FencingToken, Moment};
 use std::sync::Arc;
@@ -54,12 +54,6 @@ impl AppState {
         let now = self.clock.now();
         let role = self.status.snapshot.borrow().standing.at(now);
         View::of(&role).own_term() == Some(token)
-    }
-
-    /// Returns the index for an answer that is made at this moment.
-    pub(super) fn index_now(&self) -> Option<u64> {
-        let now = self.clock.now();
-        self.status.snapshot.borrow().standing.index_at(now)
     }
 
     /// Returns the leader and the lease, as in `/leader`.
@@ -126,10 +120,10 @@ impl AppState {
 
     /// Takes a place among the clients that wait for a change.
     pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, ProblemResponse> {
-        let place = self.waiting.clone().try_acquire_owned();
-        let crowded = "more streams and blocking queries are open than this member serves: close \
-                       some, or poll";
-        place.map_err(|_| ProblemResponse::crowded(crowded))
+        self.waiting.clone().try_acquire_owned().map_err(|_| {
+            let why = "more streams and blocking queries are open than this member serves: close some, or poll";
+            ProblemResponse::unavailable("too-many-waiting", "too many wait", why)
+        })
     }
 }
 
@@ -178,17 +172,15 @@ impl Verdict {
             }
             Role::Candidate => "first in the queue, but no quorum has lately confirmed it".into(),
             Role::Follower { leader: Some(known) } => format!("{} leads", known.leader.id),
-            Role::Follower { leader: None } => match self.snapshot.duplicate_id(self.now) {
-                Some(it @ (DuplicateId::MayBeEarlierLife { .. } | DuplicateId::Leader { .. })) => {
-                    it.to_string()
+            Role::Follower { leader: None } => {
+                let kinds =
+                    [ProblemKind::EarlierLife, ProblemKind::DuplicateId, ProblemKind::UnknownZnode];
+                let problem = kinds.iter().find_map(|kind| self.snapshot.problems.get(*kind));
+                match problem {
+                    Some(problem) => problem.text.clone(),
+                    None => "in the queue, but no leader is known yet".into(),
                 }
-                Some(DuplicateId::InQueue { .. }) | None => {
-                    match self.snapshot.problems.get(ProblemKind::UnknownZnode) {
-                        Some(Problem { text, .. }) => text.clone(),
-                        None => "in the queue, but no leader is known yet".into(),
-                    }
-                }
-            },
+            }
             Role::Absent if self.snapshot.standing.is_paused() => {
                 "not in the queue: paused, until `bellwether resume`".into()
             }
@@ -202,20 +194,6 @@ impl Verdict {
         }
     }
 
-    /// Returns the problem that keeps this member from taking part, for operators.
-    pub(super) fn problem(&self) -> Option<String> {
-        self.snapshot.link.problem.clone().or_else(|| {
-            self.snapshot.duplicate_id(self.now).map(|duplicate_id| duplicate_id.to_string())
-        })
-    }
-
-    /// Returns the member that has the id of this one, unless it may be an earlier life of this member.
-    pub(super) fn duplicate_id(&self) -> Option<DuplicateId> {
-        let duplicate_id = self.snapshot.duplicate_id(self.now)?;
-        let may_be_earlier = matches!(duplicate_id, DuplicateId::MayBeEarlierLife { .. });
-        (!may_be_earlier).then_some(duplicate_id)
-    }
-
     /// Returns the error for a request that needs a leader.
     pub(super) fn no_leader(&self) -> ProblemResponse {
         ProblemResponse::unavailable("no-leader", "no leader is known", self.reason())
@@ -224,42 +202,27 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{api, ask, member};
-    use crate::clock::Clock;
+    use super::super::testing::{MemberFixture, problems_of};
+    use super::super::tests::ask;
+    use crate::problems::ProblemKind;
     use http_body_util::BodyExt;
-    use recipes::election::{Announcement, Event};
-    use recipes::{FencingToken, Moment, Sequence, SessionEvent, SessionId, Ticket};
-    use std::time::Duration;
 
     #[tokio::test]
     async fn a_duplicate_id_is_the_reason_in_every_answer_that_has_one() {
-        let (service, back) = api(Duration::ZERO);
-        let now = Clock::system().now();
-        let sent_at = Moment(now.0.checked_sub(Duration::from_secs(20)).expect("up for a while"));
-        let [ahead, own] = [3, 4].map(|n| Ticket {
-            sequence: Sequence::new(n).unwrap(),
-            token: FencingToken(n.unsigned_abs().into()),
+        let mut scene = MemberFixture::new();
+        scene.enters(4, &[3, 4]);
+        let duplicate = "another member leads under the id of this one";
+        scene.publishes(|snapshot| {
+            snapshot.problems = problems_of(&[(ProblemKind::DuplicateId, duplicate, 3)]);
         });
-        let mut member = member();
-        let leader = member.standing().profile().clone();
-        let announcement = Some(Announcement { leader, ticket: ahead });
-        let timeout = Duration::from_secs(10);
-        for event in [
-            Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at }),
-            Event::Joined(own),
-            Event::QueueRead([ahead.sequence, own.sequence].into_iter().collect()),
-            Event::PredecessorRead { predecessor: ahead, announcement, distance: None },
-        ] {
-            let _undone = member.step(now, event.clone());
-            back.amend(|snapshot| snapshot.counters.on_event(&event));
-        }
-        back.amend(|snapshot| snapshot.standing = member.standing());
         for path in ["/readyz", "/is-leader", "/leader", "/status"] {
-            let body = ask(&service, path).await.into_body().collect().await.unwrap().to_bytes();
+            let answer = ask(&scene.service, path).await;
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
             let text = String::from_utf8_lossy(&body);
-            assert!(text.contains("another member leads under the id of this one"), "{text}");
+            assert!(text.contains(duplicate), "{path}: {text}");
         }
-        let body = ask(&service, "/metrics").await.into_body().collect().await.unwrap().to_bytes();
+        let answer = ask(&scene.service, "/metrics").await;
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
         let text = String::from_utf8_lossy(&body);
         assert!(text.contains("bellwether_duplicate_id{election=\"/election\"} 1"), "{text}");
     }

@@ -2,56 +2,37 @@
 //!
 //! HAProxy's `option httpchk` sends OPTIONS, and reads the status.
 
-use super::problem::BadRequest;
-use super::query::NoQuery;
+use super::query::{NoQuery, Query};
 use super::{AppState, Verdict};
-use crate::api::{self, Leadership};
+use crate::api::Leadership;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use utoipa::IntoResponses;
 
 /// Reports whether this member leads at this moment.
-#[utoipa::path(get, path = api::IS_LEADER.path, responses(YesOrNo, BadRequest))]
-pub(super) async fn is_leader(State(app): State<AppState>, _: NoQuery) -> Response {
+pub(super) async fn is_leader(State(app): State<AppState>, _: Query<NoQuery>) -> Response {
     app.answer(Verdict::leads)
 }
 
 /// Reports whether this member is in the queue behind another.
-#[utoipa::path(get, path = "/is-follower", responses(YesOrNo))]
 pub(super) async fn is_follower(State(app): State<AppState>) -> Response {
     app.answer(Verdict::follows)
 }
 
 /// For a load balancer: 200 if this member leads.
-#[utoipa::path(method(get, head, options), path = "/primary", responses(YesOrNo, BadRequest))]
-pub(super) async fn primary(State(app): State<AppState>, _: NoQuery) -> Response {
+pub(super) async fn primary(State(app): State<AppState>, _: Query<NoQuery>) -> Response {
     app.answer(Verdict::leads)
 }
 
 /// For a load balancer: 200 if this member is a follower.
-#[utoipa::path(method(get, head, options), path = "/replica", responses(YesOrNo))]
 pub(super) async fn replica(State(app): State<AppState>) -> Response {
     app.answer(Verdict::follows)
 }
 
 /// For a load balancer: 200 if this member is in the queue, whichever member leads.
-#[utoipa::path(method(get, head, options), path = "/health", responses(YesOrNo))]
 pub(super) async fn health(State(app): State<AppState>) -> Response {
     app.answer(|verdict| verdict.snapshot.standing.ticket().is_some())
-}
-
-/// The answer is the status; the body says why.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "they are schemas")]
-pub(super) enum YesOrNo {
-    /// Yes.
-    #[response(status = 200)]
-    Yes(Leadership),
-    /// No.
-    #[response(status = 503)]
-    No(Leadership),
 }
 
 impl AppState {

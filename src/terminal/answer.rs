@@ -189,17 +189,14 @@ struct EventReader {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ReceivedEvent {
     pub(super) name: String,
-    /// The event id. It contains only digits, because it is sent back unchanged.
-    pub(super) id: Option<String>,
     pub(super) data: String,
 }
 
 impl EventReader {
     /// Returns whether the data since the last complete event is longer than any event.
     fn is_too_long(&self) -> bool {
-        let ReceivedEvent { name, id, data } = &self.event;
-        let id = id.as_ref().map_or(0, String::len);
-        self.line.len() + name.len() + id + data.len() > LONGEST_EVENT
+        let ReceivedEvent { name, data } = &self.event;
+        self.line.len() + name.len() + data.len() > LONGEST_EVENT
     }
 
     /// Returns the events that these bytes complete.
@@ -219,11 +216,8 @@ impl EventReader {
             let line = String::from_utf8_lossy(&line);
             match line.split_once(": ") {
                 Some(("event", name)) => self.event.name = name.to_owned(),
-                Some(("id", id)) if id.bytes().all(|byte| byte.is_ascii_digit()) => {
-                    self.event.id = Some(id.to_owned());
-                }
                 Some(("data", data)) => self.event.data += data,
-                // A comment, or a field of a later version.
+                // A comment, or a field that is not needed.
                 _ => {}
             }
         }
@@ -278,12 +272,8 @@ mod tests {
     fn events_are_read_however_they_are_cut() {
         let text = "retry: 1000\n\nevent: state\nid: 7\ndata: {\"ü\":1}\n\n: here\n\n\
                     event: leader-lost\nid: x\ndata: {}\n\n";
-        let event = |name: &str, id: Option<&str>, data: &str| ReceivedEvent {
-            name: name.into(),
-            id: id.map(Into::into),
-            data: data.into(),
-        };
-        let expected = [event("state", Some("7"), "{\"ü\":1}"), event("leader-lost", None, "{}")];
+        let event = |name: &str, data: &str| ReceivedEvent { name: name.into(), data: data.into() };
+        let expected = [event("state", "{\"ü\":1}"), event("leader-lost", "{}")];
         for size in [1, 2, 3, 7, 1000] {
             let mut reader = EventReader::default();
             let events: Vec<_> =

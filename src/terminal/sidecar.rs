@@ -23,8 +23,6 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// including its hooks.
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 
-pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-
 /// The default port of sidecars.
 const PORT: u16 = 4040;
 

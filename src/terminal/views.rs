@@ -208,20 +208,15 @@ fn mode(place: &LockPlace) -> String {
 
 /// Returns one line for an event.
 pub(super) fn event(name: &str, event: &LeaderEvent) -> String {
-    let LeaderEvent { state, at, cause, change, .. } = event;
+    let LeaderEvent { state, at, cause, .. } = event;
     let style = match name {
         "became-leader" => GOOD,
         "lost-leadership" | "leader-lost" => ODD,
         _ => PLAIN,
     };
-    let what = match (change, &state.leader) {
-        // A change that was missed lies in the past. A `state` event with the current leader follows it.
-        (Some(change), Some(Leader { id, token, .. })) => {
-            visible(&format!("{change}, {id} with token {token}"))
-        }
-        (Some(change), None) => visible(change),
-        (None, Some(leader)) => sentence(leader, state.is_self),
-        (None, None) => "no leader is known".into(),
+    let what = match &state.leader {
+        Some(leader) => sentence(leader, state.is_self),
+        None => "no leader is known".into(),
     };
     let cause = cause.as_ref().map(|cause| format!(": {}", visible(cause))).unwrap_or_default();
     let at = visible(at);
@@ -359,24 +354,14 @@ version   0
     }
 
     #[test]
-    fn a_missed_change_is_not_shown_as_the_present() {
+    fn an_event_is_a_line() {
         let leader = json!({"id": "b", "address": null, "labels": {}, "znode": "n_1", "token": 4});
-        let line = |change: Option<&str>, leader: &Value| {
-            let mut body = json!({
-                "leader": leader, "is_self": false, "valid_for_ms": null, "index": 1,
-                "role": "follower", "at": "T", "cause": "why",
-            });
-            if let Some(change) = change {
-                body["change"] = json!(change);
-            }
-            let name = if change.is_some() { "missed" } else { "leader-changed" };
-            strip_str(&event(name, &serde_json::from_value(body).unwrap())).to_string()
-        };
-        let missed = line(Some("leader-changed"), &leader);
-        assert_eq!(missed, "T  missed           leader-changed, b with token 4: why\n");
-        let lost = line(Some("leader-lost"), &Value::Null);
-        assert_eq!(lost, "T  missed           leader-lost: why\n");
-        assert_eq!(line(None, &leader), "T  leader-changed   b leads with token 4: why\n");
+        let body = json!({
+            "leader": leader, "is_self": false, "valid_for_ms": null, "index": 1,
+            "role": "follower", "at": "T", "cause": "why",
+        });
+        let line = event("leader-changed", &serde_json::from_value(body).unwrap());
+        assert_eq!(strip_str(&line).to_string(), "T  leader-changed   b leads with token 4: why\n");
     }
 
     #[test]

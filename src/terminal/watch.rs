@@ -1,7 +1,6 @@
 //! Prints a sidecar's events, one per line. Reconnects whenever the stream ends.
 
 use super::answer::{EventStream, ReceivedEvent};
-use super::sidecar::LAST_EVENT_ID;
 use super::{ClientError, OutputFormat, Sidecar, check_reader, print, remark, views};
 use crate::api::{self, EVENTS};
 use crate::clock::Clock;
@@ -16,20 +15,15 @@ pub(super) async fn watch(
     clock: Clock,
     form: OutputFormat,
 ) -> Result<(), ClientError> {
-    let mut seen = None;
     let mut stream = sidecar.get(EVENTS.path).events().await?;
     loop {
-        let why = follow(&mut stream, &mut seen, form).await?;
+        let why = follow(&mut stream, form).await?;
         let at = api::date(clock.date());
         let name = sidecar.name();
         remark(&format!("{at}: the event stream of {name} is lost, trying again: {why}"));
         stream = loop {
             sleep(RETRY_PAUSE).await;
-            let mut request = sidecar.get(EVENTS.path);
-            if let Some(id) = &seen {
-                request = request.header(LAST_EVENT_ID, id);
-            }
-            if let Ok(stream) = request.events().await {
+            if let Ok(stream) = sidecar.get(EVENTS.path).events().await {
                 break stream;
             }
         };
@@ -37,25 +31,20 @@ pub(super) async fn watch(
 }
 
 /// Prints the events of a stream. Returns the reason why the stream ended.
-async fn follow(
-    stream: &mut EventStream,
-    seen: &mut Option<String>,
-    form: OutputFormat,
-) -> Result<String, ClientError> {
+async fn follow(stream: &mut EventStream, form: OutputFormat) -> Result<String, ClientError> {
     loop {
         let events = match stream.next().await {
             Ok(events) => events,
             Err(why) => return Ok(why),
         };
         check_reader()?;
-        for ReceivedEvent { name, id, data } in events {
+        for ReceivedEvent { name, data } in events {
             match serde_json::from_str::<api::LeaderEvent>(&data) {
                 Ok(event) => {
                     print(form.render(|_| views::event(&name, &event), &named(&name, &data)))?;
                 }
                 Err(error) => remark(&format!("an event makes no sense: {error}")),
             }
-            *seen = id.or_else(|| seen.take());
         }
     }
 }

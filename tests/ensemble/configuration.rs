@@ -35,7 +35,6 @@ fn a_value_is_read_as_it_was_stored_and_written_only_over_the_version_that_was_r
     assert_eq!((read.status, &*read.body), (200, r#"{"rate": 1}"#));
     assert_eq!((read.header("etag"), read.header("content-type")), ("\"0\"", "application/json"));
     assert_eq!(index(&read), index(&created), "whichever member is asked");
-    assert_eq!(second.get_with(path, ("if-none-match", "\"0\"")).status, 304);
 
     let refused = put(&second, path, &[("if-none-match", "*")], "other");
     problem(&refused, 412);

@@ -2,10 +2,9 @@
 
 use super::super::AppState;
 use super::super::problem::ProblemResponse;
-use super::process_name;
 use super::registry::{HoldingRegistry, RegisteredHolding};
 use crate::clock::Clock;
-use crate::holdings::{Ask, HoldingName, Published};
+use crate::holdings::{Ask, HoldingName, ProcessName, Published};
 use crate::random;
 use crate::status::CommandError;
 use recipes::Moment;
@@ -45,10 +44,9 @@ impl AppState {
         &self,
         name: &HoldingName,
         wanted: HoldingSpec,
-        process: Option<String>,
+        process: Option<ProcessName>,
     ) -> Result<HoldingHandle, ProblemResponse> {
         let holdings = self.holdings()?;
-        let process = process_name(process)?;
         // Do not make the request if the client has closed the connection by now: see `AppState::command`.
         tokio::task::yield_now().await;
         let (publisher, published) = watch::channel(Published::default());

@@ -19,7 +19,7 @@ pub(super) use registry::HoldingRegistry;
 use self::holding::{WaitLimit, refusal};
 use super::AppState;
 use super::problem::ProblemResponse;
-use super::query::{WAIT, span};
+use super::query::Span;
 use crate::api::{LockHeld, millis};
 use crate::holdings::{Answer, HoldingName, HoldingsHandle, LookRequest, ProcessName};
 use crate::status::ask;
@@ -27,7 +27,6 @@ use axum::response::Response;
 use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
-use utoipa::IntoResponses;
 
 /// How long a stream waits for the first event before it answers, so that a refusal can be an error response.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,21 +38,6 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Explains why the state of a lock or barrier is not known.
 const NO_ANSWER: &str =
     "ZooKeeper has not answered in time: /status says how this member stands with it";
-
-/// Locks, barriers and the shared configuration are switched off.
-#[derive(IntoResponses)]
-#[response(status = 404)]
-struct RecipesOff;
-
-/// The lock is in use with another mode, or was not acquired in time.
-#[derive(IntoResponses)]
-#[response(status = 409)]
-struct NotAcquired;
-
-/// The lock is no longer held.
-#[derive(IntoResponses)]
-#[response(status = 410)]
-struct Gone;
 
 impl AppState {
     /// Returns the handle for locks and barriers. Fails if they are switched off.
@@ -80,11 +64,11 @@ impl AppState {
         self,
         name: HoldingName,
         spec: HoldingSpec,
-        wait: Option<String>,
-        process: Option<String>,
+        wait: Option<Span<0>>,
+        process: Option<ProcessName>,
     ) -> Result<Response, ProblemResponse> {
         let now = self.clock.now();
-        let limit = WaitLimit::of(span("wait", wait, &WAIT)?, now);
+        let limit = WaitLimit::of(wait.map(|Span(wait)| wait), now);
         let permit = self.place()?;
         let mut holding = self.request(&name, spec, process).await?;
         let begin = WaitLimit::of(Some(BEGIN_TIMEOUT), now);
@@ -105,14 +89,4 @@ fn held_body(app: &AppState, token: FencingToken, until: Moment) -> LockHeld {
         valid_until_boottime_ns: Some(ends.boottime_ns),
         valid_until_monotonic_ns: Some(ends.monotonic_ns),
     }
-}
-
-fn process_name(written: Option<String>) -> Result<Option<ProcessName>, ProblemResponse> {
-    let Some(written) = written else { return Ok(None) };
-    let name = ProcessName::new(&written).ok_or_else(|| {
-        ProblemResponse::bad_request(format!(
-            "process={written:?} must be 1 to 128 visible ASCII characters, such as web-3:4711"
-        ))
-    })?;
-    Ok(Some(name))
 }

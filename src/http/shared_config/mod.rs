@@ -8,76 +8,60 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub(super) use stream::ValueEvents;
-
 use self::conditions::condition;
 use super::authorize::Authorized;
 use super::blocking::Wait;
-use super::problem::{ProblemResponse, QueryRefusal, version_tag};
-use super::query::{NoQuery, RecipePath, accepted_weight, flag, is_known, values};
-use super::{AppState, OwnIndex};
-use crate::api::{self, ConfigNames, ConfigWritten};
-use crate::byte_budget::{ByteBudget, ReservedBytes};
+use super::problem::{ProblemResponse, version_tag};
+use super::query::{NoQuery, Query, RecipePath, Span, accepts, flag};
+use super::{AppState, INDEX, body};
+use crate::api::{ConfigNames, ConfigWritten};
+use crate::byte_budget::ByteBudget;
 use crate::shared_config::{
     Condition, ConfigHandle, ConfigName, ConfigRequest as Ask, NAMES_MAX, TooMany, VALUE_MAX,
     Value, ValueReading, ValueWrite, WatchedValue, WriteAction, WriteError, WriteOutcome,
 };
 use crate::status::{self, CommandError};
-use axum::body::{Body, Bytes};
+use axum::Json;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
-use http_body_util::BodyExt;
+use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use utoipa::{IntoParams, IntoResponses};
 
 /// How long ZooKeeper may take to return a value.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long ZooKeeper may take to write a value.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
-/// The time limit for the arrival of a whole value.
-const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many readings are checked with a quorum before the request fails.
 const PROOFS: usize = 3;
 
-/// Examples of valid queries, for error messages.
-const READ: &str = "?index=NUMBER&wait=30s, or ?proved=1";
-const PUT: &str = "?ephemeral=1";
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadQuery {
+    index: Option<u64>,
+    wait: Option<Span<0>>,
+    /// A quorum of the servers must confirm that this is the version that is stored.
+    #[serde(default, deserialize_with = "flag")]
+    proved: bool,
+}
 
-/// The value does not exist, or the shared configuration is switched off.
-#[derive(IntoResponses)]
-#[response(status = 404)]
-struct NotThere;
-
-/// The value has another version, which is in `ETag`, or does not exist.
-#[derive(IntoResponses)]
-#[response(status = 412)]
-struct VersionMismatch;
-
-/// The condition of a write.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "it is the schema")]
-struct IfMatch {
-    /// The version that the value must have, as in `ETag`, or `*` for any.
-    #[param(rename = "If-Match", example = "\"3\"", pattern = "^(\\*|\"[0-9]{1,9}\")$")]
-    if_match: Option<String>,
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WriteQuery {
+    /// The value is deleted when this member leaves, or when its session for locks and values times out.
+    #[serde(default, deserialize_with = "flag")]
+    ephemeral: bool,
 }
 
 /// The names of all values; read from ZooKeeper at most once a second.
-#[utoipa::path(get, path = api::CONFIG_NAMES.path, responses(
-    (status = 200, description = "In order", body = ConfigNames),
-    NotThere,
-    QueryRefusal,
-))]
 pub(super) async fn config_names(
     State(app): State<AppState>,
-    _: NoQuery,
+    _: Query<NoQuery>,
 ) -> Result<Json<ConfigNames>, ProblemResponse> {
     let names = app.ask(Ask::Names, READ_TIMEOUT).await?.map_err(unread)?;
     Ok(Json(ConfigNames { names: names.to_vec() }))
@@ -87,25 +71,14 @@ pub(super) async fn config_names(
 ///
 /// The events are `value` and `absent`. The latest state is always sent, but changes in between may be skipped. A comment is
 /// sent every 15 s.
-#[utoipa::path(get, path = api::CONFIG_PATH, params(
-    Wait,
-    ("proved" = inline(Option<String>), Query, description = "`1`: a quorum of the servers has to confirm that this is the version that is stored. Costs a transaction", pattern = "^[01]$"),
-), responses(
-    (status = 200, description = "The bytes, with `ETag` the version and `X-Bellwether-Index` the index to wait by; its type is by the end of its name", content_type = "application/octet-stream"),
-    (status = 304, description = "It is what If-None-Match says"),
-    NotThere,
-    QueryRefusal,
-))]
 pub(super) async fn config(
     State(app): State<AppState>,
     RecipePath { name, .. }: RecipePath,
-    request: Request,
+    Query(ReadQuery { index, wait, proved: is_proved }): Query<ReadQuery>,
+    headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let [index, wait, proved] = values(request.uri(), ["index", "wait", "proved"], READ)?;
-    let query = app.blocking_query_of(index, wait)?;
-    let is_proved = flag("proved", proved.as_deref(), READ)?;
-    let headers = request.headers();
-    if accepted_weight(headers, "text/event-stream") > 0.0 {
+    let query = app.blocking_query(Wait { index, wait })?;
+    if accepts(&headers, "text/event-stream") {
         if query.is_some() || is_proved {
             let why =
                 "a stream has each change, and none is proved: leave index, wait and proved out";
@@ -129,52 +102,31 @@ pub(super) async fn config(
     if is_proved {
         reading = app.proved(&name, &mut watched, reading).await?;
     }
-    Ok(answer(&app, &name, &reading, headers))
+    Ok(answer(&app, &name, &reading))
 }
 
 /// Writes a value: creates it, or replaces the current one.
 ///
 /// With 503 and `unconfirmed`, ZooKeeper did not answer: the value may or may not have been written. Read it before trying
 /// again.
-#[utoipa::path(put, path = api::CONFIG_PATH, params(
-    ("ephemeral" = inline(Option<String>), Query, description = "`1`: it is deleted when this member leaves, or when its session for locks and values times out", pattern = "^[01]$"),
-    IfMatch,
-    ("If-None-Match" = inline(Option<String>), Header, description = "`*`: nothing may be there", example = "*", pattern = "^\\*$"),
-), request_body(content = String, content_type = "application/octet-stream", description = "The value, of at most 1044480 bytes"), responses(
-    (status = 200, description = "It is replaced", body = ConfigWritten),
-    (status = 201, description = "It is created", body = ConfigWritten),
-    NotThere,
-    (status = 408, description = "The end of the body did not come in time"),
-    (status = 409, description = "The write is ephemeral, but the existing value is not, or belongs to another member."),
-    VersionMismatch,
-    (status = 413, description = "The value is too long."),
-))]
 pub(super) async fn put_config(
     State(app): State<AppState>,
     _: Authorized,
     RecipePath { name, .. }: RecipePath,
+    Query(WriteQuery { ephemeral: is_ephemeral }): Query<WriteQuery>,
     request: Request,
 ) -> Result<Response, ProblemResponse> {
-    let [ephemeral] = values(request.uri(), ["ephemeral"], PUT)?;
-    let is_ephemeral = flag("ephemeral", ephemeral.as_deref(), PUT)?;
     let condition = condition(request.headers())?;
-    let data = body(&app.budget, request).await?;
+    let data = value(&app.budget, request.into_body()).await?;
     let action = WriteAction::Put { data, is_ephemeral };
     app.write(ValueWrite { name, action, condition }).await
 }
 
 /// Deletes a value.
-#[utoipa::path(delete, path = api::CONFIG_PATH, params(
-    IfMatch,
-), responses(
-    (status = 204, description = "It is deleted"),
-    NotThere,
-    VersionMismatch,
-))]
 pub(super) async fn delete_config(
     State(app): State<AppState>,
     _: Authorized,
-    _: NoQuery,
+    _: Query<NoQuery>,
     RecipePath { name, .. }: RecipePath,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
@@ -246,7 +198,7 @@ impl AppState {
                 Ok(written_as(StatusCode::OK, version, index))
             }
             Ok(WriteOutcome::Deleted { index }) => {
-                Ok((StatusCode::NO_CONTENT, Extension(OwnIndex(Some(index)))).into_response())
+                Ok((StatusCode::NO_CONTENT, [(INDEX, index)]).into_response())
             }
             Err(unwritten) => Err(self.refusal(&name, condition, unwritten)),
         }
@@ -269,9 +221,9 @@ impl AppState {
 
     fn refusal(&self, name: &ConfigName, condition: Condition, why: WriteError) -> ProblemResponse {
         match why {
-            WriteError::Differs { found } => differs(name, condition, found),
+            WriteError::Differs { found } => differs(name, found),
             WriteError::NotThere if condition == Condition::None => self.not_there(name),
-            WriteError::NotThere => differs(name, condition, None),
+            WriteError::NotThere => differs(name, None),
             WriteError::NotOurs => {
                 let detail = format!(
                     "{} stands already, and does not go with this member's session: delete it first, or write it \
@@ -323,19 +275,14 @@ fn too_many() -> ProblemResponse {
 }
 
 /// Returns the error for a condition that is not met.
-fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> ProblemResponse {
-    let wanted = match condition {
-        Condition::Absent => "no value".to_owned(),
-        Condition::Version(version) => format!("version {version}"),
-        Condition::Exists | Condition::None => "a value".to_owned(),
-    };
+fn differs(name: &ConfigName, found: Option<i32>) -> ProblemResponse {
     let there = match found {
         Some(version) => format!("version {version}"),
         None => "nothing".to_owned(),
     };
     let detail = format!(
-        "{wanted} is to be at {name}, and {there} is: read it (`bellwether config get -o json` prints the version too), \
-         decide again, and write with that version"
+        "{there} is at {name}, which is not what was expected: read it (`bellwether config get -o json` prints the version \
+         too), decide again, and write with that version"
     );
     let title = "another version is there";
     let problem =
@@ -344,32 +291,24 @@ fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> Probl
 }
 
 fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
-    let head = (Extension(OwnIndex(Some(index))), [(header::ETAG, version_tag(version))]);
+    let tag = version_tag(version);
+    let head = [(INDEX, HeaderValue::from(index)), (header::ETAG, tag)];
     (status, head, Json(ConfigWritten { version, index })).into_response()
 }
 
-fn answer(
-    app: &AppState,
-    name: &ConfigName,
-    reading: &ValueReading,
-    asked: &HeaderMap,
-) -> Response {
-    let index = Extension(OwnIndex(Some(reading.index)));
+fn answer(app: &AppState, name: &ConfigName, reading: &ValueReading) -> Response {
+    let index = reading.index;
     let Some(Value { data, version, .. }) = &reading.value else {
-        let problem = ProblemResponse { index: Some(reading.index), ..app.not_there(name) };
-        return (index, problem).into_response();
+        return ProblemResponse { index: Some(index), ..app.not_there(name) }.into_response();
     };
-    let tag = version_tag(*version);
-    if is_known(asked, tag.to_str().unwrap_or_default()) {
-        return (StatusCode::NOT_MODIFIED, index, [(header::ETAG, tag)]).into_response();
-    }
     let headers = [
+        (INDEX, HeaderValue::from(index)),
         (header::CONTENT_TYPE, HeaderValue::from_static(kind(name.as_str()))),
-        (header::ETAG, tag),
+        (header::ETAG, version_tag(*version)),
         // Keeps browsers from running any part of the value.
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox")),
     ];
-    (index, headers, Body::from(data.clone())).into_response()
+    (headers, Body::from(data.clone())).into_response()
 }
 
 /// Returns the media type of a value, by the extension of its name.
@@ -387,45 +326,12 @@ fn kind(name: &str) -> &'static str {
 }
 
 /// Reads the body of this request, which is a value.
-async fn body(budget: &ByteBudget, request: Request) -> Result<Bytes, ProblemResponse> {
-    match timeout(SEND_TIMEOUT, collected(budget, request.into_body())).await {
-        Ok(collected) => collected,
-        Err(_) => {
-            let why = "its end did not come in time";
-            Err(ProblemResponse::bad_body(StatusCode::REQUEST_TIMEOUT, why))
-        }
-    }
-}
-
-/// Reads a body. Its memory is reserved as the bytes arrive, because a client may never send the end.
-async fn collected(budget: &ByteBudget, mut body: Body) -> Result<Bytes, ProblemResponse> {
-    let mut data = vec![];
-    let mut reserved = ReservedBytes::default();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            ProblemResponse::bad_body(
-                StatusCode::BAD_REQUEST,
-                format!("it cannot be read: {error}"),
-            )
-        })?;
-        let Ok(piece) = frame.into_data() else { continue };
-        // Refuse the body only after these bytes have arrived: a client that gets an answer while it sends may not read it.
-        if data.len() + piece.len() > VALUE_MAX {
-            let detail = format!(
-                "it has more than {VALUE_MAX} bytes, which is as much as ZooKeeper takes: keep it elsewhere, and its address here"
-            );
-            let title = "the value is too long";
-            return Err(ProblemResponse::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "bad-body",
-                title,
-                detail,
-            ));
-        }
-        // Reserve twice the length, because the request to ZooKeeper contains a copy.
-        let more = budget.take(2 * piece.len());
-        reserved.merge(more.ok_or_else(|| ProblemResponse::buffers_full(budget))?);
-        data.extend_from_slice(&piece);
-    }
-    Ok(reserved.over(data.into()))
+async fn value(budget: &ByteBudget, body: Body) -> Result<Bytes, ProblemResponse> {
+    // A body without a length may be as long as the longest value. The request to ZooKeeper contains a copy.
+    let length = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
+    let length = length.unwrap_or(VALUE_MAX).min(VALUE_MAX);
+    let reserved = budget.take(2 * length);
+    let reserved = reserved.ok_or_else(|| ProblemResponse::buffers_full(budget))?;
+    let data = body::bytes(body, VALUE_MAX).await?;
+    Ok(reserved.over(data))
 }

@@ -86,7 +86,7 @@ fn progress(
     event: &ReceivedEvent,
     id: &OnceLock<String>,
 ) -> Result<Option<HoldingProgress>, String> {
-    let ReceivedEvent { name, data, .. } = event;
+    let ReceivedEvent { name, data } = event;
     Ok(Some(match &**name {
         "waiting" => {
             if let Ok(BarrierWaiting { id: told, present, size }) = parsed(data) {
@@ -161,7 +161,7 @@ mod tests {
     fn events_say_how_the_lock_stands() {
         let id = OnceLock::new();
         let read = |name: &str, data: &str| {
-            progress(&ReceivedEvent { name: name.into(), id: None, data: data.into() }, &id)
+            progress(&ReceivedEvent { name: name.into(), data: data.into() }, &id)
         };
         let held = r#"{"token":4,"valid_for_ms":5,"valid_until_boottime_ns":7000,"valid_until_monotonic_ns":6}"#;
         let lease =

@@ -263,8 +263,7 @@ impl Runner {
     /// Publishes a snapshot of the member. Readers are woken only if something that they can see has changed.
     fn publish(&mut self) {
         let link = self.connection_state_with_own_problem();
-        let same_id = self.same_id();
-        let found = self.current_problems(&link, same_id);
+        let found = self.current_problems(&link);
         self.problems.update(found, || self.clock.date());
         let snapshot = Snapshot {
             standing: self.standing.clone(),
@@ -273,7 +272,6 @@ impl Runner {
             last_looped_at: self.clock.now(),
             recent_changes: self.recent_changes.clone(),
             counters: self.counters,
-            same_id,
             tickets_end_at: self.credentials.tickets_end_at(),
             tickets_have_ended: self.tickets_have_ended(),
         };
@@ -294,7 +292,7 @@ impl Runner {
     }
 
     /// Returns the predecessor's token if the predecessor has the same id as this member.
-    fn same_id(&self) -> Option<FencingToken> {
+    pub(super) fn same_id(&self) -> Option<FencingToken> {
         let id = &self.standing.profile().id;
         let ahead = self.session.as_ref()?.predecessor_with_id(id)?;
         if Some(ahead.sequence) == self.standing.predecessor() { Some(ahead.token) } else { None }

@@ -6,7 +6,7 @@ use crate::problems::ProblemKind;
 use crate::status::{ConnectionState, DuplicateId};
 use crate::zookeeper::UNKNOWN_ZNODE_REMEDY;
 use crate::zookeeper::queue::claim_path;
-use recipes::{FencingToken, Sequence};
+use recipes::Sequence;
 use std::time::Duration;
 use tracing::info;
 
@@ -16,13 +16,8 @@ const MIN_SESSION_TICKS: u32 = 2;
 const MAX_SESSION_TICKS: u32 = 20;
 
 impl Runner {
-    /// Returns the current problems, given this state of the connection. `same_id` is the token of the predecessor if the
-    /// predecessor has the same id as this member. The text of a problem is empty if its kind says all.
-    pub(super) fn current_problems(
-        &self,
-        link: &ConnectionState,
-        same_id: Option<FencingToken>,
-    ) -> Vec<(ProblemKind, String)> {
+    /// Returns the current problems, given this state of the connection. The text of a problem is empty if its kind says all.
+    pub(super) fn current_problems(&self, link: &ConnectionState) -> Vec<(ProblemKind, String)> {
         let paused = self.standing.is_paused().then(String::new);
         let unhealthy = self.standing.is_unhealthy().then(String::new);
         let foreign = (!link.foreign.is_empty()).then(String::new);
@@ -31,17 +26,13 @@ impl Runner {
             None if link.is_troubled() => Some("no connection to ZooKeeper".into()),
             None => None,
         };
-        let mut earlier_life = None;
-        let mut duplicate_id = None;
-        match DuplicateId::find(&self.standing, same_id, &self.counters, self.clock.now()) {
-            Some(DuplicateId::MayBeEarlierLife { token, .. }) => {
-                earlier_life = Some(format!(
-                    "waiting behind an earlier life of this member, token {token}, until its session ends"
-                ));
-            }
-            Some(other) => duplicate_id = Some(other.to_string()),
-            None => {}
-        }
+        let now = self.clock.now();
+        let same_id = DuplicateId::find(&self.standing, self.same_id(), &self.counters, now);
+        let text = same_id.map(|same_id| same_id.to_string());
+        let (earlier_life, duplicate_id) = match same_id {
+            Some(DuplicateId::MayBeEarlierLife { .. }) => (text, None),
+            _ => (None, text),
+        };
         let slow = self.is_slow.then(|| {
             format!(
                 "the servers take longer than a heartbeat ({:?}) to answer: leases may run out. Look at their disks and \

@@ -7,13 +7,14 @@ use axum::http::Method;
 use bellwether::byte_budget::ByteBudget;
 use bellwether::clock::Clock;
 use bellwether::config::{Config, Given, Origin, Sources, Values};
-use bellwether::http::{self, Authorization, ConnectionLimits, Handler};
+use bellwether::http::{self, Authorization, ConnectionLimits};
 use bellwether::notify::{self, HooksHandle};
 use bellwether::status::{self, Snapshot, StatusHandle};
 use bellwether::znode_names::ElectionNames;
 use bellwether::zookeeper::{self, HoldingsSettings, OpenedSessionFile, ResumeState, SessionFile};
 use bellwether::{holdings, own_state, preemption, shared_config};
 use http_body_util::BodyExt;
+use hyper::service::Service as _;
 use recipes::Moment;
 use recipes::election::Member;
 use std::cell::{Cell, RefCell};
@@ -112,11 +113,11 @@ impl Daemon {
         body: &str,
     ) -> AnswerSlot {
         let _entered = self.runtime.enter();
-        let answer = self.service.answer(request(method, uri, headers, body));
+        let answer = self.service.call(request(method, uri, headers, body));
         let slot = AnswerSlot::default();
         let into = slot.clone();
         self.local.spawn_local(async move {
-            let response = answer.await;
+            let Ok(response) = answer.await;
             let status = response.status().as_u16();
             let body = response.into_body().collect().await.map(|body| body.to_bytes());
             let body = String::from_utf8_lossy(&body.unwrap_or_default()).into_owned();
@@ -128,7 +129,7 @@ impl Daemon {
     /// Opens a stream of the HTTP API, which ends when it is closed.
     pub fn open(&self, method: Method, uri: &str) -> EventStream {
         let _entered = self.runtime.enter();
-        let answer = self.service.answer(request(method, uri, &[], ""));
+        let answer = self.service.call(request(method, uri, &[], ""));
         let received = Rc::<RefCell<Vec<String>>>::default();
         let status = Rc::<Cell<Option<u16>>>::default();
         let has_ended = Rc::<Cell<bool>>::default();
@@ -136,7 +137,7 @@ impl Daemon {
         let into = (received.clone(), status.clone(), has_ended.clone(), is_stuck.clone());
         let client = self.local.spawn_local(async move {
             let (received, status, has_ended, is_stuck) = into;
-            let response = answer.await;
+            let Ok(response) = answer.await;
             status.set(Some(response.status().as_u16()));
             let mut body = response.into_body();
             while let Some(Ok(frame)) = body.frame().await {
