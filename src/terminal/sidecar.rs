@@ -296,7 +296,9 @@ mod tests {
     #[test]
     fn a_place_is_a_port_or_a_socket() {
         let name = |url| Sidecar::at(url).map(|sidecar| sidecar.name());
-        for url in ["http://127.0.0.1:4040", "http://[::1]:1", "http://app-0.app:80", "unix:/a b"] {
+        let complete =
+            ["http://127.0.0.1:4040", "http://[::1]:1", "http://app-0.app:80", "unix:/a b"];
+        for url in complete {
             assert_eq!(name(url).unwrap(), url);
         }
         for (url, meant) in [
