@@ -1,10 +1,8 @@
 //! The four-letter words, answered as by a standalone server with these words on its whitelist.
 
 use crate::acl::host_address;
-use crate::shared::ServerHandle;
 use crate::state::{ClientConnection, Now, ServerState};
-use crate::watches::ConnectionId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
@@ -22,41 +20,23 @@ pub(crate) fn parse(head: [u8; 4]) -> Option<String> {
 }
 
 /// Returns the answer to a four-letter word.
-pub(crate) fn answer(word: &str, state: &ServerState, now: Now, server: &ServerHandle) -> String {
+pub(crate) fn answer(word: &str, state: &ServerState, now: Now) -> String {
     if state.limits.keeper.is_some_and(|keeper| keeper.refuses_words) {
         return String::new();
     }
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _result = match word {
-        "conf" => conf(&mut text, state, server),
         "cons" => cons(&mut text, state),
-        "envi" => writeln!(text, "Environment:\nzookeeper.version={VERSION}\nhost.name=localhost"),
         "isro" => write!(text, "rw"),
         "mntr" => mntr(&mut text, state, now),
         "ruok" => write!(text, "imok"),
         "srvr" => srvr(&mut text, state, false),
         "stat" => srvr(&mut text, state, true),
         "wchc" => wchc(&mut text, state),
-        "wchs" => wchs(&mut text, state),
         other => writeln!(text, "{other} is not executed because it is not in the whitelist."),
     };
     text
-}
-
-fn conf(text: &mut String, state: &ServerState, server: &ServerHandle) -> std::fmt::Result {
-    writeln!(text, "clientPort={}", server.address.port())?;
-    writeln!(text, "secureClientPort=-1")?;
-    writeln!(text, "dataDir=")?;
-    writeln!(text, "dataDirSize=0")?;
-    writeln!(text, "dataLogDir=")?;
-    writeln!(text, "dataLogSize=0")?;
-    writeln!(text, "tickTime={}", state.limits.tick_ms)?;
-    writeln!(text, "maxClientCnxns={}", server.settings.max_connections_per_address)?;
-    writeln!(text, "minSessionTimeout={}", state.limits.min_timeout_ms)?;
-    writeln!(text, "maxSessionTimeout={}", state.limits.max_timeout_ms)?;
-    writeln!(text, "clientPortListenBacklog=-1")?;
-    writeln!(text, "serverId=0")
 }
 
 /// Writes the answer to `srvr`, or if `with_clients` is set, the answer to `stat`.
@@ -124,15 +104,6 @@ fn mntr(text: &mut String, state: &ServerState, now: Now) -> std::fmt::Result {
     writeln!(text, "zk_approximate_data_size\t{}", state.tree.approximate_size())?;
     writeln!(text, "zk_global_sessions\t{}", state.sessions.len())?;
     writeln!(text, "zk_local_sessions\t0")
-}
-
-/// Counts the watches: only the watches on data and existence, as the real server does.
-fn wchs(text: &mut String, state: &ServerState) -> std::fmt::Result {
-    let watches = &state.data_watches;
-    let connections: BTreeSet<ConnectionId> = watches.iter().map(|(_, id)| id).collect();
-    let paths = watches.path_count();
-    writeln!(text, "{} connections watching {paths} paths", connections.len())?;
-    writeln!(text, "Total watches:{}", watches.count())
 }
 
 /// Lists the paths with watches on data or existence, by session.

@@ -74,7 +74,7 @@ impl ServerHandle {
         if let Some(connection) = locked.state.connections.get_mut(&from) {
             connection.traffic.received += 1;
         }
-        let text = admin_commands::answer(word, &locked.state, self.now(), self);
+        let text = admin_commands::answer(word, &locked.state, self.now());
         if let Some(outbox) = locked.outboxes.get(&from) {
             // The connection is closed in any case, even if the answer does not fit.
             let _fits = outbox.push(text.into_bytes());

@@ -113,11 +113,6 @@ impl Watches {
         self.iter().count()
     }
 
-    /// Returns the number of watched paths.
-    pub(crate) fn path_count(&self) -> usize {
-        self.by_path.len()
-    }
-
     fn any_recursive(&self) -> bool {
         let mut modes = self.by_path.values().flat_map(BTreeMap::values);
         modes.any(|mode| *mode == WatchMode::Recursive)

@@ -21,7 +21,6 @@ async fn words_are_answered_in_the_form_of_the_real_server() -> io::Result<()> {
         ask(address, "dirs").await?,
         "dirs is not executed because it is not in the whitelist.\n"
     );
-    assert_eq!(ask(address, "wchs").await?, "1 connections watching 1 paths\nTotal watches:1\n");
     assert_eq!(ask(address, "wchc").await?, format!("{session}\n\t/e\n\n"));
 
     let has = async |word: &str, lines: &[&str]| {
@@ -35,10 +34,8 @@ async fn words_are_answered_in_the_form_of_the_real_server() -> io::Result<()> {
     assert!(text.starts_with("Zookeeper version: 3.8.0"), "{text}");
     let text = has("stat", &["Clients:", "Outstanding: 0"]).await?;
     assert!(text.contains("[1](queued=0,recved=3,sent=3)"), "{text}");
-    has("conf", &["tickTime=2000", "minSessionTimeout=4000", "maxSessionTimeout=40000"]).await?;
     let text = has("cons", &[]).await?;
     assert!(text.contains(&format!("sid={session},")), "{text}");
     has("mntr", &["zk_znode_count\t6", "zk_watch_count\t1", "zk_ephemerals_count\t1"]).await?;
-    has("envi", &["Environment:"]).await?;
     Ok(())
 }
