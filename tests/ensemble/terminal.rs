@@ -97,7 +97,7 @@ fn a_no_is_not_the_same_as_no_answer() {
         &["barriers"],
         &["config", "ls"],
         &["config", "get", "x"],
-        &["config", "get", "x", "--wait", "1s"],
+        &["config", "get", "x", "--wait", "5s"],
         &["config", "put", "x", "y"],
         &["config", "rm", "x"],
     ] {
