@@ -122,7 +122,7 @@ mod tests {
             ("name = \"b\"", "config[1].file is missing"),
             ("name = \"b\"\nfile = \"b\"", "config[1].file = \"b\""),
             (&format!("{both}mode = \"rw\""), "config[1].mode = \"rw\""),
-            (&format!("{both}version = 3"), "unknown field"),
+            (&format!("{both}version = 3"), "unknown key"),
             (&format!("{both}then = {{}}"), "config[1].then must have exactly one"),
             (&format!("{both}then = {{ file = \"/c\" }}"), "config[1].then must have exactly one"),
             (
