@@ -115,7 +115,7 @@ impl GuardedCommand {
                     Patience::AtMost(limit) => timeout(limit.max(FIRST_ANSWER), opening).await,
                     Patience::Endless | Patience::Try => Ok(opening.await),
                 };
-                let Ok(opened) = opened else { return Err(self.not_in_time()) };
+                let Ok(opened) = opened else { return Err(self.not_in_time(true)) };
                 let stream = opened.map_err(failed)?;
                 let hold = stream.hold().clone();
                 let (publisher, progress) = watch::channel(HoldingProgress::Asked);
@@ -282,14 +282,17 @@ impl GuardedCommand {
                         Some(_) | None => held_since = held_since.or(Some(now)),
                     }
                 }
-                HoldingProgress::NotInTime => return Err(self.not_in_time()),
+                HoldingProgress::NotInTime => return Err(self.not_in_time(true)),
                 HoldingProgress::Over(why) => return Err(self.not_acquired(&why)),
             }
             tokio::select! {
                 changed = progress.changed() => {
                     changed.map_err(|_| self.not_acquired("its state can no longer be read"))?;
                 }
-                () = clock.sleep_until(until) => return Err(self.not_in_time()),
+                () = clock.sleep_until(until) => {
+                    let is_answered = *progress.borrow() != HoldingProgress::Asked;
+                    return Err(self.not_in_time(is_answered));
+                }
                 error = &mut interrupted => return Err(error),
             }
         }
@@ -302,8 +305,13 @@ impl GuardedCommand {
         }
     }
 
-    /// Returns the error for a wait that was too long.
-    fn not_in_time(&self) -> ClientError {
+    /// Returns the error for a wait that was too long. Without a sidecar, `is_answered` is whether ZooKeeper has answered.
+    fn not_in_time(&self, is_answered: bool) -> ClientError {
+        if let HoldingProcess::Itself(_, credentials) = &self.holder
+            && !is_answered
+        {
+            return self.not_acquired(&by_itself::unanswered(credentials));
+        }
         let why = match self.wanted {
             HoldingSpec::Lock(_) => format!(
                 "timed out waiting for lock {}: `bellwether locks {0}` shows who is ahead",
