@@ -274,7 +274,7 @@ pub fn level_of_lock() -> Result<String, String> {
 /// Returns warnings about settings that are probably mistakes but do not prevent a start, one sentence for each.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = unknown_variables::unknown_variables();
-    warnings.extend(config::short_token(config));
+    warnings.extend(config::weak_secrets(config));
     for (n, hook) in config.hooks.iter().enumerate() {
         warnings.extend(missing(&format!("hook[{n}].command"), &hook.action));
     }

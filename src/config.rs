@@ -25,7 +25,7 @@ pub mod table;
 
 pub use self::error::{ConfigError, ConfigErrors};
 pub use self::file::File;
-pub use self::files::{file_text, named, short_token, token, token_in};
+pub use self::files::{file_text, named, token, token_in, weak_secrets};
 pub use self::health::{Check, Health};
 pub use self::hook::{
     HookAction, HookConfig, HookKeys, Webhook, WhenUnknown, can_use_files, replaceable, secret,

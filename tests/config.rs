@@ -525,11 +525,19 @@ fn a_command_needs_room_which_is_checked_where_it_is_asked_for() {
 }
 
 #[test]
-fn a_short_token_is_warned_of() {
+fn weak_files_with_secrets_are_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
     let token = file("short\n");
     let path = token.path().to_str().unwrap();
     let (_, printed) = ran(&mut bellwether(&["check-config", "--id", "a", "--token-file", path]));
     assert!(printed.contains("fewer than 16 characters"), "{printed}");
+    assert!(!printed.contains("can be written by others"), "{printed}");
+    let login = file("app:hush\n");
+    std::fs::set_permissions(login.path(), PermissionsExt::from_mode(0o602)).unwrap();
+    let path = login.path().to_str().unwrap();
+    let args = ["check-config", "--id", "a", "--auth", "digest", "--credentials-file", path];
+    let (code, printed) = ran(&mut bellwether(&args));
+    assert!(code == 0 && printed.contains("can be written by others"), "{printed}");
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Reads small files that values name, such as a token, and decides how an error names them.
 
 use super::error::ConfigError;
+use super::security::CredentialsSource::In;
+use super::security::{Kerberos, Login};
 use super::table;
 use crate::files::{self, Size};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Reads the command token from the file that `key`, a key or a flag, names.
@@ -24,17 +28,34 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
 /// A command token that is shorter than this may be guessed.
 const SHORT_TOKEN: usize = 16;
 
-/// Returns a warning if the command token may be guessed.
-pub fn short_token(config: &super::Config) -> Option<String> {
-    let key = table::TOKEN_FILE.key();
-    let file = config.token_file.as_ref()?;
-    let token = token(key, file).ok()?;
-    (token.len() < SHORT_TOKEN).then(|| {
-        format!(
+/// Returns a warning for each file with a secret that others may write, and for a command token that may be guessed.
+pub fn weak_secrets(config: &super::Config) -> Vec<String> {
+    let token_file = config.token_file.as_ref().map(|file| (table::TOKEN_FILE.key(), file));
+    let login_file = match &config.settings.zookeeper.security.login {
+        Some(Login::Digest(In(file)) | Login::Sasl(In(file))) => {
+            Some((table::CREDENTIALS_FILE.key(), file))
+        }
+        Some(Login::Kerberos(Kerberos { keytab: Some(file), .. })) => {
+            Some((table::KERBEROS_KEYTAB.key(), file))
+        }
+        _ => None,
+    };
+    let mut warnings = vec![];
+    for (key, file) in token_file.into_iter().chain(login_file) {
+        if fs::metadata(file).is_ok_and(|found| found.mode() & 0o022 != 0) {
+            let file = named(file);
+            warnings.push(format!("{key} {file} can be written by others: run chmod go-w"));
+        }
+    }
+    if let Some((key, file)) = token_file
+        && token(key, file).is_ok_and(|token| token.len() < SHORT_TOKEN)
+    {
+        warnings.push(format!(
             "{key} {} holds a command token of fewer than {SHORT_TOKEN} characters, which may be guessed: write a longer one",
             named(file)
-        )
-    })
+        ));
+    }
+    warnings
 }
 
 /// Reads the configuration file.
