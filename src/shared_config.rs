@@ -147,15 +147,10 @@ impl ValueReading {
         self.index > seen || seen > as_of.max(self.index)
     }
 
-    /// Returns true if this reading must be published after `known`. `has_fired` means that the znode may have changed in
-    /// between.
-    pub fn is_news_after(&self, known: Option<&Self>, has_fired: bool) -> bool {
+    /// Returns true if this reading must be published, because it differs from the last published one, `known`.
+    pub fn is_news_after(&self, known: Option<&Self>) -> bool {
         match known {
             None => true,
-            // The index of an absent value also grows when other names are created or deleted.
-            Some(Self { index, value: None }) if self.value.is_none() => {
-                (has_fired && self.index != *index) || self.index < *index
-            }
             Some(known) => {
                 self.index != known.index || self.value.is_some() != known.value.is_some()
             }
@@ -262,22 +257,15 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_to_other_names_is_no_news_and_no_change_is_missed() {
-        assert!(absent(3).is_news_after(None, true));
-        assert!(present(4).is_news_after(Some(&absent(3)), true));
-        assert!(present(4).is_news_after(Some(&absent(4)), false), "one transaction did both");
-        assert!(present(5).is_news_after(Some(&present(4)), true));
-        assert!(absent(5).is_news_after(Some(&present(4)), true));
-        assert!(
-            !present(4).is_news_after(Some(&present(4)), true),
-            "the same after another connection"
-        );
-        assert!(!absent(9).is_news_after(Some(&absent(3)), false), "others have changed");
-        assert!(
-            absent(9).is_news_after(Some(&absent(3)), true),
-            "it may have been there in between"
-        );
-        assert!(absent(2).is_news_after(Some(&absent(3)), false), "of another ensemble");
+    fn a_reading_is_news_if_the_value_may_have_changed() {
+        assert!(absent(3).is_news_after(None));
+        assert!(present(4).is_news_after(Some(&absent(3))));
+        assert!(present(4).is_news_after(Some(&absent(4))), "one transaction did both");
+        assert!(present(5).is_news_after(Some(&present(4))));
+        assert!(absent(5).is_news_after(Some(&present(4))));
+        assert!(!present(4).is_news_after(Some(&present(4))), "the same after another connection");
+        assert!(absent(9).is_news_after(Some(&absent(3))), "it may have been there in between");
+        assert!(absent(2).is_news_after(Some(&absent(3))), "of another ensemble");
     }
 
     #[tokio::test]
