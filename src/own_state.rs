@@ -165,7 +165,7 @@ mod tests {
             let failing_since = Some(SystemTime::UNIX_EPOCH);
             let record = HookRecord { failing_since, ..HookRecord::default() };
             let records = vec![record; failing];
-            self.hooks.send_replace(Hooks { records, told: None });
+            self.hooks.send_replace(Hooks { records, done_up_to: None });
         }
 
         /// Returns what is told within a minute.

@@ -46,7 +46,7 @@ impl Snapshot {
         now.since(self.last_looped_at) <= STUCK_AFTER
     }
 
-    /// Fails if there is no connection to ZooKeeper for a known reason, which is returned.
+    /// Fails if there is no connection to ZooKeeper and the reason is known. The error is that reason, for operators.
     fn check_connection(&self) -> Result<(), String> {
         let is_out = self.standing.is_paused() || self.standing.is_unhealthy();
         if is_out && self.link.session.is_none() {
@@ -73,9 +73,9 @@ pub enum DuplicateId {
 }
 
 impl DuplicateId {
-    /// Finds the member that has the id of this one: the leader ahead, which is therefore not reported to the application, or
-    /// the predecessor. `same_id` is the predecessor's token, if its member has this id. An earlier life of this member that
-    /// does not lead is harmless, and left out.
+    /// Returns another member with the id of this one: the leader ahead, or else the predecessor. `same_id` is the token of
+    /// the predecessor if it has this id. An earlier life of this member that does not lead is harmless, so it is not
+    /// returned.
     pub fn find(
         standing: &Standing,
         same_id: Option<FencingToken>,
@@ -93,7 +93,7 @@ impl DuplicateId {
     }
 }
 
-const AN_ID_EACH: &str = "give each member an id of its own (member.id, --id)";
+const ID_REMEDY: &str = "give each member an id of its own (member.id, --id)";
 
 /// Describes the member with the same id for operators.
 impl fmt::Display for DuplicateId {
@@ -105,11 +105,11 @@ impl fmt::Display for DuplicateId {
             ),
             Self::Leader { token } => write!(
                 f,
-                "another member leads under the id of this one, with token {token}: {AN_ID_EACH}"
+                "another member leads under the id of this one, with token {token}: {ID_REMEDY}"
             ),
             Self::InQueue { token } => write!(
                 f,
-                "another member of the queue has the id of this one, with token {token}: {AN_ID_EACH}"
+                "another member of the queue has the id of this one, with token {token}: {ID_REMEDY}"
             ),
         }
     }
@@ -134,7 +134,7 @@ pub type MembersAnswer = oneshot::Sender<Result<QueueReading, String>>;
 #[derive(Clone, Debug)]
 pub struct RecordedChange {
     pub change: Change,
-    /// The standing's index since this change.
+    /// The index of [`Standing`] from this change until the next.
     pub index: Option<u64>,
     pub at: SystemTime,
     pub cause: Cause,
@@ -170,23 +170,23 @@ pub struct ForeignQueue {
     pub first: String,
     /// The id that the first contender gives itself, if it could be read.
     pub id: Option<String>,
-    /// The client whose queue this member itself joins. If set, this member stays out of the queue because of these
-    /// contenders.
-    pub among: Option<ForeignClient>,
+    /// The client whose queue this member is configured to join (`election.compatible_with`); `None` for an election of
+    /// members only. If set, this member stays out of the queue because of these contenders.
+    pub compatible_with: Option<ForeignClient>,
 }
 
 impl ForeignQueue {
     /// Returns true if this member stays out of the queue because of these contenders.
     pub fn keeps_out(&self) -> bool {
-        self.among.is_some()
+        self.compatible_with.is_some()
     }
 
     /// Describes for operators that these contenders are in this path, and what to do.
     pub fn problem(&self, path: &str) -> String {
-        let Self { family, contenders, first, id, among } = self;
+        let Self { family, contenders, first, id, compatible_with } = self;
         let of = id.as_ref().map(|id| format!(" of {id:?}")).unwrap_or_default();
         let contend = if *contenders == 1 { "contender stands" } else { "contenders stand" };
-        let why = match *among == Some(*family) {
+        let why = match *compatible_with == Some(*family) {
             true => {
                 "past the end of ZooKeeper's counter, beyond which its clients disagree on who is first. Have the path \
                  created again while no member leads"
@@ -229,8 +229,8 @@ pub enum MemberRequest {
     Members(MembersAnswer),
     /// Writes this state into the member's own znode.
     PublishState(OwnState),
-    /// Carries out the command, and then replies whether ZooKeeper confirmed the end of the session, if the command had
-    /// to end it.
+    /// Carries out the command. The reply is false if the command ended the session and ZooKeeper did not confirm its end,
+    /// otherwise true.
     Command(Command, ReplyTo),
 }
 
@@ -248,7 +248,7 @@ pub enum CommandError {
 
 /// Limits the wait for a reading of the queue.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long to wait before asking again, if the session has ended before it answered.
+/// How long to wait before another request for the queue, if the session ended before it had read the queue.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Sends a request to a runner, and returns its answer.
@@ -294,10 +294,11 @@ impl ReplyTo {
     }
 }
 
-/// Returns true if the command would move the member, but its caller no longer waits and may assume that it has failed. The
-/// callers of other commands need not wait.
+/// Returns true if the command must be dropped: it would make the member join, leave or hand over, but its caller no longer
+/// waits and may assume that the command has failed. Other commands, such as a new profile, are never dropped.
 ///
-/// After a freeze the caller may not have closed its channel yet, so this also compares the deadline with the clock.
+/// After a freeze of this process, the channel of a caller may still be open after its deadline, so this also compares the
+/// deadline with `now`.
 pub fn caller_expired(command: &Command, caller: &ReplyTo, now: Moment) -> bool {
     match command {
         Command::Resign
@@ -334,7 +335,7 @@ pub struct MemberEntry {
     /// `None` if the znode's data has no profile: another ZooKeeper client wrote it.
     pub profile: Option<Profile>,
     /// The leader that the znode announces.
-    pub names: Option<Announcement>,
+    pub announcement: Option<Announcement>,
     pub priority: Priority,
     /// True if the znode says that the member is a standby that could lead at once.
     pub ready: bool,
@@ -351,19 +352,19 @@ impl MemberEntry {
         let priority = Priority::default();
         let state = OwnState::default();
         let profile = None;
-        let names = None;
+        let announcement = None;
         let version = None;
-        Self { ticket, profile, names, priority, ready: false, version, created_at, state }
+        Self { ticket, profile, announcement, priority, ready: false, version, created_at, state }
     }
 }
 
 /// The state of the hooks.
 #[derive(Clone, Debug, Default)]
 pub struct Hooks {
-    /// In the order in which they run.
+    /// The records of the hooks, in the order in which the hooks run.
     pub records: Vec<HookRecord>,
-    /// The hooks have run for all changes up to this index of the standing.
-    pub told: Option<u64>,
+    /// The index of [`Standing`] up to which the hooks have run for all changes.
+    pub done_up_to: Option<u64>,
 }
 
 /// The record of one hook since it was configured.
@@ -420,7 +421,7 @@ impl StatusPublisher {
 #[derive(Clone)]
 pub struct StatusHandle {
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
-    /// Notified when the published lease ends at another moment than before, for the one reader that must know at once.
+    /// Notified when the published lease ends at another moment than before. `exec` waits for it, to kill its program in time.
     pub lease_moved: Arc<Notify>,
     pub requests: mpsc::Sender<MemberRequest>,
     /// The state of the hooks, which their runner publishes.
@@ -446,8 +447,8 @@ impl StatusHandle {
     /// The default of `patience`: how long ZooKeeper may take to answer.
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Sends a command to the runner, and waits until it has been carried out. Returns whether ZooKeeper confirmed the end
-    /// of the session, if the command had to end it.
+    /// Sends a command to the runner, and waits until it has been carried out. Returns false if the command ended the session
+    /// and ZooKeeper did not confirm its end, otherwise true.
     ///
     /// # Errors
     /// Fails if the command is not known to have been carried out.
@@ -488,7 +489,7 @@ impl StatusHandle {
                 Err(TrySendError::Full(_)) => return Err("too many ask at once".into()),
                 Err(TrySendError::Closed(_)) => return Err("this member is leaving".into()),
             }
-            // There is no answer if the session ends meanwhile: then the next one is asked.
+            // If the session ends meanwhile, it drops the channel without an answer. Then ask the next session.
             if let Ok(read) = answered.await {
                 return read;
             }
@@ -500,7 +501,7 @@ impl StatusHandle {
     /// channel and borrows again would deadlock with a writer that waits in between.
     ///
     /// # Errors
-    /// Fails if no such snapshot comes within that time.
+    /// Fails if no such snapshot is published within `patience`.
     pub async fn until(
         &self,
         patience: Duration,
@@ -513,17 +514,18 @@ impl StatusHandle {
     /// Waits until the hooks have run for the newest change.
     ///
     /// # Errors
-    /// Fails if they have not run within that time.
-    pub async fn until_hooks_are_told(&self, patience: Duration) -> Result<(), Elapsed> {
+    /// Fails if the hooks have not run within `patience`.
+    pub async fn until_hooks_have_run(&self, patience: Duration) -> Result<(), Elapsed> {
         let now = self.snapshot.borrow().standing.index();
         let mut hooks = self.hooks.clone();
-        timeout(patience, hooks.wait_for(|hooks| hooks.told >= now)).await.map(drop)
+        timeout(patience, hooks.wait_for(|hooks| hooks.done_up_to >= now)).await.map(drop)
     }
 
-    /// Returns the same channels, but requests go to the returned receiver. Its task forwards them, and may take this long.
-    pub fn with_interceptor(&self, takes: Duration) -> (Self, mpsc::Receiver<MemberRequest>) {
-        let (requests, asked) = mpsc::channel(64);
-        (Self { requests, patience: self.patience + takes, ..self.clone() }, asked)
+    /// Returns the same channels, except that requests go to the returned receiver. The task that receives the requests
+    /// must forward them to the runner, each within `max_delay`.
+    pub fn with_interceptor(&self, max_delay: Duration) -> (Self, mpsc::Receiver<MemberRequest>) {
+        let (requests, intercepted) = mpsc::channel(64);
+        (Self { requests, patience: self.patience + max_delay, ..self.clone() }, intercepted)
     }
 }
 

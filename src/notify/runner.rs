@@ -132,7 +132,8 @@ impl HookRunner {
                 continue;
             }
             let done = seen.index;
-            self.records.send_if_modified(|hooks| std::mem::replace(&mut hooks.told, done) != done);
+            self.records
+                .send_if_modified(|hooks| std::mem::replace(&mut hooks.done_up_to, done) != done);
             if self.watch.leaving.borrow().is_some() {
                 return;
             }
