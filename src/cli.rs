@@ -258,7 +258,7 @@ fn effective(
     if let Some(file) = &config.token_file {
         config::token(table::TOKEN_FILE.key(), file)?;
     }
-    config::can_use_files(&config.hooks, &config.kept)?;
+    config::can_use_files(&config.hooks, &config.synced_files)?;
     Ok(effective)
 }
 
@@ -274,11 +274,11 @@ pub fn level_of_lock() -> Result<String, String> {
 /// Returns warnings about settings that are probably mistakes but do not prevent a start, one sentence for each.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = unknown_variables::unknown_variables();
-    warnings.extend(config::short_token(config));
+    warnings.extend(config::short_token_warning(config));
     for (n, hook) in config.hooks.iter().enumerate() {
         warnings.extend(missing(&format!("hook[{n}].command"), &hook.action));
     }
-    for (n, kept) in config.kept.iter().enumerate() {
+    for (n, kept) in config.synced_files.iter().enumerate() {
         if let Some(then) = &kept.then {
             warnings.extend(missing(&format!("config[{n}].then.command"), then));
         }

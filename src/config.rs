@@ -12,7 +12,6 @@ mod file;
 mod files;
 mod health;
 mod hook;
-mod kept;
 mod parse;
 mod pod;
 mod profile;
@@ -21,22 +20,24 @@ pub mod security;
 mod servers;
 mod setting;
 mod sources;
+mod synced_file;
 pub mod table;
 
 pub use self::error::{ConfigError, ConfigErrors};
 pub use self::file::File;
-pub use self::files::{file_text, named, short_token, token, token_in};
+pub use self::files::{file_text, parse_token, short_token_warning, shown_path, token};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    HookAction, HookConfig, HookKeys, Webhook, WhenUnknown, can_use_files, replaceable, secret,
+    HookAction, HookConfig, HookKeys, Webhook, WhenUnknown, can_use_files, check_replaceable,
+    signing_secret,
 };
-pub use self::kept::{SyncedFileConfig, SyncedFileKeys};
 pub use self::parse::{duration, host_and_port, on_this_machine};
 pub use self::pod::{KubernetesHook, KubernetesTarget, PodEnvironment, is_namespace};
-pub use self::profile::fits;
+pub use self::profile::check_profile;
 pub use self::servers::Servers;
 pub use self::setting::{DefaultValue, Flag, Row, Scope, Setting, ValueKind};
 pub use self::sources::{Given, Origin, SettingValue, Sources, Values};
+pub use self::synced_file::{SyncedFileConfig, SyncedFileKeys};
 use crate::znode_names::ZnodeNames;
 use recipes::election::{Policy, Priority, Profile};
 use recipes::{Margins, MemberId};
@@ -75,7 +76,7 @@ pub struct Config {
     /// The hooks, in the order in which they run.
     pub hooks: Vec<HookConfig>,
     /// The values of the shared configuration that are written to files.
-    pub kept: Vec<SyncedFileConfig>,
+    pub synced_files: Vec<SyncedFileConfig>,
     /// The part of the lease that is reserved for ending the command of `exec`; zero without a command.
     pub reserve: Duration,
 }
@@ -174,23 +175,23 @@ impl Config {
     pub fn new(values: &Values) -> Result<Self, ConfigErrors> {
         let mut errors = values.errors();
         let hooks = HookConfig::all(&values.hooks, &values.pod, &mut errors);
-        let kept = SyncedFileConfig::all(&values.kept, &values.pod, &mut errors);
+        let synced_files = SyncedFileConfig::all(&values.synced_files, &values.pod, &mut errors);
         if !errors.is_empty() {
             return Err(ConfigErrors(errors));
         }
         let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
         let settings = Settings::new(values, session_timeout)?;
         let margins = relations::lease_margins(values, session_timeout)?;
-        let policy = Policy { margins, preempt_after: values.written(&table::PREEMPT_AFTER)? };
+        let policy = Policy { margins, preempt_after: values.get_optional(&table::PREEMPT_AFTER)? };
         let profile = Profile {
             id: values.get(&table::ID)?,
-            address: values.written(&table::ADDRESS)?,
+            address: values.get_optional(&table::ADDRESS)?,
             labels: values.get(&table::LABELS)?,
             revision: 0,
         };
-        fits(&profile, &settings.znodes)?;
+        check_profile(&profile, &settings.znodes)?;
         let recipes = RecipePaths::new(values)?;
-        if recipes.is_none() && !kept.is_empty() {
+        if recipes.is_none() && !synced_files.is_empty() {
             let problem = "is empty, and [[config]] needs it";
             let remedy = "name a path, such as \"/\", or leave [[config]] out";
             return Err(ConfigError::new(table::RECIPES_ROOT.key(), problem).remedy(remedy).into());
@@ -204,20 +205,20 @@ impl Config {
             listen: values.get(&table::LISTEN)?,
             socket: socket_access(values)?,
             buffers_mib: values.get(&table::BUFFERS)?,
-            probe_listen: values.written(&table::PROBE_LISTEN)?,
-            token_file: values.written(&table::TOKEN_FILE)?,
+            probe_listen: values.get_optional(&table::PROBE_LISTEN)?,
+            token_file: values.get_optional(&table::TOKEN_FILE)?,
             exec: Exec {
                 kill_after: values.get(&table::KILL_AFTER)?,
                 stopped_for: values.get(&table::STOPPED_FOR)?,
                 on_exit: values.get(&table::ON_EXIT)?,
             },
-            session_file: values.written(&table::SESSION_FILE)?,
+            session_file: values.get_optional(&table::SESSION_FILE)?,
             priority: values.get(&table::PRIORITY)?,
             log_format: values.get(&table::LOG_FORMAT)?,
             log_level: values.get(&table::LOG_LEVEL)?,
             health: Health::new(values)?,
             hooks,
-            kept,
+            synced_files,
             reserve: Duration::ZERO,
         })
     }
@@ -234,8 +235,8 @@ impl Config {
                         | HookAction::Kubernetes(_)
                 )
             })
-            || self.kept.iter().any(|kept| {
-                matches!(&kept.then, Some(HookAction::Post(Webhook { secret_file: Some(_), .. })))
+            || self.synced_files.iter().any(|synced| {
+                matches!(&synced.then, Some(HookAction::Post(Webhook { secret_file: Some(_), .. })))
             })
     }
 }
@@ -280,7 +281,7 @@ impl RecipePaths {
     /// Returns `None` if recipes are switched off.
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let Servers { chroot, .. } = values.get(&table::SERVERS)?;
-        let Some(root) = values.written(&table::RECIPES_ROOT)? else { return Ok(None) };
+        let Some(root) = values.get_optional(&table::RECIPES_ROOT)? else { return Ok(None) };
         let election = values.get(&table::PATH)?;
         for name in Self::NAMES {
             let path = format!("{root}/{name}");
@@ -306,15 +307,15 @@ impl RecipePaths {
 fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
     // By default, all users of this machine may use the socket, as they may use a loopback port. The permissions of its
     // directory can restrict that.
-    let mode = values.written(&table::SOCKET_MODE)?.unwrap_or(0o666);
-    let group = values.written(&table::SOCKET_GROUP)?;
+    let mode = values.get_optional(&table::SOCKET_MODE)?.unwrap_or(0o666);
+    let group = values.get_optional(&table::SOCKET_GROUP)?;
     let group = group.map(|group| files::group_number(&group)).transpose()?;
     Ok(SocketAccess { mode, group })
 }
 
 /// Returns the servers, and the full path of the election. Used by a fuzzer.
 #[cfg(any(test, fuzzing))]
-pub(crate) fn place(
+pub(crate) fn hosts_and_path(
     servers: &str,
     path: &str,
     prefix: &str,

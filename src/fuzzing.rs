@@ -120,7 +120,7 @@ pub fn connect_string(data: &[u8]) {
     let servers = written.next().unwrap_or_default();
     let path = written.next().unwrap_or("/election");
     let prefix = written.next().unwrap_or(PREFIX);
-    match config::place(servers, path, prefix) {
+    match config::hosts_and_path(servers, path, prefix) {
         Err(error) => one_line(&error.to_string()),
         Ok((hosts, root)) => {
             assert!(root.starts_with('/') && !root.ends_with('/') && !root.contains("//"));
@@ -128,7 +128,7 @@ pub fn connect_string(data: &[u8]) {
                 let (_, port) = host.rsplit_once(':').expect("each with its port");
                 assert!(port.parse::<u16>().is_ok_and(|port| port > 0), "{hosts}");
             }
-            let again = config::place(&hosts, &root, prefix);
+            let again = config::hosts_and_path(&hosts, &root, prefix);
             assert_eq!(again.as_ref(), Ok(&(hosts, root)), "it means the same read again");
         }
     }

@@ -2,9 +2,9 @@
 
 use super::error::{ConfigError, ConfigErrors};
 use super::hook::HookKeys;
-use super::kept::SyncedFileKeys;
 use super::parse::labels_as_text;
 use super::setting::ValueKind;
+use super::synced_file::SyncedFileKeys;
 use super::table::ALL;
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -14,7 +14,7 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
     let text =
         files::read(file, Size::Line).map_err(|why| ConfigError::without_key(why).remedy(remedy));
     let token = text.and_then(|text| {
-        token_in(&text)
+        parse_token(&text)
             .map(<[u8]>::to_vec)
             .ok_or_else(|| ConfigError::without_key("holds no command token").remedy(remedy))
     });
@@ -25,14 +25,14 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
 const SHORT_TOKEN: usize = 16;
 
 /// Returns a warning if the command token may be guessed.
-pub fn short_token(config: &super::Config) -> Option<String> {
+pub fn short_token_warning(config: &super::Config) -> Option<String> {
     let key = table::TOKEN_FILE.key();
     let file = config.token_file.as_ref()?;
     let token = token(key, file).ok()?;
     (token.len() < SHORT_TOKEN).then(|| {
         format!(
             "{key} {} holds a command token of fewer than {SHORT_TOKEN} characters, which may be guessed: write a longer one",
-            named(file)
+            shown_path(file)
         )
     })
 }
@@ -50,11 +50,11 @@ pub fn file_text(key: &str, file: &Path) -> Result<String, ConfigError> {
             .map_err(|_| ConfigError::without_key("is not UTF-8 text").remedy(remedy))
     });
     let found = format!(": {}", file.display());
-    text.map_err(|flaw| ConfigError { found, ..flaw.of(key) })
+    text.map_err(|flaw| ConfigError { found, ..flaw.with_key(key) })
 }
 
 /// Returns the file's name for an error, unless it may be a secret that was written in place of a path.
-pub fn named(file: &Path) -> String {
+pub fn shown_path(file: &Path) -> String {
     let starts = ["/", "./", "../"];
     let is_path = starts
         .iter()
@@ -67,7 +67,7 @@ pub fn named(file: &Path) -> String {
 }
 
 /// Returns the token in the text, or `None` if the text is not one line of visible ASCII characters.
-pub fn token_in(text: &[u8]) -> Option<&[u8]> {
+pub fn parse_token(text: &[u8]) -> Option<&[u8]> {
     let token = text.trim_ascii();
     let visible = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
     visible.then_some(token)
@@ -91,7 +91,7 @@ pub(super) fn group_number(group: &str) -> Result<u32, ConfigError> {
             ConfigError::without_key("is not in /etc/group").remedy("write the group's number")
         })
     });
-    number.map_err(|flaw| flaw.at(key, group))
+    number.map_err(|flaw| flaw.with_value(key, group))
 }
 
 /// Returns the number of the group in the text of `/etc/group`.

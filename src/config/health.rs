@@ -1,7 +1,7 @@
 //! How to check the application's health, parsed and checked.
 
 use super::error::ConfigError;
-use super::hook::{arguments_shown, place};
+use super::hook::{arguments_shown, split_url};
 use super::sources::Values;
 use super::table;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Health {
         let interval = values.get(&table::HEALTH_INTERVAL)?;
         let timeout = values.get(&table::HEALTH_TIMEOUT)?;
         let failures = values.get(&table::HEALTH_FAILURES)?;
-        let check = values.written(&table::HEALTH_CHECK)?;
+        let check = values.get_optional(&table::HEALTH_CHECK)?;
         Ok(check.map(|check| Self { check, interval, timeout, failures }))
     }
 }
@@ -44,7 +44,7 @@ impl Check {
         if text.starts_with('/') {
             return Ok(Self::Run(text.split_whitespace().map(str::to_owned).collect()));
         }
-        let (host, port, path) = place(text)
+        let (host, port, path) = split_url(text)
             .map_err(|flaw| flaw.or_remedy("a command that begins with its absolute path"))?;
         Ok(Self::Get { host, port, path })
     }

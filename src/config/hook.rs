@@ -6,9 +6,9 @@
 mod files;
 mod keys;
 
-pub use self::files::{can_use_files, replaceable, secret};
+pub use self::files::{can_use_files, check_replaceable, signing_secret};
 pub use self::keys::HookKeys;
-pub(super) use self::keys::{absolute, place};
+pub(super) use self::keys::{absolute, split_url};
 use super::parse::word_for;
 use super::pod::{KubernetesHook, KubernetesTarget};
 use recipes::election::ChangeKind;
@@ -64,18 +64,18 @@ pub enum WhenUnknown {
 
 impl HookConfig {
     /// Returns whether the hook runs for changes of this kind.
-    pub fn hears(&self, kind: ChangeKind) -> bool {
+    pub fn runs_for(&self, kind: ChangeKind) -> bool {
         self.on.as_ref().is_none_or(|on| on.contains(&kind))
     }
 
     /// Returns whether the hook keeps something up to date, instead of acting at certain changes.
-    pub fn is_state(&self) -> bool {
+    pub fn keeps_up_to_date(&self) -> bool {
         self.on.is_none()
     }
 
     /// Returns the kinds of changes that the hook runs for.
     pub fn on(&self) -> impl Iterator<Item = ChangeKind> {
-        ChangeKind::ALL.into_iter().filter(|kind| self.hears(*kind))
+        ChangeKind::ALL.into_iter().filter(|kind| self.runs_for(*kind))
     }
 }
 
@@ -154,7 +154,10 @@ impl fmt::Display for HookConfig {
                 write!(f, ", timeout {timeout:?}, with {}", account.display())?;
             }
         }
+        if self.keeps_up_to_date() {
+            return f.write_str(", on every change");
+        }
         let on: Vec<_> = self.on().map(ChangeKind::name).collect();
-        write!(f, ", on {}", if self.is_state() { "every change".into() } else { on.join(", ") })
+        write!(f, ", on {}", on.join(", "))
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// The remedy for an invalid duration.
-const SPANS: &str = "write 500ms, 10s or 2m";
+const DURATIONS: &str = "write 500ms, 10s or 2m";
 
 /// Parses a duration.
 ///
@@ -23,11 +23,9 @@ pub fn duration(text: &str) -> Result<Duration, ConfigError> {
         Ok(span) if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) => {
             Ok(span)
         }
-        Ok(_) => Err(ConfigError::without_key("must lie between 1ms and 1 day").remedy(SPANS)),
-        Err(error) => {
-            Err(ConfigError::without_key(format!("is not a valid duration ({error})"))
-                .remedy(SPANS))
-        }
+        Ok(_) => Err(ConfigError::without_key("must lie between 1ms and 1 day").remedy(DURATIONS)),
+        Err(error) => Err(ConfigError::without_key(format!("is not a valid duration ({error})"))
+            .remedy(DURATIONS)),
     }
 }
 
@@ -83,7 +81,7 @@ pub(super) fn service(text: &str) -> Result<String, ConfigError> {
 }
 
 /// Parses the client whose election a member should be compatible with.
-pub(super) fn family(text: &str) -> Result<ForeignClient, ConfigError> {
+pub(super) fn foreign_client(text: &str) -> Result<ForeignClient, ConfigError> {
     let clients = [
         ForeignClient::CuratorLatch,
         ForeignClient::CuratorSelector,
@@ -207,7 +205,7 @@ pub(super) fn priority(text: &str) -> Result<Priority, ConfigError> {
 }
 
 /// Parses a duration that may also be `never`.
-pub(super) fn wait(text: &str) -> Result<Duration, ConfigError> {
+pub(super) fn duration_or_never(text: &str) -> Result<Duration, ConfigError> {
     duration(text).map_err(|flaw| flaw.or_remedy("\"never\""))
 }
 

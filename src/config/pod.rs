@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The directory where Kubernetes mounts the credentials of a pod's service account.
-pub(super) const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+pub(super) const ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The variables that Kubernetes sets in a container's environment. Except the name, they are empty elsewhere.
 #[derive(Clone, Debug, Default)]
@@ -132,9 +132,10 @@ mod tests {
     fn label(key: &str, host: &str, port: &str, name: &str) -> Result<KubernetesHook, String> {
         let written = pod(host, port, name);
         let timeout = Duration::from_secs(5);
-        let hook = KubernetesTarget::pod_label(key, &written)
-            .and_then(|label| KubernetesHook::new(label, &written, ACCOUNT.into(), timeout));
-        hook.map_err(|flaw| flaw.at("pod_label", key).to_string())
+        let hook = KubernetesTarget::pod_label(key, &written).and_then(|label| {
+            KubernetesHook::new(label, &written, ACCOUNT_DIRECTORY.into(), timeout)
+        });
+        hook.map_err(|flaw| flaw.with_value("pod_label", key).to_string())
     }
 
     #[test]
@@ -142,7 +143,7 @@ mod tests {
         let slice = |name: &str, ip: &str| {
             let written = PodEnvironment { ip: ip.into(), ..pod("10.0.0.1", "443", "app-0") };
             KubernetesTarget::endpoint_slice(name, &written)
-                .map_err(|flaw| flaw.at("endpoint_slice", name).to_string())
+                .map_err(|flaw| flaw.with_value("endpoint_slice", name).to_string())
         };
         slice("example-leader", "10.0.0.7").unwrap();
         slice("example-leader", "fd00::7").unwrap();

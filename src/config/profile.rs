@@ -8,20 +8,20 @@ use serde_json::json;
 
 /// The limit of the data that a member writes into its znode: its own profile, and a leader's profile of the same size.
 const LARGEST_DATA_BYTES: usize = 1024;
-const ADDRESS: &str = "write host:port, such as 10.0.0.7:8080";
+const ADDRESS_REMEDY: &str = "write host:port, such as 10.0.0.7:8080";
 
 /// Checks that a profile is valid, and that a znode can hold it twice: as the member's own profile, and as that of a leader
 /// with an equally large profile.
 ///
 /// # Errors
 /// A sentence with the problem and the remedy.
-pub fn fits(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
+pub fn check_profile(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
     let [id, address, labels] = [table::ID.key(), table::ADDRESS.key(), table::LABELS.key()];
     if let Some(written) = &profile.address
         && written.contains(|c: char| c.is_control() || c.is_whitespace())
     {
         let problem = "must not have spaces or control characters";
-        return Err(ConfigError::new(address, problem).found(written).remedy(ADDRESS));
+        return Err(ConfigError::new(address, problem).found(written).remedy(ADDRESS_REMEDY));
     }
     if profile.labels.contains_key("") {
         return Err(

@@ -17,7 +17,7 @@ pub(super) fn lease_margins(
     session_timeout: Duration,
 ) -> Result<Margins, ConfigError> {
     let tick_time = values.get(&table::TICK_TIME)?;
-    let heartbeat = values.written(&table::HEARTBEAT)?.unwrap_or(session_timeout / 10);
+    let heartbeat = values.get_optional(&table::HEARTBEAT)?.unwrap_or(session_timeout / 10);
     let [session, tick, beat] =
         [table::SESSION_TIMEOUT.key(), table::TICK_TIME.key(), table::HEARTBEAT.key()];
     if heartbeat < SHORTEST_HEARTBEAT {
@@ -43,12 +43,12 @@ pub(super) fn lease_margins(
 /// Returns how the members' znodes are named. In another client's election, that client determines the names, so settings
 /// that conflict with it are errors.
 pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
-    let Some(family) = values.written(&table::COMPATIBLE_WITH)? else {
+    let Some(family) = values.get_optional(&table::COMPATIBLE_WITH)? else {
         return Ok(ZnodeNames::from(&*values.get(&table::PREFIX)?));
     };
     for row in [&table::PREFIX.row, &table::PRIORITY.row, &table::PREEMPT_AFTER.row] {
         let written = &values.value(row).text;
-        if written != row.default.words() {
+        if written != row.default.text() {
             let key = table::COMPATIBLE_WITH.key();
             let name = family.name();
             let problem = format!("is only for an election of our own, and {key} = {name:?}");
@@ -58,7 +58,7 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
         }
     }
     let path = values.get(&table::PATH)?;
-    let root = values.written(&table::RECIPES_ROOT)?;
+    let root = values.get_optional(&table::RECIPES_ROOT)?;
     if let Some(root) = root.filter(|root| format!("{root}/").starts_with(&format!("{path}/"))) {
         let problem = format!(
             "is in {} = {path:?}, where {family} takes all that stands there for contenders",

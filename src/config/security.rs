@@ -91,7 +91,7 @@ impl Security {
         let login = Login::new(values)?;
         let has_identity =
             login.is_some() || tls.as_ref().is_some_and(|tls: &Tls| tls.own.is_some());
-        let written = values.written(&table::ACL)?;
+        let written = values.get_optional(&table::ACL)?;
         let by_default = if has_identity { AclPolicy::CreatorReadable } else { AclPolicy::Open };
         let acl = written.unwrap_or(by_default);
         if acl != AclPolicy::Open && !has_identity {
@@ -111,7 +111,7 @@ impl Security {
 impl Tls {
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let [ca, cert, key] = [&table::TLS_CA, &table::TLS_CERT, &table::TLS_KEY];
-        match (values.written(ca)?, values.written(cert)?, values.written(key)?) {
+        match (values.get_optional(ca)?, values.get_optional(cert)?, values.get_optional(key)?) {
             (None, None, None) => Ok(None),
             (Some(ca), None, None) => Ok(Some(Self { ca, own: None })),
             (Some(ca), Some(cert), Some(key)) => {
@@ -132,9 +132,9 @@ impl Login {
         let [auth, file] = [table::AUTH.key(), table::CREDENTIALS_FILE.key()];
         let credentials = match &values.credentials {
             Some(secret) => Some(CredentialsSource::Given(secret.clone())),
-            None => values.written(&table::CREDENTIALS_FILE)?.map(CredentialsSource::In),
+            None => values.get_optional(&table::CREDENTIALS_FILE)?.map(CredentialsSource::In),
         };
-        let scheme = values.written(&table::AUTH)?;
+        let scheme = values.get_optional(&table::AUTH)?;
         if scheme != Some(Scheme::Kerberos) {
             Kerberos::refuse_settings(values)?;
         }
@@ -184,8 +184,8 @@ impl Kerberos {
     }
 
     fn new(values: &Values) -> Result<Self, ConfigError> {
-        let principal = values.written(&table::KERBEROS_PRINCIPAL)?;
-        let keytab = values.written(&table::KERBEROS_KEYTAB)?;
+        let principal = values.get_optional(&table::KERBEROS_PRINCIPAL)?;
+        let keytab = values.get_optional(&table::KERBEROS_KEYTAB)?;
         let service = values.get(&table::KERBEROS_SERVICE)?;
         if cfg!(not(feature = "kerberos")) {
             let problem = "cannot be used: this build has no Kerberos";

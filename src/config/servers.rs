@@ -82,7 +82,7 @@ pub(super) fn parse_election(text: &str) -> Result<String, ConfigError> {
     if is_path(text) {
         return Ok(text.to_owned());
     }
-    Err(ConfigError::without_key(NO_PATH).remedy("write a path such as \"/election\""))
+    Err(ConfigError::without_key(NOT_A_PATH).remedy("write a path such as \"/election\""))
 }
 
 /// Parses the path of the recipes' znodes, below the chroot. The result is empty for `/`.
@@ -90,7 +90,7 @@ pub(super) fn parse_root(text: &str) -> Result<String, ConfigError> {
     match text {
         "/" => Ok(String::new()),
         text if is_path(text) => Ok(text.to_owned()),
-        _ => Err(ConfigError::without_key(NO_PATH)
+        _ => Err(ConfigError::without_key(NOT_A_PATH)
             .remedy("write a path such as \"/\", or \"\" to switch recipes off")),
     }
 }
@@ -108,7 +108,7 @@ pub(super) fn parse_prefix(text: &str) -> Result<String, ConfigError> {
         .remedy("use visible characters without \"/\", such as \"leader_\""))
 }
 
-const NO_PATH: &str = "must be a path that ZooKeeper accepts: it starts with \"/\" and does not end so, has no part that \
+const NOT_A_PATH: &str = "must be a path that ZooKeeper accepts: it starts with \"/\" and does not end so, has no part that \
                        is empty, \".\" or \"..\", and is not in /zookeeper";
 
 /// Returns whether ZooKeeper accepts this path, except `/`, and does not reserve it for itself.
@@ -152,7 +152,8 @@ mod tests {
         for text in servers.into_iter().chain(["a:+1", "[zz]:1", "a:1/b,c:1"]) {
             assert!(parse(text).is_err(), "{text}");
         }
-        let error = parse("app:hush@h:1").unwrap_err().at("zookeeper.servers", "app:hush@h:1");
+        let error =
+            parse("app:hush@h:1").unwrap_err().with_value("zookeeper.servers", "app:hush@h:1");
         assert!(!error.to_string().contains("hush"), "{error}");
     }
 

@@ -18,7 +18,7 @@ pub struct Row {
     pub variable: Option<&'static str>,
     pub default: DefaultValue,
     /// The text that sets an optional setting to nothing.
-    pub none: Option<&'static str>,
+    pub unset_by: Option<&'static str>,
     /// A sentence for `--help` and the manual page, without a full stop.
     pub help: &'static str,
     pub scope: Scope,
@@ -95,7 +95,7 @@ impl<T> Setting<T> {
     pub fn parse(&self, text: &str) -> Result<T, ConfigError> {
         (self.parser)(text).map_err(|flaw| {
             let flaw = if self.row.may_be_secret { flaw.hiding_value() } else { flaw };
-            flaw.at(self.row.key, text)
+            flaw.with_value(self.row.key, text)
         })
     }
 }
@@ -107,7 +107,7 @@ impl Row {
         flag: None,
         variable: None,
         default: DefaultValue::Nothing,
-        none: None,
+        unset_by: None,
         help: "",
         scope: Scope::Member,
         kind: ValueKind::Text,
@@ -125,7 +125,7 @@ impl Row {
 
 impl DefaultValue {
     /// Returns the default as `--help` and `check-config` show it; empty if there is none.
-    pub fn words(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Self::Text(words) | Self::Derived(words) => words,
             Self::Nothing => "",

@@ -4,10 +4,10 @@
 use super::error::ConfigError;
 use super::file::File;
 use super::hook::HookKeys;
-use super::kept::SyncedFileKeys;
 use super::pod::PodEnvironment;
 use super::security::CREDENTIALS_VARIABLE;
 use super::setting::{DefaultValue, Row, Setting};
+use super::synced_file::SyncedFileKeys;
 use super::table::{ALL, CREDENTIALS_FILE, ID};
 use secrecy::SecretString;
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub struct Values {
     values: Vec<SettingValue>,
     pub(super) credentials: Option<SecretString>,
     pub(super) hooks: Vec<HookKeys>,
-    pub(super) kept: Vec<SyncedFileKeys>,
+    pub(super) synced_files: Vec<SyncedFileKeys>,
     pub(super) pod: PodEnvironment,
 }
 
@@ -66,7 +66,7 @@ impl Values {
     /// `credentials_file`.
     pub fn new(sources: Sources) -> Result<Self, ConfigError> {
         let Sources { mut given, file, file_name, credentials, pod } = sources;
-        let File { values: mut in_file, hook: hooks, config: kept } = file;
+        let File { values: mut in_file, hook: hooks, config: synced_files } = file;
         let values = ALL
             .iter()
             .copied()
@@ -75,21 +75,21 @@ impl Values {
                     (Some(Given { text, origin }), _) => (text, origin),
                     (None, Some(text)) => (text, Origin::File(file_name.clone())),
                     (None, None) if row.key == ID.key() => (pod.name.clone(), Origin::Default),
-                    (None, None) => (row.default.words().to_owned(), Origin::Default),
+                    (None, None) => (row.default.text().to_owned(), Origin::Default),
                 };
                 SettingValue { row, text, origin }
             })
             .collect();
-        let values = Self { values, credentials: None, hooks, kept, pod };
+        let values = Self { values, credentials: None, hooks, synced_files, pod };
         match credentials {
-            Some(secret) => values.with_login(secret),
+            Some(secret) => values.with_environment_credentials(secret),
             None => Ok(values),
         }
     }
 
     /// Replaces the file of credentials that the configuration file names with the credentials from the environment. A flag
     /// takes precedence over both.
-    fn with_login(mut self, secret: SecretString) -> Result<Self, ConfigError> {
+    fn with_environment_credentials(mut self, secret: SecretString) -> Result<Self, ConfigError> {
         let key = CREDENTIALS_FILE.key();
         let file = self.values.iter_mut().find(|value| value.row.key == key);
         let file = file.expect("the table has it");
@@ -139,11 +139,11 @@ impl Values {
     ///
     /// # Errors
     /// The problem and the remedy.
-    pub fn written<T>(&self, setting: &Setting<T>) -> Result<Option<T>, ConfigError> {
+    pub fn get_optional<T>(&self, setting: &Setting<T>) -> Result<Option<T>, ConfigError> {
         let value = self.value(&setting.row);
         let is_default = value.origin == Origin::Default;
         match setting.row.default {
-            _ if setting.row.none == Some(&*value.text) => Ok(None),
+            _ if setting.row.unset_by == Some(&*value.text) => Ok(None),
             DefaultValue::Nothing if is_default => Ok(None),
             // Users may copy the text that `check-config` shows for a derived default.
             DefaultValue::Derived(words) if is_default || value.text == words => Ok(None),
@@ -191,7 +191,7 @@ impl Values {
     }
 
     pub(super) fn with_credentials(self, secret: &str) -> Self {
-        self.with_login(secret.into()).expect("there is no other")
+        self.with_environment_credentials(secret.into()).expect("there is no other")
     }
 }
 
@@ -227,7 +227,10 @@ mod tests {
         let named_by_nothing = |credentials: Option<SecretString>| {
             let file = File::parse("[zookeeper]\ncredentials_file = \"\"", "f").unwrap();
             let values = Values::new(Sources { file, credentials, ..Sources::default() });
-            values.and_then(|values| values.written(&CREDENTIALS_FILE)).unwrap_err().to_string()
+            values
+                .and_then(|values| values.get_optional(&CREDENTIALS_FILE))
+                .unwrap_err()
+                .to_string()
         };
         for credentials in [None, Some("a:hush".into())] {
             let error = named_by_nothing(credentials);

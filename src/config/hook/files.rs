@@ -3,7 +3,7 @@
 use super::{HookAction, HookConfig, Webhook};
 use crate::config::SyncedFileConfig;
 use crate::config::error::ConfigError;
-use crate::config::files::token_in;
+use crate::config::files::parse_token;
 use crate::files::{self, Size};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -19,7 +19,7 @@ use std::path::Path;
 pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Result<(), ConfigError> {
     let mut kept = BTreeSet::new();
     let mut keep = |key: String, file: &Path| {
-        check_replaceable(file).map_err(|flaw| flaw.in_file(&key, file))?;
+        check_file_type(file).map_err(|flaw| flaw.in_file(&key, file))?;
         if kept.insert(file.to_owned()) {
             return Ok(());
         }
@@ -45,7 +45,7 @@ pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Resul
 ///
 /// # Errors
 /// A sentence about the directory that is missing, or about what is in the way.
-pub fn replaceable(file: &Path) -> Result<(), String> {
+pub fn check_replaceable(file: &Path) -> Result<(), String> {
     if let Some(directory) = file.parent().filter(|directory| !directory.is_dir()) {
         let file = file.display();
         let directory = directory.display();
@@ -53,19 +53,19 @@ pub fn replaceable(file: &Path) -> Result<(), String> {
             "{file} cannot be written: directory {directory} does not exist; create it"
         ));
     }
-    check_replaceable(file).map_err(|flaw| format!("{} {flaw}", file.display()))
+    check_file_type(file).map_err(|flaw| format!("{} {flaw}", file.display()))
 }
 
 /// Reads the secret for signing messages.
 ///
 /// # Errors
 /// The problem. It does not reveal the file's content.
-pub fn secret(file: &Path) -> Result<Vec<u8>, String> {
+pub fn signing_secret(file: &Path) -> Result<Vec<u8>, String> {
     read_secret(file).map_err(|flaw| format!("{} {flaw}", file.display()))
 }
 
 /// Checks that there is either no file, a regular file or a link.
-fn check_replaceable(file: &Path) -> Result<(), ConfigError> {
+fn check_file_type(file: &Path) -> Result<(), ConfigError> {
     match fs::symlink_metadata(file) {
         Ok(found) if !found.is_file() && !found.is_symlink() => {
             Err(ConfigError::without_key("is there and no regular file")
@@ -86,7 +86,7 @@ fn read_secret(file: &Path) -> Result<Vec<u8>, ConfigError> {
 
 /// Parses a secret: Base64 after `whsec_`, or visible ASCII characters.
 fn secret_in(text: &[u8]) -> Result<Vec<u8>, ConfigError> {
-    let Some(written) = token_in(text) else {
+    let Some(written) = parse_token(text) else {
         return Err(ConfigError::without_key("holds no secret")
             .remedy("write one line of visible ASCII characters, such as whsec_..."));
     };

@@ -1,7 +1,7 @@
 //! A hook as written in the file, and how it is parsed.
 
 use super::{HookAction, HookConfig, SIGNALS, Webhook, WhenUnknown};
-use crate::config::error::{ConfigError, numbered};
+use crate::config::error::{ConfigError, parse_tables};
 use crate::config::parse::{duration, host_and_port, mode, one_of};
 use crate::config::pod::{self, KubernetesHook, KubernetesTarget};
 use recipes::election::ChangeKind;
@@ -43,11 +43,11 @@ impl HookConfig {
         pod: &pod::PodEnvironment,
         errors: &mut Vec<ConfigError>,
     ) -> Vec<Self> {
-        numbered("hook", written, errors, |keys| Self::new(keys, pod))
+        parse_tables("hook", written, errors, |keys| Self::new(keys, pod))
     }
 
     fn new(keys: &HookKeys, pod: &pod::PodEnvironment) -> Result<Self, ConfigError> {
-        let on = keys.on.as_deref().map(changes).transpose().map_err(|flaw| flaw.of("on"))?;
+        let on = keys.on.as_deref().map(changes).transpose().map_err(|flaw| flaw.with_key("on"))?;
         let action = keys.action(pod)?;
         match action {
             HookAction::Run { .. } | HookAction::Post(_) | HookAction::Signal { .. }
@@ -101,12 +101,13 @@ impl HookKeys {
         let [kind] = self.kinds()[..] else { return Err(not_one_kind()) };
         let action = match (&self.command, &self.url, &self.signal, &self.file) {
             (Some(command), ..) => {
-                check_command(command).map_err(|flaw| flaw.of("command"))?;
+                check_command(command).map_err(|flaw| flaw.with_key("command"))?;
                 HookAction::Run { command: command.clone(), timeout: self.timeout()? }
             }
             (_, Some(url), ..) => HookAction::Post(self.post(url)?),
             (_, _, Some(signal), _) => {
-                let signal = named_signal(signal).map_err(|flaw| flaw.at("signal", signal))?;
+                let signal =
+                    named_signal(signal).map_err(|flaw| flaw.with_value("signal", signal))?;
                 let Some(pid_file) = &self.pid_file else {
                     let remedy =
                         "name the file with the number of the process to send the signal to";
@@ -126,7 +127,7 @@ impl HookKeys {
     }
 
     fn kubernetes(&self, pod: &pod::PodEnvironment) -> Result<KubernetesHook, ConfigError> {
-        let account = self.service_account.as_deref().unwrap_or(pod::ACCOUNT);
+        let account = self.service_account.as_deref().unwrap_or(pod::ACCOUNT_DIRECTORY);
         let account = absolute("service_account", account)?;
         let (key, name, target) = match (&self.pod_label, &self.endpoint_slice) {
             (Some(name), _) => ("pod_label", name, KubernetesTarget::pod_label(name, pod)),
@@ -137,7 +138,7 @@ impl HookKeys {
         };
         let timeout = self.timeout()?;
         let hook = target.and_then(|target| KubernetesHook::new(target, pod, account, timeout));
-        hook.map_err(|flaw| flaw.at(key, name))
+        hook.map_err(|flaw| flaw.with_value(key, name))
     }
 
     /// Checks that each key is allowed for this kind of hook.
@@ -161,7 +162,7 @@ impl HookKeys {
     }
 
     fn post(&self, url: &str) -> Result<Webhook, ConfigError> {
-        let (host, port, path) = place(url).map_err(|flaw| flaw.of("url"))?;
+        let (host, port, path) = split_url(url).map_err(|flaw| flaw.with_key("url"))?;
         let retries = self.retries.unwrap_or(RETRIES);
         if retries > MOST_RETRIES {
             return Err(ConfigError::new("retries", "is too many")
@@ -171,7 +172,7 @@ impl HookKeys {
         let secret_file = self.secret_file.as_deref();
         let secret_file = secret_file.map(|file| {
             // The text may be the secret itself, so do not show it.
-            absolute_path(file).map_err(|flaw| flaw.of("secret_file"))
+            absolute_path(file).map_err(|flaw| flaw.with_key("secret_file"))
         });
         let timeout = self.timeout()?;
         let secret_file = secret_file.transpose()?;
@@ -180,20 +181,20 @@ impl HookKeys {
 
     fn timeout(&self) -> Result<Duration, ConfigError> {
         match &self.timeout {
-            Some(text) => duration(text).map_err(|flaw| flaw.at("timeout", text)),
+            Some(text) => duration(text).map_err(|flaw| flaw.with_value("timeout", text)),
             None => Ok(TIMEOUT),
         }
     }
 
     fn mode(&self) -> Result<u32, ConfigError> {
         let Some(text) = &self.mode else { return Ok(0o644) };
-        mode(text).map_err(|flaw| flaw.at("mode", text))
+        mode(text).map_err(|flaw| flaw.with_value("mode", text))
     }
 
     fn unknown(&self) -> Result<WhenUnknown, ConfigError> {
         let Some(text) = &self.unknown else { return Ok(WhenUnknown::Keep) };
         let known = [("keep", WhenUnknown::Keep), ("remove", WhenUnknown::Remove)];
-        one_of(text, &known).map_err(|flaw| flaw.at("unknown", text))
+        one_of(text, &known).map_err(|flaw| flaw.with_value("unknown", text))
     }
 }
 
@@ -223,7 +224,7 @@ fn check_command(written: &[String]) -> Result<(), ConfigError> {
 }
 
 /// Splits a URL into host, port and path.
-pub(in crate::config) fn place(text: &str) -> Result<(String, u16, String), ConfigError> {
+pub(in crate::config) fn split_url(text: &str) -> Result<(String, u16, String), ConfigError> {
     url_parts(text).ok_or_else(|| {
         let error = ConfigError::without_key("is not a URL with http, a host, a port and a path")
             .remedy("write http://HOST:PORT/PATH, such as http://127.0.0.1:8080/healthz");
@@ -245,7 +246,7 @@ fn url_parts(text: &str) -> Option<(String, u16, String)> {
 }
 
 pub(in crate::config) fn absolute(key: &str, text: &str) -> Result<PathBuf, ConfigError> {
-    absolute_path(text).map_err(|flaw| flaw.at(key, text))
+    absolute_path(text).map_err(|flaw| flaw.with_value(key, text))
 }
 
 fn absolute_path(text: &str) -> Result<PathBuf, ConfigError> {

@@ -1,6 +1,6 @@
 //! Values of the shared configuration that are written to files.
 
-use super::error::{ConfigError, numbered};
+use super::error::{ConfigError, parse_tables};
 use super::hook::{HookAction, HookKeys, absolute};
 use super::parse::mode;
 use super::pod::PodEnvironment;
@@ -38,7 +38,7 @@ impl SyncedFileConfig {
         pod: &PodEnvironment,
         errors: &mut Vec<ConfigError>,
     ) -> Vec<Self> {
-        numbered("config", written, errors, |keys| Self::new(keys, pod))
+        parse_tables("config", written, errors, |keys| Self::new(keys, pod))
     }
 
     fn new(keys: &SyncedFileKeys, pod: &PodEnvironment) -> Result<Self, ConfigError> {
@@ -54,11 +54,11 @@ impl SyncedFileConfig {
         let file = keys.file.as_deref().ok_or_else(|| missing("file", remedy))?;
         let file = absolute("file", file)?;
         let mode = match &keys.mode {
-            Some(text) => mode(text).map_err(|flaw| flaw.at("mode", text))?,
+            Some(text) => mode(text).map_err(|flaw| flaw.with_value("mode", text))?,
             None => MODE,
         };
         let then = keys.then.as_ref().map(|then| then.then(pod)).transpose();
-        Ok(Self { name, file, mode, then: then.map_err(|error| error.within("then"))? })
+        Ok(Self { name, file, mode, then: then.map_err(|error| error.in_table("then"))? })
     }
 }
 
