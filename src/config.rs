@@ -1,4 +1,4 @@
-//! The configuration: plain data, whose values are checked against each other at the start.
+//! The configuration: plain data. All values are parsed, and checked against each other, when the process starts.
 //!
 //! - `setting`, `table`: each key, with its flag, its variable, its default, its help and its parser.
 //! - `file`, `sources`: the configuration file, and the source of each value.
@@ -81,7 +81,7 @@ pub struct Config {
     pub reserve: Duration,
 }
 
-/// How a command is run.
+/// The settings of the command that `exec` runs while this member leads.
 #[derive(Clone, Copy, Debug)]
 pub struct Exec {
     /// How long the command may keep running after it was asked to end. Then it is killed.
@@ -109,7 +109,7 @@ pub enum LogFormat {
 }
 
 /// An environment variable that names the change for which a hook's command runs. Every process that the command starts
-/// inherits it.
+/// inherits it, so `exec` can tell the processes of hooks from those of its own command, and does not kill them.
 pub const HOOKS_VARIABLE: &str = "BELLWETHER_CHANGE";
 
 /// How long a process may still run after it was killed: on a busy machine, both the killer and the killed process have to
@@ -171,7 +171,7 @@ impl Config {
     /// Parses every value, and checks the values against each other.
     ///
     /// # Errors
-    /// All values that are not valid; if each is, the first of those that do not fit together.
+    /// The errors of all invalid values. If every value is valid: the first conflict between values.
     pub fn new(values: &Values) -> Result<Self, ConfigErrors> {
         let mut errors = values.errors();
         let hooks = HookConfig::all(&values.hooks, &values.pod, &mut errors);
@@ -242,7 +242,7 @@ impl Config {
 }
 
 impl Settings {
-    /// Parses only the settings of the election. Used also by commands that only look at it.
+    /// Parses only the settings of the connection and the election. Also used by commands that are not members.
     ///
     /// # Errors
     /// A sentence that names the key, the problem and the remedy.
@@ -285,7 +285,8 @@ impl RecipePaths {
         let election = values.get(&table::PATH)?;
         for name in Self::NAMES {
             let path = format!("{root}/{name}");
-            // The recipes treat every znode in their paths as a name of theirs, so the election must not be inside.
+            // The recipes take each znode in this path for the name of a lock, barrier or value, so the election must not
+            // be in this path.
             let rest = election.strip_prefix(&path);
             if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
                 let key = table::RECIPES_ROOT.key();
@@ -305,8 +306,8 @@ impl RecipePaths {
 
 /// Parses the permissions of the Unix socket.
 fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
-    // By default, all users of this machine may use the socket, as they may use a loopback port. The permissions of its
-    // directory can restrict that.
+    // By default, all users of this machine may connect to the socket, as they may to a loopback port. The permissions of
+    // the directory can restrict that.
     let mode = values.get_optional(&table::SOCKET_MODE)?.unwrap_or(0o666);
     let group = values.get_optional(&table::SOCKET_GROUP)?;
     let group = group.map(|group| files::group_number(&group)).transpose()?;

@@ -6,9 +6,10 @@ use std::path::Path;
 /// The problem of a value in the configuration, and its remedy, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The key, or a flag or variable that sets it. Empty until the caller of a parser adds it.
+    /// The key, or a flag or variable that sets its value. Parsers do not know the key: it is empty until their caller adds
+    /// it.
     pub key: String,
-    /// What was found, as a continuation of the key: ` = "value"`, or `: file`. Empty if it must not be shown.
+    /// The rejected value, as it follows the key in the error: ` = "value"`, or `: file`. Empty if it must not be shown.
     pub(super) found: String,
     /// The problem, as the predicate of a sentence about the key.
     pub problem: String,
@@ -65,7 +66,7 @@ impl ConfigError {
         Self { key: key.into(), ..self }
     }
 
-    /// Shows the value, such as a number or a duration.
+    /// Adds the rejected value, such as a number or a duration.
     pub fn found(self, value: impl fmt::Debug) -> Self {
         Self { found: format!(" = {value:?}"), ..self }
     }
@@ -77,22 +78,22 @@ impl ConfigError {
     }
 }
 
-/// Converts each table of a list, and adds to the errors those of the tables that are not valid. An error names the table
-/// by its number.
+/// Parses each table of a list, such as `[[hook]]`. Returns the valid ones. The errors of the others are added to `errors`,
+/// and name their table by the list and its number, such as `hook[2]`.
 pub(super) fn parse_tables<T, U>(
     list: &str,
-    written: &[T],
+    tables: &[T],
     errors: &mut Vec<ConfigError>,
-    make: impl Fn(&T) -> Result<U, ConfigError>,
+    parse: impl Fn(&T) -> Result<U, ConfigError>,
 ) -> Vec<U> {
-    let mut made = vec![];
-    for (n, table) in written.iter().enumerate() {
-        match make(table) {
-            Ok(table) => made.push(table),
+    let mut valid = vec![];
+    for (n, table) in tables.iter().enumerate() {
+        match parse(table) {
+            Ok(parsed) => valid.push(parsed),
             Err(error) => errors.push(error.in_table(&format!("{list}[{n}]"))),
         }
     }
-    made
+    valid
 }
 
 impl fmt::Display for ConfigError {
@@ -131,7 +132,7 @@ impl From<ConfigErrors> for String {
 
 impl std::error::Error for ConfigError {}
 
-/// The command line reports errors of several types as one line of text.
+/// Commands report errors of several types as texts.
 impl From<ConfigError> for String {
     fn from(error: ConfigError) -> Self {
         error.to_string()

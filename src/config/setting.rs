@@ -14,10 +14,10 @@ pub struct Row {
     /// The key in the file: `table.name`.
     pub key: &'static str,
     pub flag: Option<Flag>,
-    /// The environment variable that sets it.
+    /// The environment variable that sets the value.
     pub variable: Option<&'static str>,
     pub default: DefaultValue,
-    /// The text that sets an optional setting to nothing.
+    /// The text, such as `never`, that sets an optional setting to no value.
     pub unset_by: Option<&'static str>,
     /// A sentence for `--help` and the manual page, without a full stop.
     pub help: &'static str,
@@ -29,7 +29,7 @@ pub struct Row {
     pub may_be_secret: bool,
     /// Converts the value to the text that `check-config` and the log show.
     pub(super) show: fn(&str) -> String,
-    /// Returns the error of this setting's value.
+    /// Parses the value of this setting, and returns the error if the value is not valid.
     pub(super) error: fn(&Values) -> Option<ConfigError>,
 }
 
@@ -44,31 +44,31 @@ pub struct Flag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultValue {
     Text(&'static str),
-    /// There is none.
+    /// The setting has no value.
     Nothing,
     /// Derived from other values or from the machine, as this text describes.
     Derived(&'static str),
 }
 
-/// The commands that accept a setting's flag and variable. Each scope includes those before it, but `Lease` does not
-/// include `Election`.
+/// A group of settings, whose flags and variables the same commands accept. A command accepts several groups: `Scope::takes`
+/// compares the group of a setting with the last of these groups in the order below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Settings of every command that connects to ZooKeeper: `run`, `exec`, `check-config`, `inspect`, `lock` and
-    /// `barrier`.
+    /// Settings of the connection to ZooKeeper, for `run`, `exec`, `check-config`, `inspect`, `lock` and `barrier`.
     Zookeeper,
-    /// Settings of commands with an election: all of these except `lock` and `barrier`.
+    /// Settings of the election, for `run`, `exec`, `check-config` and `inspect`.
     Election,
-    /// Settings of commands with a lease: all of these except `inspect`.
+    /// Settings of a lease, for `run`, `exec`, `check-config`, `lock` and `barrier`.
     Lease,
-    /// Settings of commands with a member: `run`, `exec` and `check-config`.
+    /// Settings of a member, for `run`, `exec` and `check-config`.
     Member,
-    /// Settings of commands that run a program while a member leads: `exec` and `check-config`.
+    /// Settings of the program that runs while a member leads, for `exec` and `check-config`.
     Exec,
 }
 
 impl Scope {
-    /// Returns whether commands of this scope accept a setting of the scope `setting`.
+    /// Returns whether a command of the scope `self` accepts settings of the scope `setting`. It accepts its own scope and the
+    /// ones listed before it, but `lock` and `barrier`, of the scope `Lease`, do not accept the settings of the election.
     pub fn takes(self, setting: Self) -> bool {
         setting <= self && (self, setting) != (Self::Lease, Self::Election)
     }
@@ -101,8 +101,8 @@ impl<T> Setting<T> {
 }
 
 impl Row {
-    /// The defaults of a row: a text that every member may set, but only in the file.
-    pub(super) const TEXT: Self = Self {
+    /// The fields that a row does not set itself. They describe a text for every member, which only the file can set.
+    pub(super) const DEFAULTS: Self = Self {
         key: "",
         flag: None,
         variable: None,
@@ -127,7 +127,7 @@ impl DefaultValue {
     /// Returns the default as `--help` and `check-config` show it; empty if there is none.
     pub fn text(self) -> &'static str {
         match self {
-            Self::Text(words) | Self::Derived(words) => words,
+            Self::Text(text) | Self::Derived(text) => text,
             Self::Nothing => "",
         }
     }

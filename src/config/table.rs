@@ -25,7 +25,7 @@ use std::time::Duration;
 macro_rules! table {
     ($($name:ident: $type:ty = $parser:expr => { $($field:ident: $value:expr),* $(,)? };)*) => {
         $(pub static $name: Setting<$type> = Setting {
-            row: Row { $($field: $value,)* error: |values| values.get_optional(&$name).err(), ..Row::TEXT },
+            row: Row { $($field: $value,)* error: |values| values.get_optional(&$name).err(), ..Row::DEFAULTS },
             parser: $parser,
         };)*
 
