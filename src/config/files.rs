@@ -1,11 +1,11 @@
-//! Reads small files that values name, such as a token, and decides how an error names them.
+//! Reads small files whose paths are values of settings, such as the token's file, and decides whether an error shows the path.
 
 use super::error::ConfigError;
 use super::table;
 use crate::files::{self, Size};
 use std::path::Path;
 
-/// Reads the command token from the file that `key`, a key or a flag, names.
+/// Reads the command token from a file. `key` is the setting or flag that names the file, for the error.
 ///
 /// # Errors
 /// A sentence that names the file, the problem and the remedy. It does not reveal the file's content.
@@ -21,7 +21,7 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
     token.map_err(|flaw| flaw.in_file(key, file))
 }
 
-/// A command token that is shorter than this may be guessed.
+/// A command token with fewer characters may be guessed.
 const SHORT_TOKEN: usize = 16;
 
 /// Returns a warning if the command token may be guessed.
@@ -37,7 +37,7 @@ pub fn short_token_warning(config: &super::Config) -> Option<String> {
     })
 }
 
-/// Reads the configuration file.
+/// Reads the configuration file. `key` is the flag that names the file, for the error.
 ///
 /// # Errors
 /// A sentence that names the file, the problem and the remedy.
@@ -53,7 +53,8 @@ pub fn file_text(key: &str, file: &Path) -> Result<String, ConfigError> {
     text.map_err(|flaw| ConfigError { found, ..flaw.with_key(key) })
 }
 
-/// Returns the file's name for an error, unless it may be a secret that was written in place of a path.
+/// Returns the file's path for an error. If the text does not look like a path and no such file exists, an operator may have
+/// written the secret itself in place of a path, so the result is a placeholder.
 pub fn shown_path(file: &Path) -> String {
     let starts = ["/", "./", "../"];
     let is_path = starts
@@ -74,10 +75,10 @@ pub fn parse_token(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns the number of a group that is given by number or by name. Names are looked up only in `/etc/group`, because a
-/// static binary has no access to other directories of groups.
+/// static binary cannot use the directories of groups, such as LDAP, that the C library asks.
 ///
 /// # Errors
-/// A sentence with the problem of the name, and the remedy.
+/// A sentence with the name, the problem and the remedy.
 pub(super) fn group_number(group: &str) -> Result<u32, ConfigError> {
     if let Ok(number) = group.parse() {
         return Ok(number);
@@ -94,7 +95,7 @@ pub(super) fn group_number(group: &str) -> Result<u32, ConfigError> {
     number.map_err(|flaw| flaw.with_value(key, group))
 }
 
-/// Returns the number of the group in the text of `/etc/group`.
+/// Returns the number of the group with this name in the text of `/etc/group`.
 fn number_in(groups: &str, group: &str) -> Option<u32> {
     groups.lines().find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
         [name, _, number, ..] if name == group => number.parse().ok(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     pub check: Check,
-    /// From the end of a check to the beginning of the next.
+    /// The time from the end of a check to the beginning of the next.
     pub interval: Duration,
     /// The time limit of each check.
     pub timeout: Duration,
@@ -50,7 +50,7 @@ impl Check {
     }
 }
 
-/// Shows a check in the same way as a hook: without a URL's query or a command's arguments.
+/// Describes a check without the query of a URL or the arguments of a command, because these may be secret.
 pub(super) fn shown(text: &str) -> String {
     let mut words = text.split_whitespace();
     match words.next() {

@@ -17,10 +17,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A hook: an action, and the changes that it runs for.
+/// A hook: an action, and the kinds of changes of the leader for which it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookConfig {
-    /// The changes that the hook runs for. `None` means that it is kept up to date at every change.
+    /// The kinds of changes for which the hook runs. `None` for a hook that keeps a file or object up to date at every change.
     on: Option<Vec<ChangeKind>>,
     pub action: HookAction,
 }
@@ -54,11 +54,12 @@ pub struct Webhook {
     pub secret_file: Option<PathBuf>,
 }
 
-/// The treatment of a file while no leader is known.
+/// The treatment of the hook's file while no leader is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenUnknown {
-    /// The file reports that no leader is known. The file is removed.
+    /// The file says that no leader is known.
     Keep,
+    /// The file is removed.
     Remove,
 }
 
@@ -68,12 +69,13 @@ impl HookConfig {
         self.on.as_ref().is_none_or(|on| on.contains(&kind))
     }
 
-    /// Returns whether the hook keeps something up to date, instead of acting at certain changes.
+    /// Returns true if the hook keeps a file or object up to date at every change, instead of acting at certain kinds of
+    /// changes.
     pub fn keeps_up_to_date(&self) -> bool {
         self.on.is_none()
     }
 
-    /// Returns the kinds of changes that the hook runs for.
+    /// Returns the kinds of changes for which the hook runs.
     pub fn on(&self) -> impl Iterator<Item = ChangeKind> {
         ChangeKind::ALL.into_iter().filter(|kind| self.runs_for(*kind))
     }
@@ -93,7 +95,8 @@ const SIGNALS: [(&str, Signal); 10] = [
     ("SIGWINCH", Signal::WINCH),
 ];
 
-/// Names the action in the log and in answers. Arguments and a URL's query are omitted, because they may be secret.
+/// Names the action in the log and in answers of the HTTP API, without a command's arguments or a URL's query, because these
+/// may be secret.
 impl fmt::Display for HookAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -8,10 +8,11 @@ use crate::znode_names::ZnodeNames;
 use recipes::{LeaseDuration, Margins};
 use std::time::Duration;
 
-/// The minimum heartbeat interval. Answers cannot be expected any faster.
+/// The minimum heartbeat interval. Answers of ZooKeeper may take longer than a shorter interval.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
 
-/// Returns the margins of the lease, and checks that a session of this length leaves a useful lease.
+/// Returns the margins by which a lease is shorter than its session, and checks that a session with this timeout leaves a useful
+/// lease.
 pub(super) fn lease_margins(
     values: &Values,
     session_timeout: Duration,
@@ -73,7 +74,7 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
 }
 
 impl Config {
-    /// Checks the configuration for running a command: the lease must leave time to end it.
+    /// Reserves the time to end a command in the lease, and checks that the lease is longer than that time.
     ///
     /// # Errors
     /// A sentence that names the keys, the problem and the remedy.

@@ -1,5 +1,5 @@
-//! Determines each value: a flag overrides the environment, the environment overrides the file, and the file overrides the
-//! default.
+//! Determines the value of each setting: a flag overrides the environment, the environment overrides the file, and the file
+//! overrides the default.
 
 use super::error::ConfigError;
 use super::file::File;
@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// All values as written, by source.
+/// All values as written, before it is decided which source of a setting is used.
 #[derive(Default)]
 pub struct Sources {
     /// The values of flags and variables, by key.
     pub given: BTreeMap<&'static str, Given>,
     pub file: File,
     pub file_name: PathBuf,
-    /// The credentials themselves, from the environment.
+    /// The credentials themselves, from the variable `BELLWETHER_CREDENTIALS`, which is not a setting.
     pub credentials: Option<SecretString>,
     pub pod: PodEnvironment,
 }
@@ -41,9 +41,9 @@ pub enum Origin {
     Default,
 }
 
-/// The effective values as written, before parsing.
+/// The values that are used, one for each setting, before parsing.
 pub struct Values {
-    /// The values in the order of the table.
+    /// The values, in the order of [`ALL`].
     values: Vec<SettingValue>,
     pub(super) credentials: Option<SecretString>,
     pub(super) hooks: Vec<HookKeys>,
@@ -87,8 +87,8 @@ impl Values {
         }
     }
 
-    /// Replaces the file of credentials that the configuration file names with the credentials from the environment. A flag
-    /// takes precedence over both.
+    /// Uses the credentials from the environment instead of `credentials_file` in the configuration file. If a flag names a file
+    /// with credentials, that file is used instead.
     fn with_environment_credentials(mut self, secret: SecretString) -> Result<Self, ConfigError> {
         let key = CREDENTIALS_FILE.key();
         let file = self.values.iter_mut().find(|value| value.row.key == key);
@@ -109,17 +109,17 @@ impl Values {
         Ok(self)
     }
 
-    /// Returns the values in the order of the table.
+    /// Returns the values, in the order of [`ALL`].
     pub fn iter(&self) -> impl Iterator<Item = &SettingValue> {
         self.values.iter()
     }
 
-    /// Parses each value, and returns all errors.
+    /// Parses the value of each setting, and returns all errors.
     pub(super) fn errors(&self) -> Vec<ConfigError> {
         ALL.iter().filter_map(|row| (row.error)(self)).collect()
     }
 
-    /// Parses the value of a setting, or its default.
+    /// Parses the value of a setting, or its default if it was not given.
     ///
     /// # Errors
     /// The problem and the remedy.
@@ -134,8 +134,8 @@ impl Values {
         })
     }
 
-    /// Parses the value of an optional setting. Returns `None` if it was not given and has no fixed default, or if it is the
-    /// text of a derived default, or the one that means nothing.
+    /// Parses the value of an optional setting. Returns `None` if the value is the text of `Row::unset_by`, or the text that
+    /// describes a derived default, or if no value was given and the setting has no default of its own.
     ///
     /// # Errors
     /// The problem and the remedy.
@@ -158,7 +158,7 @@ impl Values {
 }
 
 impl SettingValue {
-    /// Returns the value as it may be shown.
+    /// Returns the value as `check-config` and the log may show it.
     pub fn shown(&self) -> String {
         self.row.shown(&self.text)
     }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// The default mode of a file.
 const MODE: u32 = 0o644;
 
-/// A value that is written to a file, as configured.
+/// A `[[config]]` table: a value of the shared configuration that is written to a file, as written in the configuration file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SyncedFileKeys {
@@ -22,9 +22,10 @@ pub struct SyncedFileKeys {
     pub then: Option<HookKeys>,
 }
 
-/// A value that is written to a file, parsed and checked.
+/// A value of the shared configuration that is written to a file, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncedFileConfig {
+    /// The name of the value.
     pub name: HoldingName,
     pub file: PathBuf,
     pub mode: u32,

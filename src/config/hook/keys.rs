@@ -1,4 +1,4 @@
-//! A hook as written in the file, and how it is parsed.
+//! Parses the `[[hook]]` tables of the configuration file.
 
 use super::{HookAction, HookConfig, SIGNALS, Webhook, WhenUnknown};
 use crate::config::error::{ConfigError, parse_tables};
@@ -17,7 +17,7 @@ const RETRIES: u32 = 3;
 const MOST_RETRIES: u32 = 100;
 const CHANGES: &str = "name the changes, such as on = [\"became-leader\", \"lost-leadership\"]";
 
-/// A hook as written in the file.
+/// A `[[hook]]` table, or `then` of a `[[config]]` table, as written in the file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HookKeys {
@@ -68,7 +68,8 @@ impl HookConfig {
 }
 
 impl HookKeys {
-    /// Returns the action if these keys are written in another table, which allows fewer kinds of action than a hook.
+    /// Returns the action of `then` in a `[[config]]` table, which runs after a write of the file. It may only be a command, a
+    /// URL or a signal.
     pub(in crate::config) fn then(
         &self,
         pod: &pod::PodEnvironment,
@@ -83,7 +84,7 @@ impl HookKeys {
         Err(ConfigError::new("", problem).remedy("write one, or leave then out"))
     }
 
-    /// Returns the written keys that select a kind of action.
+    /// Returns those of the keys in this table that select a kind of action.
     fn kinds(&self) -> Vec<&'static str> {
         let kinds = [
             self.command.as_ref().map(|_| "command"),
@@ -141,9 +142,10 @@ impl HookKeys {
         hook.map_err(|flaw| flaw.with_value(key, name))
     }
 
-    /// Checks that each key is allowed for this kind of hook.
+    /// Checks that each written key is allowed for this kind of action.
     fn check_kind(&self, kind: &str) -> Result<(), ConfigError> {
-        let written: [(&str, bool, &[&str]); 7] = [
+        // For each key: whether it is written, and the kinds of action for which it is allowed.
+        let keys: [(&str, bool, &[&str]); 7] = [
             ("timeout", self.timeout.is_some(), &["command", "url", "pod_label", "endpoint_slice"]),
             ("retries", self.retries.is_some(), &["url"]),
             ("secret_file", self.secret_file.is_some(), &["url"]),
@@ -152,7 +154,7 @@ impl HookKeys {
             ("unknown", self.unknown.is_some(), &["file"]),
             ("service_account", self.service_account.is_some(), &["pod_label", "endpoint_slice"]),
         ];
-        for (key, is_written, kinds) in written {
+        for (key, is_written, kinds) in keys {
             if is_written && !kinds.contains(&kind) {
                 let problem = format!("is only for a hook with {}", kinds.join(" or "));
                 return Err(ConfigError::new(key, problem).remedy("leave it out"));
