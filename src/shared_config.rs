@@ -47,11 +47,12 @@ pub struct ValueState {
     pub reading: Option<Arc<ValueReading>>,
     /// True while a watch is set. Otherwise the value may have changed without a notification.
     pub is_live: bool,
-    /// The number of the last question that this state answers: see [`WatchedValue::read_anew`].
+    /// The number of the last request for a reading that this state answers: see [`WatchedValue::read_now`].
     pub answers: u64,
-    /// The index up to which the reading is known to be current. No client that asked earlier can have seen a larger index.
+    /// The index up to which the reading is known to be current. No client has seen a larger index before it
+    /// requested this state.
     pub as_of: u64,
-    /// Why the name cannot be read.
+    /// Why the name cannot be read, for operators.
     pub problem: Option<Arc<str>>,
     /// The session that read the value.
     pub session: Option<SessionId>,
@@ -60,17 +61,19 @@ pub struct ValueState {
 /// A handle to a watched name. The name is watched until its last handle is dropped.
 pub struct WatchedValue {
     pub known: watch::Receiver<ValueState>,
-    /// The number of the last question. Increasing it requests an answer that is newer than this.
+    /// The number of requests for a reading so far. Increasing the number requests a reading that begins after this moment.
     pub questions: Arc<watch::Sender<u64>>,
 }
 
 /// Requests to the runner.
 pub enum ConfigRequest {
+    /// Watches the name until the returned handle is dropped.
     Watch(ConfigName, Answer<WatchedValue, TooMany>),
+    /// Writes or deletes a value.
     Write(ValueWrite, Answer<WriteOutcome, WriteError>),
     /// Confirms with a quorum that the value has this version, or, with `None`, that it does not exist.
     Prove(ConfigName, Option<i32>, Answer<bool, String>),
-    /// The names of all values.
+    /// Lists the names of all values.
     Names(Answer<Arc<[String]>, String>),
 }
 
@@ -90,7 +93,7 @@ pub struct ValueWrite {
 
 #[derive(Clone, Debug)]
 pub enum WriteAction {
-    /// If `is_ephemeral` is set, the value is deleted when the session ends.
+    /// Create or change the value. If `is_ephemeral` is set, the value is deleted when the session ends.
     Put { data: Bytes, is_ephemeral: bool },
     /// Delete the value.
     Delete,
@@ -141,8 +144,9 @@ pub enum WriteError {
 impl ValueReading {
     /// Returns true if this reading is news for a client that has seen the index `seen`. `as_of` is [`ValueState::as_of`].
     ///
-    /// While a value is absent, the index up to which that is known grows, so a client may have seen a larger index than
-    /// that of this reading. An index larger than `as_of` is not from this ensemble, so any reading is news.
+    /// While a value is absent, readings at several members may have different indexes without a change of the value, so a
+    /// client may have seen a larger index than that of this reading. If `seen` is larger than `as_of`, it is from another
+    /// ensemble, so any reading is news.
     pub fn is_news_since(&self, seen: u64, as_of: u64) -> bool {
         self.index > seen || seen > as_of.max(self.index)
     }
@@ -167,11 +171,11 @@ impl ValueState {
 }
 
 impl WatchedValue {
-    /// Requests a new reading, waits for it, and returns it with the index up to which it is current.
+    /// Requests a reading that begins after this call, and returns it with the index up to which it is current.
     ///
     /// # Errors
     /// Why the name cannot be read.
-    pub async fn read_anew(&mut self) -> Result<(Arc<ValueReading>, u64), Arc<str>> {
+    pub async fn read_now(&mut self) -> Result<(Arc<ValueReading>, u64), Arc<str>> {
         let mut number = 0;
         self.questions.send_modify(|last| {
             *last += 1;
@@ -188,12 +192,12 @@ impl WatchedValue {
                     }
                 }
             }
-            self.known.changed().await.map_err(|_| Arc::<str>::from(LEAVES))?;
+            self.known.changed().await.map_err(|_| Arc::<str>::from(LEAVING))?;
         }
     }
 
-    /// Waits for a reading with a larger index than `seen`, or for any reading if that is `None`. Returns `None` if this
-    /// member is shutting down.
+    /// Waits for a reading with a larger index than `seen`, or for any reading if `seen` is `None`. Returns `None` if this member
+    /// is shutting down.
     pub async fn news_since(&mut self, seen: Option<u64>) -> Option<Arc<ValueReading>> {
         loop {
             let reading = self.known.borrow_and_update().reading.clone();
@@ -207,7 +211,7 @@ impl WatchedValue {
     }
 }
 
-const LEAVES: &str = "this member is leaving";
+const LEAVING: &str = "this member is leaving";
 
 /// The callers' side of the channels.
 #[derive(Clone)]
@@ -226,12 +230,13 @@ pub struct ConfigRequests {
     pub meter: Arc<ConfigMeter>,
 }
 
+/// Creates the channels.
 pub fn set_up(root: &str, budget: &ByteBudget) -> (ConfigRequests, ConfigHandle) {
     let (requests, requested) = mpsc::channel(REQUESTS_MAX);
     let meter = Arc::<ConfigMeter>::default();
-    let runners =
+    let runner =
         ConfigRequests { requests: requested, budget: budget.clone(), meter: meter.clone() };
-    (runners, ConfigHandle { requests, root: root.into(), meter })
+    (runner, ConfigHandle { requests, root: root.into(), meter })
 }
 
 #[cfg(test)]
@@ -275,7 +280,7 @@ mod tests {
         let old = Arc::new(present(1));
         publisher.send_modify(|known| (known.reading, known.answers) = (Some(old), 4));
         let questions = watched.questions.clone();
-        let asked = watched.read_anew();
+        let asked = watched.read_now();
         tokio::pin!(asked);
         assert!(futures_util::poll!(&mut asked).is_pending(), "the one before is of no use");
         assert_eq!(*questions.borrow(), 5);

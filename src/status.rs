@@ -537,7 +537,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         problems: Problems::default(),
         last_looped_at: now,
         recent_changes: Arc::default(),
-        counters: Counters::begun(now),
+        counters: Counters::new(now),
         tickets_end_at: None,
         tickets_have_ended: false,
     };

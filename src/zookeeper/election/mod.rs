@@ -351,7 +351,7 @@ impl ElectionSession {
     fn claim_owner(&mut self, data: &[u8]) -> ClaimOwner {
         if let Some(name) = claimants_name(data) {
             // No listing may have shown the claimant's znode here, so note its name: the check needs the path.
-            self.znodes.note(&name);
+            self.znodes.remember(&name);
         }
         match self.announcement(data) {
             Some(Announcement { ticket, .. }) => {
