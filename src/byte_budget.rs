@@ -55,8 +55,8 @@ impl ByteBudget {
         ReservedBytes { _permit: taken.ok() }
     }
 
-    /// Reserves the length of `bytes`, and returns the same bytes, which keep the reservation until their last clone is dropped.
-    /// Returns `None` if too little is left.
+    /// Reserves the length of `bytes`, and returns the same bytes, which keep the reservation until their last clone is
+    /// dropped. Returns `None` if too little is left.
     pub fn hold(&self, bytes: Bytes) -> Option<Bytes> {
         self.take(bytes.len()).map(|reserved| reserved.over(bytes))
     }

@@ -36,8 +36,8 @@ pub struct Clock(());
 pub struct KernelTime {
     /// The moment on `CLOCK_BOOTTIME`, which includes the time for which the machine was suspended.
     pub boottime_ns: u64,
-    /// The moment on `CLOCK_MONOTONIC`, which stops while the machine is suspended: the same moment or slightly earlier, unless
-    /// the machine is suspended after this was computed.
+    /// The moment on `CLOCK_MONOTONIC`, which stops while the machine is suspended: the same moment or slightly earlier,
+    /// unless the machine is suspended after this was computed.
     pub monotonic_ns: u64,
 }
 
@@ -112,8 +112,8 @@ impl Alarm {
         Ok(Self { timer, set_to: Cell::new(None) })
     }
 
-    /// Waits until `moment`. Returns at once if `moment` has passed, and never if it is `None`. It may return early, so callers
-    /// must read the clock again.
+    /// Waits until `moment`. Returns at once if `moment` has passed, and never if it is `None`. It may return early, so
+    /// callers must read the clock again.
     pub async fn ring_at(&self, moment: impl Into<Option<Moment>>) {
         let Some(moment) = moment.into() else { return std::future::pending().await };
         if self.set_to.get() != Some(moment) {

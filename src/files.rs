@@ -16,8 +16,8 @@ pub enum Size {
 /// Reads a regular file of at most this size.
 ///
 /// # Errors
-/// The problem as a text that follows the file's name, such as "is not a small file". It reveals nothing of the file's content,
-/// which may be secret.
+/// The problem as a text that follows the file's name, such as "is not a small file". It reveals nothing of the file's
+/// content, which may be secret.
 pub fn read(file: &Path, size: Size) -> Result<Vec<u8>, String> {
     let (longest, refusal) = match size {
         Size::Line => (4 << 10, "is not a small file"),

@@ -1,7 +1,7 @@
 //! Checks that each parser of external input accepts or refuses any bytes without harm.
 //!
-//! Each public function parses one kind of input, and panics if a check fails. `fuzz/` calls the functions with the inputs of a
-//! fuzzer. The tests below call them with inputs that a fuzzer has found, and with random ones.
+//! Each public function parses one kind of input, and panics if a check fails. `fuzz/` calls the functions with the inputs
+//! of a fuzzer. The tests below call them with inputs that a fuzzer has found, and with random ones.
 
 use crate::byte_budget::ByteBudget;
 use crate::cli;
@@ -27,8 +27,8 @@ use tokio::runtime::Runtime;
 
 const PREFIX: &str = "leader_";
 
-/// Decodes the data of a znode in the queue. Checks that decoded data can be encoded again, and that bad data harms neither the
-/// leader nor the member behind the znode.
+/// Decodes the data of a znode in the queue. Checks that decoded data can be encoded again, and that bad data harms neither
+/// the leader nor the member behind the znode.
 pub fn znode(data: &[u8]) {
     let read = zookeeper::decode(data, &PREFIX.into());
     if let Some(read) = &read {
@@ -43,7 +43,8 @@ pub fn znode(data: &[u8]) {
     let distance = read.as_ref().and_then(|read| read.znode.distance);
     let announcement = read.and_then(|read| read.znode.announcement);
     let mut now = Moment(Duration::from_secs(1000));
-    // The znode with this data is the second of three in the queue: the first is that of the leader, the third that of a follower.
+    // The znode with this data is the second of three in the queue: the first is that of the leader, the third that of a
+    // follower.
     let [mut first, mut third] = [(1, "a"), (3, "c")].map(|(number, id)| {
         let mut member = member(id);
         let session = SessionId(number);
@@ -86,8 +87,8 @@ pub fn znode(data: &[u8]) {
     assert_eq!(third.standing().at(now), Role::Follower { leader: Some(truth) });
 }
 
-/// Reads the names of the znodes in the election's path, one per line. Checks that the name of a member's znode can be computed
-/// from its number, that no two names have the same number, and that nobody leads because of names alone.
+/// Reads the names of the znodes in the election's path, one per line. Checks that the name of a member's znode can be
+/// computed from its number, that no two names have the same number, and that nobody leads because of names alone.
 pub fn names(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut seen = BTreeMap::new();
@@ -107,15 +108,16 @@ pub fn names(data: &[u8]) {
     assert!(!matches!(member.standing().at(now), Role::Leader { .. }), "no quorum has said so");
 }
 
-/// Reads a configuration file. Checks that each line of the effective configuration, or of the errors, can be printed safely.
+/// Reads a configuration file. Checks that each line of the effective configuration, or of the errors, can be printed
+/// safely.
 pub fn config_file(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (Ok(told) | Err(told)) = cli::of_file(text);
     told.trim_end().split('\n').for_each(one_line);
 }
 
-/// Reads a connect string, the election's path and the prefix, each on its own line. Checks that the result is valid, and the same
-/// when it is parsed again.
+/// Reads a connect string, the election's path and the prefix, each on its own line. Checks that the result is valid, and
+/// the same when it is parsed again.
 pub fn connect_string(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut written = text.split('\n');
@@ -136,8 +138,8 @@ pub fn connect_string(data: &[u8]) {
     }
 }
 
-/// Sends a request to the HTTP API, with the input as its path and query and, after the first line break, its `Host`. Checks that
-/// the status of the answer is one that the API uses.
+/// Sends a request to the HTTP API, with the input as its path and query and, after the first line break, its `Host`. Checks
+/// that the status of the answer is one that the API uses.
 pub fn query(data: &[u8]) {
     let mut lines = data.splitn(2, |byte| *byte == b'\n');
     let target = lines.next().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Publishes the problems of this member in its own znode, for readers of the queue.
 //!
-//! The state is not urgent, so it is published a second after a change, and at most every five seconds. A new znode contains no
-//! problems, so a member without problems has nothing to publish.
+//! The state is not urgent, so it is published a second after a change, and at most every five seconds. A new znode contains
+//! no problems, so a member without problems has nothing to publish.
 
 use crate::status::{MemberRequest, OwnState, StatusHandle};
 use recipes::Ticket;
@@ -42,8 +42,8 @@ pub async fn publish(mut status: StatusHandle) {
     }
 }
 
-/// Returns the ticket and the current state of this member, or `None` if the member's znode already contains that state, or does
-/// not exist.
+/// Returns the ticket and the current state of this member, or `None` if the member's znode already contains that state, or
+/// does not exist.
 fn unpublished(
     status: &StatusHandle,
     published: Option<(Ticket, OwnState)>,

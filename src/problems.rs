@@ -116,8 +116,8 @@ impl Problems {
         }
     }
 
-    /// Compares these problems with those of the last call, `before`. Logs each problem that has begun or whose text has changed,
-    /// and each problem that has ended.
+    /// Compares these problems with those of the last call, `before`. Logs each problem that has begun or whose text has
+    /// changed, and each problem that has ended.
     pub fn log_changes(&self, before: &Self) {
         for Problem { kind, text, .. } in
             self.iter().filter(|problem| problem.kind.is_logged_here())

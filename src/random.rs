@@ -4,8 +4,8 @@
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Returns a unique id that no other process can guess, so that only a client that was given the id of a lock, for example, can
-/// release that lock.
+/// Returns a unique id that no other process can guess, so that only a client that was given the id of a lock, for example,
+/// can release that lock.
 pub(crate) fn id() -> u128 {
     let mut bytes = [0; 16];
     // The kernel fills buffers of up to 256 bytes completely.

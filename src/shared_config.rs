@@ -196,8 +196,8 @@ impl WatchedValue {
         }
     }
 
-    /// Waits for a reading with a larger index than `seen`, or for any reading if `seen` is `None`. Returns `None` if this member
-    /// is shutting down.
+    /// Waits for a reading with a larger index than `seen`, or for any reading if `seen` is `None`. Returns `None` if this
+    /// member is shutting down.
     pub async fn news_since(&mut self, seen: Option<u64>) -> Option<Arc<ValueReading>> {
         loop {
             let reading = self.known.borrow_and_update().reading.clone();

@@ -277,8 +277,8 @@ pub struct ReplyTo {
 }
 
 impl ReplyTo {
-    /// Creates a channel. The receiver gets whether ZooKeeper confirmed the command. Without a deadline, the caller waits for
-    /// as long as it takes, or does not wait at all.
+    /// Creates a channel. The receiver gets whether ZooKeeper confirmed the command. Without a deadline, the caller waits
+    /// for as long as it takes, or does not wait at all.
     pub fn new(waits_until: Option<Moment>) -> (Self, oneshot::Receiver<bool>) {
         let (done, when_done) = oneshot::channel();
         (Self { done, waits_until }, when_done)
@@ -421,7 +421,8 @@ impl StatusPublisher {
 #[derive(Clone)]
 pub struct StatusHandle {
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
-    /// Notified when the published lease ends at another moment than before. `exec` waits for it, to kill its program in time.
+    /// Notified when the published lease ends at another moment than before. `exec` waits for it, to kill its program in
+    /// time.
     pub lease_moved: Arc<Notify>,
     pub requests: mpsc::Sender<MemberRequest>,
     /// The state of the hooks, which their runner publishes.
@@ -447,8 +448,8 @@ impl StatusHandle {
     /// The default of `patience`: how long ZooKeeper may take to answer.
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Sends a command to the runner, and waits until it has been carried out. Returns false if the command ended the session
-    /// and ZooKeeper did not confirm its end, otherwise true.
+    /// Sends a command to the runner, and waits until it has been carried out. Returns false if the command ended the
+    /// session and ZooKeeper did not confirm its end, otherwise true.
     ///
     /// # Errors
     /// Fails if the command is not known to have been carried out.

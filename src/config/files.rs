@@ -1,4 +1,5 @@
-//! Reads small files whose paths are values of settings, such as the token's file, and decides whether an error shows the path.
+//! Reads small files whose paths are values of settings, such as the token's file, and decides whether an error shows the
+//! path.
 
 use super::error::ConfigError;
 use super::table;

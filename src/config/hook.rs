@@ -20,7 +20,8 @@ use std::time::Duration;
 /// A hook: an action, and the kinds of changes of the leader for which it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookConfig {
-    /// The kinds of changes for which the hook runs. `None` for a hook that keeps a file or object up to date at every change.
+    /// The kinds of changes for which the hook runs. `None` for a hook that keeps a file or object up to date at every
+    /// change.
     on: Option<Vec<ChangeKind>>,
     pub action: HookAction,
 }

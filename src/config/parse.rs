@@ -210,8 +210,8 @@ pub(super) fn priority(text: &str) -> Result<Priority, ConfigError> {
     })
 }
 
-/// Parses a duration for a setting that `never` unsets. `Values::get_optional` has handled that word, so here it appears only
-/// in the remedy.
+/// Parses a duration for a setting that `never` unsets. `Values::get_optional` has handled that word, so here it appears
+/// only in the remedy.
 pub(super) fn duration_or_never(text: &str) -> Result<Duration, ConfigError> {
     duration(text).map_err(|flaw| flaw.or_remedy("\"never\""))
 }

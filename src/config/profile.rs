@@ -11,8 +11,8 @@ const LARGEST_DATA_BYTES: usize = 1024;
 /// The remedy for an invalid address.
 const ADDRESS_REMEDY: &str = "write host:port, such as 10.0.0.7:8080";
 
-/// Checks that a profile is valid, and that a znode has room for it twice: every member's znode holds the member's own profile
-/// and the leader's, which may be as large.
+/// Checks that a profile is valid, and that a znode has room for it twice: every member's znode holds the member's own
+/// profile and the leader's, which may be as large.
 ///
 /// # Errors
 /// A sentence with the problem and the remedy.

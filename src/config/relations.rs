@@ -11,8 +11,8 @@ use std::time::Duration;
 /// The minimum heartbeat interval. Answers of ZooKeeper may take longer than a shorter interval.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
 
-/// Returns the margins by which a lease is shorter than its session, and checks that a session with this timeout leaves a useful
-/// lease.
+/// Returns the margins by which a lease is shorter than its session, and checks that a session with this timeout leaves a
+/// useful lease.
 pub(super) fn lease_margins(
     values: &Values,
     session_timeout: Duration,

@@ -38,7 +38,8 @@ pub struct OwnCertificate {
 /// How a member authenticates to the servers.
 #[derive(Clone, Debug)]
 pub enum Login {
-    /// ZooKeeper's digest scheme: the user and password are the identity that owns a znode. The servers need no list of users.
+    /// ZooKeeper's digest scheme: the user and password are the identity that owns a znode. The servers need no list of
+    /// users.
     Digest(CredentialsSource),
     /// SASL DIGEST-MD5: the servers have a list of users and passwords.
     Sasl(CredentialsSource),

@@ -67,8 +67,9 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Returns whether a command of the scope `self` accepts settings of the scope `setting`. It accepts its own scope and the
-    /// ones listed before it, but `lock` and `barrier`, of the scope `Lease`, do not accept the settings of the election.
+    /// Returns whether a command of the scope `self` accepts settings of the scope `setting`. It accepts its own scope and
+    /// the ones listed before it, but `lock` and `barrier`, of the scope `Lease`, do not accept the settings of the
+    /// election.
     pub fn takes(self, setting: Self) -> bool {
         setting <= self && (self, setting) != (Self::Lease, Self::Election)
     }

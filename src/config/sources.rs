@@ -87,8 +87,8 @@ impl Values {
         }
     }
 
-    /// Uses the credentials from the environment instead of `credentials_file` in the configuration file. If a flag names a file
-    /// with credentials, that file is used instead.
+    /// Uses the credentials from the environment instead of `credentials_file` in the configuration file. If a flag names a
+    /// file with credentials, that file is used instead.
     fn with_environment_credentials(mut self, secret: SecretString) -> Result<Self, ConfigError> {
         let key = CREDENTIALS_FILE.key();
         let file = self.values.iter_mut().find(|value| value.row.key == key);

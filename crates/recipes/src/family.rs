@@ -69,7 +69,8 @@ impl ForeignClient {
     }
 
     /// Returns the number that orders a znode of this name in the queue of the client `self`. Returns `None` if that
-    /// client ignores such a name, or if ZooKeeper's counter has overflowed, since clients then disagree about the order.
+    /// client ignores such a name, or if ZooKeeper's counter has overflowed, since clients then disagree about the
+    /// order.
     pub fn sequence_of(self, name: &str) -> Option<Sequence> {
         let (family, number) = Self::of_name(name)?;
         let counts = match self {

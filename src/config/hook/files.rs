@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Checks the files of `[[hook]]` and `[[config]]` tables: a secret must be readable and valid. A file to write must not replace
-/// anything but a regular file or a link, and no two tables may write the same file.
+/// Checks the files of `[[hook]]` and `[[config]]` tables: a secret must be readable and valid. A file to write must not
+/// replace anything but a regular file or a link, and no two tables may write the same file.
 ///
 /// # Errors
 /// A sentence that names the table, the file, the problem and the remedy.
@@ -42,8 +42,8 @@ pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Resul
     Ok(())
 }
 
-/// Checks that a new file may be moved to this path: its directory must exist, and at the path there must be no directory and
-/// no device.
+/// Checks that a new file may be moved to this path: its directory must exist, and at the path there must be no directory
+/// and no device.
 ///
 /// # Errors
 /// A sentence that names the missing directory, or the path of the directory or device.

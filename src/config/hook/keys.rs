@@ -68,8 +68,8 @@ impl HookConfig {
 }
 
 impl HookKeys {
-    /// Returns the action of `then` in a `[[config]]` table, which runs after a write of the file. It may only be a command, a
-    /// URL or a signal.
+    /// Returns the action of `then` in a `[[config]]` table, which runs after a write of the file. It may only be a command,
+    /// a URL or a signal.
     pub(in crate::config) fn then(
         &self,
         pod: &pod::PodEnvironment,
