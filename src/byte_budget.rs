@@ -58,7 +58,7 @@ impl ByteBudget {
     /// Reserves the length of `bytes`, and returns the same bytes, which keep the reservation until their last clone is
     /// dropped. Returns `None` if too little is left.
     pub fn hold(&self, bytes: Bytes) -> Option<Bytes> {
-        self.take(bytes.len()).map(|reserved| reserved.over(bytes))
+        self.take(bytes.len()).map(|reserved| reserved.attach_to(bytes))
     }
 
     /// Waits until a reservation fails for lack of memory.
@@ -69,7 +69,7 @@ impl ByteBudget {
 
 impl ReservedBytes {
     /// Returns the same bytes, which keep this reservation until their last clone is dropped.
-    pub fn over(self, bytes: Bytes) -> Bytes {
+    pub fn attach_to(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(HeldBytes { bytes, _reserved: self })
     }
 }

@@ -25,6 +25,7 @@ pub struct Counters {
     pub earlier_lives_end_at: Option<Moment>,
     /// The largest token that a leader had.
     pub largest_token: Option<FencingToken>,
+    /// The token of the last known leader.
     last_leader: Option<FencingToken>,
     /// The token of this member's last term, so that each term is counted once.
     own_term: Option<FencingToken>,

@@ -112,8 +112,8 @@ pub fn names(data: &[u8]) {
 /// safely.
 pub fn config_file(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let (Ok(told) | Err(told)) = cli::of_file(text);
-    told.trim_end().split('\n').for_each(one_line);
+    let (Ok(printed) | Err(printed)) = cli::of_file(text);
+    printed.trim_end().split('\n').for_each(one_line);
 }
 
 /// Reads a connect string, the election's path and the prefix, each on its own line. Checks that the result is valid, and
@@ -168,6 +168,7 @@ pub fn query(data: &[u8]) {
     assert!(is_known, "{}", answer.status());
 }
 
+/// The HTTP API of a member that has not joined an election. The publisher keeps the channels open.
 struct FuzzServer {
     runtime: Runtime,
     service: Service,
@@ -177,7 +178,7 @@ struct FuzzServer {
 thread_local! {
     static SERVICE: FuzzServer = {
         let clock = Clock::system();
-        let (back, status) = status::set_up(&member("a"), clock.now());
+        let (_publisher, status) = status::set_up(&member("a"), clock.now());
         let names = ElectionNames {
             election: "/election".into(),
             path: "/election".into(),
@@ -186,13 +187,13 @@ thread_local! {
         let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
         let service = services(status, clock, names, Authorization::Header, &limits).api;
         let runtime = runtime::build().expect("a runtime can be built");
-        FuzzServer { runtime, service, _publisher: back }
+        FuzzServer { runtime, service, _publisher }
     };
 }
 
 /// Checks that the text is one line without control characters, which could harm a terminal or a log.
-fn one_line(told: &str) {
-    assert!(!told.trim().is_empty() && !told.contains(char::is_control), "{told:?}");
+fn one_line(text: &str) {
+    assert!(!text.trim().is_empty() && !text.contains(char::is_control), "{text:?}");
 }
 
 fn member(id: &str) -> Member {

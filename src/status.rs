@@ -1,5 +1,5 @@
-//! The channels between the runner and the rest of the daemon: the snapshot that the runner publishes, and the requests that
-//! it accepts.
+//! The channels between the runner of the election (`zookeeper/runner`) and the rest of the daemon: the runner publishes
+//! snapshots, and accepts requests.
 
 use crate::api;
 use crate::counters::{Counters, Meter};
@@ -20,11 +20,13 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-/// The snapshot that the runner publishes. Evaluate it at the moment of use, and do not store the result: a lease ends
-/// without an event.
+/// The state that the runner publishes. Evaluate it at the moment of use, and do not store the result: a lease ends without
+/// an event.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
+    /// The state of the member in the election: `Standing::at` returns its role at a moment.
     pub standing: Standing,
+    /// The connection to ZooKeeper.
     pub link: ConnectionState,
     pub problems: Problems,
     /// When the runner's loop last ran.
@@ -37,7 +39,7 @@ pub struct Snapshot {
     pub tickets_have_ended: bool,
 }
 
-/// The runner's loop runs at least every five seconds. After this time without a run it is stuck.
+/// The time without a run after which the runner's loop is considered stuck. It runs at least every five seconds.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 impl Snapshot {
@@ -48,8 +50,8 @@ impl Snapshot {
 
     /// Fails if there is no connection to ZooKeeper and the reason is known. The error is that reason, for operators.
     fn check_connection(&self) -> Result<(), String> {
-        let is_out = self.standing.is_paused() || self.standing.is_unhealthy();
-        if is_out && self.link.session.is_none() {
+        let stays_out = self.standing.is_paused() || self.standing.is_unhealthy();
+        if stays_out && self.link.session.is_none() {
             return Err("this member is paused, or its application is not healthy, so it has no session with ZooKeeper: ask \
                         another member"
                 .to_owned());
@@ -61,14 +63,14 @@ impl Snapshot {
     }
 }
 
-/// A member that has the id of this one.
+/// Another process in the queue with the id of this member: another member, or an earlier life (process) of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateId {
     /// The leader ahead. It may be an earlier life of this member, whose session has not ended.
     MayBeEarlierLife { token: FencingToken },
-    /// The leader ahead. It has outlived every session of an earlier life, so it is another member.
+    /// The leader ahead. Every session of an earlier life must have ended by now, so the leader is another member.
     Leader { token: FencingToken },
-    /// The predecessor, which does not lead. It has outlived every session of an earlier life too.
+    /// The predecessor, which does not lead. It is another member, for the same reason.
     InQueue { token: FencingToken },
 }
 
@@ -93,6 +95,7 @@ impl DuplicateId {
     }
 }
 
+/// The remedy for a duplicate id.
 const ID_REMEDY: &str = "give each member an id of its own (member.id, --id)";
 
 /// Describes the member with the same id for operators.
@@ -166,7 +169,7 @@ pub struct ForeignQueue {
     pub family: ForeignClient,
     /// The number of these contenders among the znodes that were read: at most the hundred lowest of all clients.
     pub contenders: usize,
-    /// The znode with the lowest number.
+    /// The name of the znode with the lowest number.
     pub first: String,
     /// The id that the first contender gives itself, if it could be read.
     pub id: Option<String>,
@@ -186,6 +189,7 @@ impl ForeignQueue {
         let Self { family, contenders, first, id, compatible_with } = self;
         let of = id.as_ref().map(|id| format!(" of {id:?}")).unwrap_or_default();
         let contend = if *contenders == 1 { "contender stands" } else { "contenders stand" };
+        // Contenders of the client that this member is compatible with are foreign only after an overflow of the counter.
         let why = match *compatible_with == Some(*family) {
             true => {
                 "past the end of ZooKeeper's counter, beyond which its clients disagree on who is first. Have the path \
@@ -251,10 +255,10 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long to wait before another request for the queue, if the session ended before it had read the queue.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Sends a request to a runner, and returns its answer.
+/// Sends a request to a runner, and returns its answer. `request` makes the request from the channel for the answer.
 ///
 /// # Errors
-/// The reason why there is no answer, for operators.
+/// The reason why there is no answer within `patience`, for operators.
 pub async fn ask<R, T>(
     runner: &mpsc::Sender<R>,
     request: impl FnOnce(oneshot::Sender<T>) -> R,
@@ -272,7 +276,7 @@ pub async fn ask<R, T>(
 /// The reply channel of a command, with the deadline of its caller.
 pub struct ReplyTo {
     done: oneshot::Sender<bool>,
-    /// After this moment the caller no longer waits, even if it was frozen and could not close the channel.
+    /// After this moment the caller no longer waits, even if a freeze of the process has kept it from closing the channel.
     pub(crate) waits_until: Option<Moment>,
 }
 
@@ -289,6 +293,7 @@ impl ReplyTo {
         let _receiver_gone = self.done.send(confirmed);
     }
 
+    /// Returns true if the caller no longer waits.
     fn is_expired(&self, now: Moment) -> bool {
         self.done.is_closed() || self.waits_until.is_some_and(|until| until < now)
     }
@@ -339,10 +344,11 @@ pub struct MemberEntry {
     pub priority: Priority,
     /// True if the znode says that the member is a standby that could lead at once.
     pub ready: bool,
-    /// The version of the member's program.
+    /// The version of Bellwether that the member runs.
     pub version: Option<String>,
     /// When the znode was created, by the servers' clock.
     pub created_at: SystemTime,
+    /// The problems that the member reports.
     pub state: OwnState,
 }
 
@@ -379,7 +385,7 @@ pub struct HookRecord {
 }
 
 impl RecentChanges {
-    /// Enough for a hundred terms, with times without a leader between them.
+    /// The largest number of changes: enough for a hundred terms, with times without a leader between them.
     const LONGEST: usize = 200;
 
     pub fn push(&mut self, recorded: RecordedChange) {
@@ -389,7 +395,7 @@ impl RecentChanges {
         self.0.push_back(recorded);
     }
 
-    /// Returns who leads since the newest change.
+    /// Returns the leader since the newest change.
     pub fn view(&self) -> View {
         self.0.back().map_or(View::NoLeader, |newest| newest.change.view())
     }
@@ -430,7 +436,7 @@ pub struct StatusHandle {
     /// The result that the health check publishes; `None` if there is no check, or no result yet.
     pub application: watch::Receiver<Option<api::Application>>,
     pub meter: Arc<Meter>,
-    /// Limits the wait for a command.
+    /// How long to wait until a command has been carried out.
     pub patience: Duration,
     /// The longest time between two heartbeats of a leader.
     pub heartbeat: Duration,
@@ -445,7 +451,7 @@ pub struct StatusHandle {
 }
 
 impl StatusHandle {
-    /// The default of `patience`: how long ZooKeeper may take to answer.
+    /// The default of `patience`.
     const PATIENCE: Duration = Duration::from_secs(5);
 
     /// Sends a command to the runner, and waits until it has been carried out. Returns false if the command ended the
@@ -454,10 +460,10 @@ impl StatusHandle {
     /// # Errors
     /// Fails if the command is not known to have been carried out.
     pub async fn command(&self, command: Command, now: Moment) -> Result<bool, CommandError> {
-        let moves =
+        let ends_session =
             matches!(command, Command::Resign | Command::Transfer { .. } | Command::Preempt { .. });
         // Without Kerberos, tickets never end: leave this code out of the static binary, which must stay small.
-        if cfg!(feature = "kerberos") && moves && self.snapshot.borrow().tickets_have_ended {
+        if cfg!(feature = "kerberos") && ends_session && self.snapshot.borrow().tickets_have_ended {
             return Err(CommandError::NoTickets);
         }
         let (caller, when_done) = ReplyTo::new(Some(now.after(self.patience)));

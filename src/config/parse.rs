@@ -227,11 +227,12 @@ pub(super) fn log_format(text: &str) -> Result<LogFormat, ConfigError> {
 }
 
 pub(super) fn log_level(text: &str) -> Result<String, ConfigError> {
-    let is_level = |part: &str| {
+    // `Targets` takes a misspelt level for the name of a target, so the level of each part is checked as well.
+    let has_level = |part: &str| {
         let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
         level.trim().parse::<LevelFilter>().is_ok()
     };
-    if text.split(',').all(is_level) && text.parse::<Targets>().is_ok() {
+    if text.split(',').all(has_level) && text.parse::<Targets>().is_ok() {
         return Ok(text.to_owned());
     }
     Err(ConfigError::without_key("is not a level")

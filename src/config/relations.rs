@@ -88,6 +88,7 @@ impl Config {
         let Margins { heartbeat, half_tick } = self.policy.margins;
         let session_timeout = self.settings.zookeeper.session_timeout;
         let lease = self.policy.margins.lease_duration(session_timeout);
+        // The largest time for `kill_after`: the lease without one heartbeat and the time until killed processes are gone.
         let room =
             lease.map_or(Duration::ZERO, |lease| lease.0.saturating_sub(heartbeat + KILL_MARGIN));
         if self.exec.kill_after < room {

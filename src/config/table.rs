@@ -21,7 +21,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Declares each setting by name, and a list of all settings. rustfmt does not change the rows.
+/// Declares a static [`Setting`] for each row, and [`ALL`]. rustfmt does not change the rows, so each keeps its three or
+/// four lines.
 macro_rules! table {
     ($($name:ident: $type:ty = $parser:expr => { $($field:ident: $value:expr),* $(,)? };)*) => {
         $(pub static $name: Setting<$type> = Setting {

@@ -48,8 +48,8 @@ impl ForeignClient {
         } else if start == OWN_PREFIX {
             Some(Self::Bellwether)
         } else if let Some(rest) = start.strip_prefix("_c_") {
-            let go = rest.strip_suffix("-lock-").filter(|guid| is_hex(guid, 32));
-            Self::of_curator(rest).or_else(|| go.map(|_| Self::GoZookeeper))
+            let is_go = rest.strip_suffix("-lock-").is_some_and(|guid| is_hex(guid, 32));
+            if is_go { Some(Self::GoZookeeper) } else { Self::of_curator(rest) }
         } else if let Some(guid) = start.strip_suffix("__lock__") {
             is_hex(guid, 32).then_some(Self::Kazoo)
         } else {

@@ -333,5 +333,5 @@ async fn value(budget: &ByteBudget, body: Body) -> Result<Bytes, ProblemResponse
     let reserved = budget.take(2 * length);
     let reserved = reserved.ok_or_else(|| ProblemResponse::buffers_full(budget))?;
     let data = body::bytes(body, VALUE_MAX).await?;
-    Ok(reserved.over(data))
+    Ok(reserved.attach_to(data))
 }
