@@ -178,7 +178,7 @@ struct FuzzServer {
 thread_local! {
     static SERVICE: FuzzServer = {
         let clock = Clock::system();
-        let (_publisher, status) = status::set_up(&member("a"), clock.now());
+        let (publisher, status) = status::set_up(&member("a"), clock.now());
         let names = ElectionNames {
             election: "/election".into(),
             path: "/election".into(),
@@ -187,7 +187,7 @@ thread_local! {
         let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
         let service = services(status, clock, names, Authorization::Header, &limits).api;
         let runtime = runtime::build().expect("a runtime can be built");
-        FuzzServer { runtime, service, _publisher }
+        FuzzServer { runtime, service, _publisher: publisher }
     };
 }
 

@@ -75,7 +75,7 @@ pub enum CredentialsSource {
     Given(SecretString),
 }
 
-/// Which clients have access to the znodes that members create.
+/// The access of clients to the znodes that members create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclPolicy {
     /// Every client may read and change the znodes.

@@ -21,8 +21,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Declares a static [`Setting`] for each row, and [`ALL`]. rustfmt does not change the rows, so each keeps its three or
-/// four lines.
+/// Declares a static [`Setting`] for each row, and [`ALL`]. rustfmt does not format the rows.
 macro_rules! table {
     ($($name:ident: $type:ty = $parser:expr => { $($field:ident: $value:expr),* $(,)? };)*) => {
         $(pub static $name: Setting<$type> = Setting {
