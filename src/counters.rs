@@ -30,16 +30,18 @@ pub struct Counters {
     /// The token of this member's last term, so that each term is counted once.
     own_term: Option<FencingToken>,
     /// The session that was opened or taken over last, and when that request was sent.
-    opened: Option<(SessionId, Moment)>,
+    session_since: Option<(SessionId, Moment)>,
     /// This member's ticket, and its place in the queue, which is 1 at the head, when the queue was last read.
     place: Option<(Ticket, usize)>,
     /// The total length of the times without a known leader that have ended.
     leaderless: Duration,
-    /// The moment since when no leader is known. While this member leads: the end of its lease, which may be in the future.
+    /// The moment from which no leader is known; `None` while another member leads. While this member leads: the end of its
+    /// lease, which may be in the future.
     leaderless_from: Option<Moment>,
 }
 
 impl Counters {
+    /// Returns the counters of a member that starts now, and knows of no leader.
     pub fn new(now: Moment) -> Self {
         Self { leaderless_from: Some(now), ..Self::default() }
     }
@@ -47,14 +49,14 @@ impl Counters {
     /// Counts an event before the member handles it.
     pub fn on_event(&mut self, event: &Event) {
         if let Event::Session(SessionEvent::TakenOver { record, sent_at, .. }) = event {
-            self.opened = Some((record.session, *sent_at));
+            self.session_since = Some((record.session, *sent_at));
         }
         // A leader that resumes its term after a restart is not a hand-over.
         self.own_term = event.resumed_term().or(self.own_term);
         self.claims_refused += u64::from(matches!(event, Event::ClaimRefused { .. }));
         if let Event::Session(SessionEvent::Opened { session, sent_at, .. }) = event {
             self.sessions += 1;
-            self.opened = Some((*session, *sent_at));
+            self.session_since = Some((*session, *sent_at));
         }
         if let Event::Session(
             SessionEvent::Opened { timeout, sent_at, .. }
@@ -115,13 +117,14 @@ impl Counters {
 
     /// Returns the age of this session; `None` if it is not the session that was opened or taken over last.
     pub fn age_of(&self, session: SessionId, now: Moment) -> Option<Duration> {
-        self.opened.filter(|(opened, _)| *opened == session).map(|(_, at)| now.since(at))
+        self.session_since.filter(|(known, _)| *known == session).map(|(_, at)| now.since(at))
     }
 
     /// Returns an upper bound of this member's place in the queue: the members ahead of it only become fewer. `None` until
     /// the member has seen itself in the queue.
     pub fn place(&self, standing: &Standing) -> Option<usize> {
         let ticket = standing.ticket()?;
+        // A place that was read with an earlier ticket does not count.
         self.place.filter(|(seen, _)| *seen == ticket).map(|(_, place)| place)
     }
 }

@@ -104,6 +104,7 @@ impl ZnodeNames {
         for name in names {
             let Some(sequence) = family.sequence_of(name) else { continue };
             let known = seen.get(&sequence).map(|known| &**known);
+            // Prefer the known name, then the alphabetically first.
             let chosen = listed.entry(sequence).or_insert(name);
             if known == Some(&**name) || (known != Some(*chosen) && &**name < *chosen) {
                 *chosen = name;

@@ -23,7 +23,7 @@ pub struct Row {
     pub help: &'static str,
     pub scope: Scope,
     pub kind: ValueKind,
-    /// Whether SIGHUP applies a change while the member runs.
+    /// Whether SIGHUP applies a change of the value in the file while the member runs, without a restart.
     pub changes_in_flight: bool,
     /// Whether the value may be a secret, even by mistake. Then errors do not show it.
     pub may_be_secret: bool,
@@ -43,6 +43,7 @@ pub struct Flag {
 /// The value of a setting that was not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultValue {
+    /// This text, as the file or a flag would contain it.
     Text(&'static str),
     /// The setting has no value.
     Nothing,
@@ -50,8 +51,8 @@ pub enum DefaultValue {
     Derived(&'static str),
 }
 
-/// A group of settings, whose flags and variables the same commands accept. A command accepts several groups: `Scope::takes`
-/// compares the group of a setting with the last of these groups in the order below.
+/// A group of settings, whose flags and variables the same commands accept. A command accepts several groups. The scope of
+/// the command is the last of them, in the order below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// Settings of the connection to ZooKeeper, for `run`, `exec`, `check-config`, `inspect`, `lock` and `barrier`.

@@ -146,11 +146,12 @@ impl Values {
             _ if setting.row.unset_by == Some(&*value.text) => Ok(None),
             DefaultValue::Nothing if is_default => Ok(None),
             // Users may copy the text that `check-config` shows for a derived default.
-            DefaultValue::Derived(words) if is_default || value.text == words => Ok(None),
+            DefaultValue::Derived(text) if is_default || value.text == text => Ok(None),
             _ => self.get(setting).map(Some),
         }
     }
 
+    /// Returns the value of a setting as written, with its source.
     pub(super) fn value(&self, row: &Row) -> &SettingValue {
         let value = self.values.iter().find(|value| value.row.key == row.key);
         value.expect("the table has every setting")
