@@ -30,11 +30,11 @@ pub struct HookConfig {
 pub enum HookAction {
     /// Run a command at a change.
     Run { command: Vec<String>, timeout: Duration },
-    /// Post a message at a change.
+    /// Send a message with an HTTP POST at a change.
     Post(Webhook),
     /// Send a signal at a change, to the process whose id is in a file.
     Signal { signal: Signal, pid_file: PathBuf },
-    /// Keep a file up to date that names the leader.
+    /// Keep a file that names the leader up to date.
     Keep { file: PathBuf, mode: u32, unknown: WhenUnknown },
     /// Keep a Kubernetes object up to date.
     Kubernetes(KubernetesHook),

@@ -35,6 +35,7 @@ pub struct SyncedFileConfig {
 }
 
 impl SyncedFileConfig {
+    /// Parses all `[[config]]` tables. Adds the errors of invalid ones to `errors`.
     pub(super) fn all(
         written: &[SyncedFileKeys],
         pod: &PodEnvironment,

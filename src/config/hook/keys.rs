@@ -15,6 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The default number of retries of a message.
 const RETRIES: u32 = 3;
 const MOST_RETRIES: u32 = 100;
+/// The remedy for a missing or empty `on`.
 const CHANGES: &str = "name the changes, such as on = [\"became-leader\", \"lost-leadership\"]";
 
 /// A `[[hook]]` table, or `then` of a `[[config]]` table, as written in the file.
@@ -38,6 +39,7 @@ pub struct HookKeys {
 }
 
 impl HookConfig {
+    /// Parses all `[[hook]]` tables. Adds the errors of invalid ones to `errors`.
     pub(in crate::config) fn all(
         written: &[HookKeys],
         pod: &pod::PodEnvironment,
@@ -99,6 +101,7 @@ impl HookKeys {
 
     /// Returns the action. The keys must describe exactly one kind of action.
     fn action(&self, pod: &pod::PodEnvironment) -> Result<HookAction, ConfigError> {
+        // From here on, exactly one of the keys that select a kind is written.
         let [kind] = self.kinds()[..] else { return Err(not_one_kind()) };
         let action = match (&self.command, &self.url, &self.signal, &self.file) {
             (Some(command), ..) => {
@@ -200,6 +203,7 @@ impl HookKeys {
     }
 }
 
+/// Parses the kinds of changes in `on`.
 fn changes(written: &[String]) -> Result<Vec<ChangeKind>, ConfigError> {
     if written.is_empty() {
         return Err(ConfigError::without_key("is empty").remedy(CHANGES));
@@ -213,6 +217,7 @@ fn changes(written: &[String]) -> Result<Vec<ChangeKind>, ConfigError> {
     }).collect()
 }
 
+/// Checks that a command begins with a program that can be found: an absolute path, or a name without a slash.
 fn check_command(written: &[String]) -> Result<(), ConfigError> {
     let is_program = |program: &String| match program.contains('/') {
         true => program.starts_with('/'),
@@ -247,6 +252,7 @@ fn url_parts(text: &str) -> Option<(String, u16, String)> {
     Some((host.to_owned(), port, path.to_owned()))
 }
 
+/// Parses the absolute path of a file. The error shows the key and the path.
 pub(in crate::config) fn absolute(key: &str, text: &str) -> Result<PathBuf, ConfigError> {
     absolute_path(text).map_err(|flaw| flaw.with_value(key, text))
 }
