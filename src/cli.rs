@@ -258,7 +258,7 @@ fn effective(
     if let Some(file) = &config.token_file {
         config::token(table::TOKEN_FILE.key(), file)?;
     }
-    config::can_use_files(&config.hooks, &config.synced_files)?;
+    config::check_files(&config.hooks, &config.synced_files)?;
     Ok(effective)
 }
 

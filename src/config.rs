@@ -28,7 +28,7 @@ pub use self::file::File;
 pub use self::files::{file_text, parse_token, short_token_warning, shown_path, token};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    HookAction, HookConfig, HookKeys, Webhook, WhenUnknown, can_use_files, check_replaceable,
+    HookAction, HookConfig, HookKeys, Webhook, WhenUnknown, check_files, check_replaceable,
     signing_secret,
 };
 pub use self::parse::{duration, host_and_port, on_this_machine};

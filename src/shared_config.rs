@@ -31,6 +31,7 @@ pub struct ValueReading {
     pub value: Option<Value>,
 }
 
+/// A value that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     pub data: Bytes,
@@ -49,8 +50,8 @@ pub struct ValueState {
     pub is_live: bool,
     /// The number of the last request for a reading that this state answers: see [`WatchedValue::read_now`].
     pub answers: u64,
-    /// The index up to which the reading is known to be current. No client has seen a larger index before it
-    /// requested this state.
+    /// The index up to which the reading is known to be current. No client has seen a larger index before it requested this
+    /// state.
     pub as_of: u64,
     /// Why the name cannot be read, for operators.
     pub problem: Option<Arc<str>>,
@@ -60,6 +61,7 @@ pub struct ValueState {
 
 /// A handle to a watched name. The name is watched until its last handle is dropped.
 pub struct WatchedValue {
+    /// The latest known state of the name.
     pub known: watch::Receiver<ValueState>,
     /// The number of requests for a reading so far. Increasing the number requests a reading that begins after this moment.
     pub questions: Arc<watch::Sender<u64>>,
@@ -102,6 +104,7 @@ pub enum WriteAction {
 /// The condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
+    /// The write is unconditional.
     None,
     /// The value must not exist.
     Absent,
@@ -213,7 +216,7 @@ impl WatchedValue {
 
 const LEAVING: &str = "this member is leaving";
 
-/// The callers' side of the channels.
+/// The side of the channels for those who read and write values.
 #[derive(Clone)]
 pub struct ConfigHandle {
     pub requests: mpsc::Sender<ConfigRequest>,

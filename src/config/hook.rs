@@ -6,7 +6,7 @@
 mod files;
 mod keys;
 
-pub use self::files::{can_use_files, check_replaceable, signing_secret};
+pub use self::files::{check_files, check_replaceable, signing_secret};
 pub use self::keys::HookKeys;
 pub(super) use self::keys::{absolute, split_url};
 use super::parse::word_for;

@@ -81,7 +81,7 @@ pub(super) fn service(text: &str) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
 
-/// Parses the name of another client, in whose election this member takes part.
+/// Parses the name of another client, in whose election this member takes part. Members support these four clients only.
 pub(super) fn foreign_client(text: &str) -> Result<ForeignClient, ConfigError> {
     let clients = [
         ForeignClient::CuratorLatch,
@@ -160,8 +160,8 @@ pub(super) fn listen_at(text: &str) -> Result<Listen, ConfigError> {
 
 /// Parses a file mode in octal digits, such as `0644`.
 pub(super) fn mode(text: &str) -> Result<u32, ConfigError> {
-    let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+    let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
     mode.ok_or_else(|| {
         ConfigError::without_key("is not a file mode")
             .remedy("write octal digits, such as \"0644\"")
@@ -178,10 +178,12 @@ pub(super) fn group(text: &str) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
 
+/// Parses the address of the listener for probes.
 pub(super) fn probe_address(text: &str) -> Result<SocketAddr, ConfigError> {
     socket_address(text, "0.0.0.0:4041")
 }
 
+/// Parses `IP:PORT`, `:PORT` or `localhost:PORT`. The error shows the example.
 fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ConfigError> {
     let whole = match text.split_once(':') {
         // As in other programs, an empty host means all addresses of this machine.

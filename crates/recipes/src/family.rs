@@ -39,8 +39,8 @@ impl ForeignClient {
         Self::Bellwether,
     ];
 
-    /// Returns the client that names its znodes like this one, and the znode's number, which is negative once
-    /// ZooKeeper's counter has overflowed.
+    /// Returns the client whose znodes have names like this one, and the znode's number, which is negative once
+    /// ZooKeeper's counter has overflowed. Returns `None` if no known client has such names.
     pub fn of_name(name: &str) -> Option<(Self, i32)> {
         let (start, number) = split_number(name)?;
         let family = if start == "n_" {
@@ -59,7 +59,7 @@ impl ForeignClient {
         Some((family?, number))
     }
 
-    /// Returns the Curator recipe that uses this name, given without `_c_` and the number.
+    /// Returns the Curator recipe that uses this name. `rest` is the name between `_c_` and the number.
     fn of_curator(rest: &str) -> Option<Self> {
         match rest.split_at_checked(36).filter(|(guid, _)| is_uuid(guid))? {
             (_, "-latch-") => Some(Self::CuratorLatch),
@@ -73,7 +73,7 @@ impl ForeignClient {
     /// order.
     pub fn sequence_of(self, name: &str) -> Option<Sequence> {
         let (family, number) = Self::of_name(name)?;
-        let counts = match self {
+        let is_in_queue = match self {
             // Each of these two clients also orders the other's znodes, by the number after `lock-`.
             Self::CuratorSelector | Self::GoZookeeper => {
                 matches!(family, Self::CuratorSelector | Self::GoZookeeper)
@@ -84,7 +84,7 @@ impl ForeignClient {
             | Self::DocumentedRecipe
             | Self::Bellwether => family == self,
         };
-        if counts { Sequence::new(number) } else { None }
+        if is_in_queue { Sequence::new(number) } else { None }
     }
 
     /// Returns the name, up to the number, of a znode that a member creates in this session to take part in the
@@ -106,6 +106,7 @@ impl ForeignClient {
     /// Returns true if the guid in this name shows that a member, and not the client itself, created the znode. Always
     /// false for names of [`Self::ZookeeperRecipe`] and [`Self::Bellwether`], which have no guid.
     pub fn is_created_by_member(name: &str) -> bool {
+        // In each client's names, the first 32 digits after `_c_`, if present, are the guid.
         let guid = name.strip_prefix("_c_").unwrap_or(name).bytes().filter(|b| *b != b'-');
         let guid: Vec<u8> = guid.take(32).collect();
         guid.len() == 32 && guid[12] == b'8' && guid.ends_with(MEMBER_GUID_END.as_bytes())
@@ -138,6 +139,7 @@ impl ForeignClient {
     }
 }
 
+/// The start of members' names with the default `election.prefix`.
 const OWN_PREFIX: &str = "leader_";
 
 /// The end of the guids in the names that members create: `bellwet`, in hexadecimal digits.

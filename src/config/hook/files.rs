@@ -16,7 +16,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// A sentence that names the table, the file, the problem and the remedy.
-pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Result<(), ConfigError> {
+pub fn check_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Result<(), ConfigError> {
     let mut written = BTreeSet::new();
     let mut check_written = |key: String, file: &Path| {
         check_file_type(file).map_err(|flaw| flaw.in_file(&key, file))?;
