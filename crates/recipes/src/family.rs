@@ -106,7 +106,7 @@ impl ForeignClient {
     /// Returns true if the guid in this name shows that a member, and not the client itself, created the znode. Always
     /// false for names of [`Self::ZookeeperRecipe`] and [`Self::Bellwether`], which have no guid.
     pub fn is_created_by_member(name: &str) -> bool {
-        // In each client's names, the first 32 digits after `_c_`, if present, are the guid.
+        // The guid is the first 32 digits of a name, without hyphens and without `_c_`.
         let guid = name.strip_prefix("_c_").unwrap_or(name).bytes().filter(|b| *b != b'-');
         let guid: Vec<u8> = guid.take(32).collect();
         guid.len() == 32 && guid[12] == b'8' && guid.ends_with(MEMBER_GUID_END.as_bytes())
