@@ -12,13 +12,15 @@ const UNIT: usize = 1024;
 pub struct ByteBudget(Arc<BudgetState>);
 
 struct BudgetState {
+    /// One permit for each free [`UNIT`].
     free: Arc<Semaphore>,
+    /// The size of the whole budget.
     mib: u32,
     /// Notified when a reservation fails for lack of memory.
     shortage: Notify,
 }
 
-/// A reservation of bytes, which return to the budget on drop.
+/// A reservation, whose bytes return to the budget when it is dropped. The default reserves nothing.
 #[derive(Default)]
 pub struct ReservedBytes {
     _permit: Option<OwnedSemaphorePermit>,
@@ -53,9 +55,10 @@ impl ByteBudget {
         ReservedBytes { _permit: taken.ok() }
     }
 
-    /// Returns the same bytes with a reservation that lasts until their last clone is dropped; `None` if too few are left.
+    /// Reserves the length of `bytes`, and returns the same bytes, which keep the reservation until their last clone is
+    /// dropped. Returns `None` if too little is left.
     pub fn hold(&self, bytes: Bytes) -> Option<Bytes> {
-        self.take(bytes.len()).map(|reserved| reserved.over(bytes))
+        self.take(bytes.len()).map(|reserved| reserved.attach_to(bytes))
     }
 
     /// Waits until a reservation fails for lack of memory.
@@ -66,11 +69,12 @@ impl ByteBudget {
 
 impl ReservedBytes {
     /// Returns the same bytes, which keep this reservation until their last clone is dropped.
-    pub fn over(self, bytes: Bytes) -> Bytes {
+    pub fn attach_to(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(HeldBytes { bytes, _reserved: self })
     }
 }
 
+/// The owner of bytes and their reservation.
 struct HeldBytes {
     bytes: Bytes,
     _reserved: ReservedBytes,
@@ -82,6 +86,7 @@ impl AsRef<[u8]> for HeldBytes {
     }
 }
 
+/// Converts bytes to units, rounded up.
 fn units(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
 }

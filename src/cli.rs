@@ -258,7 +258,7 @@ fn effective(
     if let Some(file) = &config.token_file {
         config::token(table::TOKEN_FILE.key(), file)?;
     }
-    config::can_use_files(&config.hooks, &config.kept)?;
+    config::check_files(&config.hooks, &config.synced_files)?;
     Ok(effective)
 }
 
@@ -278,7 +278,7 @@ pub fn warnings(config: &Config) -> Vec<String> {
     for (n, hook) in config.hooks.iter().enumerate() {
         warnings.extend(missing(&format!("hook[{n}].command"), &hook.action));
     }
-    for (n, kept) in config.kept.iter().enumerate() {
+    for (n, kept) in config.synced_files.iter().enumerate() {
         if let Some(then) = &kept.then {
             warnings.extend(missing(&format!("config[{n}].then.command"), then));
         }

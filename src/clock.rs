@@ -13,7 +13,7 @@ use std::{fs, io};
 use tokio::io::unix::AsyncFd;
 
 impl LeaseClock {
-    /// Returns the clocks that this process reads. A field is `None` if the kernel does not report it.
+    /// Identifies the kernel clocks that this process reads. A field is `None` if the kernel does not report it.
     pub fn read() -> Self {
         let boot_id = fs::read("/proc/sys/kernel/random/boot_id").ok();
         let boot_id = boot_id.and_then(|id| String::from_utf8(id).ok());
@@ -30,14 +30,14 @@ impl LeaseClock {
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(());
 
-/// A moment on the kernel's clocks, in nanoseconds, which other programs on this machine can compare with their own
-/// readings.
+/// A moment in nanoseconds of two kernel clocks, which other programs on this machine can compare with their own readings of
+/// these clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelTime {
-    /// On `CLOCK_BOOTTIME`.
+    /// The moment on `CLOCK_BOOTTIME`, which includes the time for which the machine was suspended.
     pub boottime_ns: u64,
-    /// On `CLOCK_MONOTONIC`, which stops while the machine is suspended. Unless the machine was suspended since this was
-    /// computed, it is the same moment or slightly earlier.
+    /// The moment on `CLOCK_MONOTONIC`, which stops while the machine is suspended: the same moment or slightly earlier,
+    /// unless the machine is suspended after this was computed.
     pub monotonic_ns: u64,
 }
 
@@ -49,12 +49,13 @@ impl Clock {
     /// Returns the time since boot, including suspended time: a lease must run out while its machine is suspended, but
     /// `std::time::Instant` stops then.
     pub fn now(&self) -> Moment {
-        Moment(since_zero(ClockId::Boottime))
+        Moment(read_clock(ClockId::Boottime))
     }
 
+    /// Converts a moment to the kernel's clocks.
     pub fn kernel_time(&self, moment: Moment) -> KernelTime {
         // Read `CLOCK_MONOTONIC` first: time that passes between the two readings makes the result earlier, never later.
-        let monotonic = since_zero(ClockId::Monotonic);
+        let monotonic = read_clock(ClockId::Monotonic);
         let suspended = self.now().0.saturating_sub(monotonic);
         fn nanos(span: Duration) -> u64 {
             u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
@@ -82,10 +83,11 @@ impl Clock {
     }
 }
 
-fn since_zero(clock: ClockId) -> Duration {
+/// Returns the time that a clock of the kernel shows.
+fn read_clock(clock: ClockId) -> Duration {
     let read = clock_gettime(clock);
     Duration::new(
-        read.tv_sec.try_into().expect("boot was not before boot"),
+        read.tv_sec.try_into().expect("the clock began at zero"),
         read.tv_nsec.try_into().expect("less than a second"),
     )
 }
@@ -110,8 +112,8 @@ impl Alarm {
         Ok(Self { timer, set_to: Cell::new(None) })
     }
 
-    /// Waits until this moment; returns at once if it has passed, and never if there is none. It may return early, so callers
-    /// read the clock again.
+    /// Waits until `moment`. Returns at once if `moment` has passed, and never if it is `None`. It may return early, so
+    /// callers must read the clock again.
     pub async fn ring_at(&self, moment: impl Into<Option<Moment>>) {
         let Some(moment) = moment.into() else { return std::future::pending().await };
         if self.set_to.get() != Some(moment) {
@@ -125,7 +127,7 @@ impl Alarm {
 
     fn set(&self, moment: Moment) {
         self.set_to.set(Some(moment));
-        // A timer that is set to zero is disarmed, and would never ring.
+        // Setting a timer to zero disarms it, and it would never ring.
         let moment = moment.0.max(Duration::from_nanos(1));
         let no_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         let at = Timespec {

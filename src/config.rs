@@ -1,4 +1,4 @@
-//! The configuration: plain data, whose values are checked against each other at the start.
+//! The configuration: plain data. All values are parsed, and checked against each other, when the process starts.
 //!
 //! - `setting`, `table`: each key, with its flag, its variable, its default, its help and its parser.
 //! - `file`, `sources`: the configuration file, and the source of each value.
@@ -12,7 +12,6 @@ mod file;
 mod files;
 mod health;
 mod hook;
-mod kept;
 mod parse;
 mod pod;
 mod profile;
@@ -21,22 +20,24 @@ pub mod security;
 mod servers;
 mod setting;
 mod sources;
+mod synced_file;
 pub mod table;
 
 pub use self::error::{ConfigError, ConfigErrors};
 pub use self::file::File;
-pub use self::files::{file_text, named, token, token_in, weak_secrets};
+pub use self::files::{file_text, parse_token, shown_path, token, weak_secrets};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    HookAction, HookConfig, HookKeys, Webhook, WhenUnknown, can_use_files, replaceable, secret,
+    HookAction, HookConfig, HookKeys, Webhook, WhenUnknown, check_files, check_replaceable,
+    signing_secret,
 };
-pub use self::kept::{SyncedFileConfig, SyncedFileKeys};
 pub use self::parse::{duration, host_and_port, on_this_machine};
 pub use self::pod::{KubernetesHook, KubernetesTarget, PodEnvironment, is_namespace};
-pub use self::profile::fits;
+pub use self::profile::check_profile;
 pub use self::servers::Servers;
 pub use self::setting::{DefaultValue, Flag, Row, Scope, Setting, ValueKind};
 pub use self::sources::{Given, Origin, SettingValue, Sources, Values};
+pub use self::synced_file::{SyncedFileConfig, SyncedFileKeys};
 use crate::znode_names::ZnodeNames;
 use recipes::election::{Policy, Priority, Profile};
 use recipes::{Margins, MemberId};
@@ -75,12 +76,12 @@ pub struct Config {
     /// The hooks, in the order in which they run.
     pub hooks: Vec<HookConfig>,
     /// The values of the shared configuration that are written to files.
-    pub kept: Vec<SyncedFileConfig>,
+    pub synced_files: Vec<SyncedFileConfig>,
     /// The part of the lease that is reserved for ending the command of `exec`; zero without a command.
     pub reserve: Duration,
 }
 
-/// How a command is run.
+/// The settings of the command that `exec` runs while this member leads.
 #[derive(Clone, Copy, Debug)]
 pub struct Exec {
     /// How long the command may keep running after it was asked to end. Then it is killed.
@@ -108,7 +109,7 @@ pub enum LogFormat {
 }
 
 /// An environment variable that names the change for which a hook's command runs. Every process that the command starts
-/// inherits it.
+/// inherits it, so `exec` can tell the processes of hooks from those of its own command, and does not kill them.
 pub const HOOKS_VARIABLE: &str = "BELLWETHER_CHANGE";
 
 /// How long a process may still run after it was killed: on a busy machine, both the killer and the killed process have to
@@ -170,27 +171,27 @@ impl Config {
     /// Parses every value, and checks the values against each other.
     ///
     /// # Errors
-    /// All values that are not valid; if each is, the first of those that do not fit together.
+    /// The errors of all invalid values. If every value is valid: the first conflict between values.
     pub fn new(values: &Values) -> Result<Self, ConfigErrors> {
         let mut errors = values.errors();
         let hooks = HookConfig::all(&values.hooks, &values.pod, &mut errors);
-        let kept = SyncedFileConfig::all(&values.kept, &values.pod, &mut errors);
+        let synced_files = SyncedFileConfig::all(&values.synced_files, &values.pod, &mut errors);
         if !errors.is_empty() {
             return Err(ConfigErrors(errors));
         }
         let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
         let settings = Settings::new(values, session_timeout)?;
         let margins = relations::lease_margins(values, session_timeout)?;
-        let policy = Policy { margins, preempt_after: values.written(&table::PREEMPT_AFTER)? };
+        let policy = Policy { margins, preempt_after: values.get_optional(&table::PREEMPT_AFTER)? };
         let profile = Profile {
             id: values.get(&table::ID)?,
-            address: values.written(&table::ADDRESS)?,
+            address: values.get_optional(&table::ADDRESS)?,
             labels: values.get(&table::LABELS)?,
             revision: 0,
         };
-        fits(&profile, &settings.znodes)?;
+        check_profile(&profile, &settings.znodes)?;
         let recipes = RecipePaths::new(values)?;
-        if recipes.is_none() && !kept.is_empty() {
+        if recipes.is_none() && !synced_files.is_empty() {
             let problem = "is empty, and [[config]] needs it";
             let remedy = "name a path, such as \"/\", or leave [[config]] out";
             return Err(ConfigError::new(table::RECIPES_ROOT.key(), problem).remedy(remedy).into());
@@ -204,20 +205,20 @@ impl Config {
             listen: values.get(&table::LISTEN)?,
             socket: socket_access(values)?,
             buffers_mib: values.get(&table::BUFFERS)?,
-            probe_listen: values.written(&table::PROBE_LISTEN)?,
-            token_file: values.written(&table::TOKEN_FILE)?,
+            probe_listen: values.get_optional(&table::PROBE_LISTEN)?,
+            token_file: values.get_optional(&table::TOKEN_FILE)?,
             exec: Exec {
                 kill_after: values.get(&table::KILL_AFTER)?,
                 stopped_for: values.get(&table::STOPPED_FOR)?,
                 on_exit: values.get(&table::ON_EXIT)?,
             },
-            session_file: values.written(&table::SESSION_FILE)?,
+            session_file: values.get_optional(&table::SESSION_FILE)?,
             priority: values.get(&table::PRIORITY)?,
             log_format: values.get(&table::LOG_FORMAT)?,
             log_level: values.get(&table::LOG_LEVEL)?,
             health: Health::new(values)?,
             hooks,
-            kept,
+            synced_files,
             reserve: Duration::ZERO,
         })
     }
@@ -234,14 +235,14 @@ impl Config {
                         | HookAction::Kubernetes(_)
                 )
             })
-            || self.kept.iter().any(|kept| {
-                matches!(&kept.then, Some(HookAction::Post(Webhook { secret_file: Some(_), .. })))
+            || self.synced_files.iter().any(|synced| {
+                matches!(&synced.then, Some(HookAction::Post(Webhook { secret_file: Some(_), .. })))
             })
     }
 }
 
 impl Settings {
-    /// Parses only the settings of the election. Used also by commands that only look at it.
+    /// Parses only the settings of the connection and the election. Also used by commands that are not members.
     ///
     /// # Errors
     /// A sentence that names the key, the problem and the remedy.
@@ -280,11 +281,12 @@ impl RecipePaths {
     /// Returns `None` if recipes are switched off.
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let Servers { chroot, .. } = values.get(&table::SERVERS)?;
-        let Some(root) = values.written(&table::RECIPES_ROOT)? else { return Ok(None) };
+        let Some(root) = values.get_optional(&table::RECIPES_ROOT)? else { return Ok(None) };
         let election = values.get(&table::PATH)?;
         for name in Self::NAMES {
             let path = format!("{root}/{name}");
-            // The recipes treat every znode in their paths as a name of theirs, so the election must not be inside.
+            // The recipes take each znode in this path for the name of a lock, barrier or value, so the election must not
+            // be in this path.
             let rest = election.strip_prefix(&path);
             if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
                 let key = table::RECIPES_ROOT.key();
@@ -304,17 +306,17 @@ impl RecipePaths {
 
 /// Parses the permissions of the Unix socket.
 fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
-    // By default, all users of this machine may use the socket, as they may use a loopback port. The permissions of its
-    // directory can restrict that.
-    let mode = values.written(&table::SOCKET_MODE)?.unwrap_or(0o666);
-    let group = values.written(&table::SOCKET_GROUP)?;
+    // By default, all users of this machine may connect to the socket, as they may to a loopback port. The permissions of
+    // the directory can restrict that.
+    let mode = values.get_optional(&table::SOCKET_MODE)?.unwrap_or(0o666);
+    let group = values.get_optional(&table::SOCKET_GROUP)?;
     let group = group.map(|group| files::group_number(&group)).transpose()?;
     Ok(SocketAccess { mode, group })
 }
 
 /// Returns the servers, and the full path of the election. Used by a fuzzer.
 #[cfg(any(test, fuzzing))]
-pub(crate) fn place(
+pub(crate) fn hosts_and_path(
     servers: &str,
     path: &str,
     prefix: &str,

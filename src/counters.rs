@@ -19,41 +19,44 @@ pub struct Counters {
     pub claims_refused: u64,
     /// The number of sessions that were opened.
     pub sessions: u64,
-    /// The timeout that the servers granted last, even if it is too short for a lease.
+    /// The session timeout that the servers granted last, even if it is too short for a lease.
     pub granted: Option<Duration>,
     /// The latest moment until which a session of an earlier life of this member may exist; `None` before the first session.
     pub earlier_lives_end_at: Option<Moment>,
     /// The largest token that a leader had.
     pub largest_token: Option<FencingToken>,
+    /// The token of the last known leader.
     last_leader: Option<FencingToken>,
     /// The token of this member's last term, so that each term is counted once.
     own_term: Option<FencingToken>,
-    /// The session that was opened or taken over last, and the time of that request.
-    opened: Option<(SessionId, Moment)>,
-    /// The own ticket, and its place in the queue when it was last read; the first place is 1.
+    /// The session that was opened or taken over last, and when that request was sent.
+    session_since: Option<(SessionId, Moment)>,
+    /// This member's ticket, and its place in the queue, which is 1 at the head, when the queue was last read.
     place: Option<(Ticket, usize)>,
     /// The total length of the times without a known leader that have ended.
     leaderless: Duration,
-    /// The moment since when no leader is known. While this member leads: the end of its lease, which may be in the future.
+    /// The moment from which no leader is known; `None` while another member leads. While this member leads: the end of its
+    /// lease, which may be in the future.
     leaderless_from: Option<Moment>,
 }
 
 impl Counters {
-    pub fn begun(now: Moment) -> Self {
+    /// Returns the counters of a member that starts now, and knows of no leader.
+    pub fn new(now: Moment) -> Self {
         Self { leaderless_from: Some(now), ..Self::default() }
     }
 
     /// Counts an event before the member handles it.
     pub fn on_event(&mut self, event: &Event) {
         if let Event::Session(SessionEvent::TakenOver { record, sent_at, .. }) = event {
-            self.opened = Some((record.session, *sent_at));
+            self.session_since = Some((record.session, *sent_at));
         }
         // A leader that resumes its term after a restart is not a hand-over.
         self.own_term = event.resumed_term().or(self.own_term);
         self.claims_refused += u64::from(matches!(event, Event::ClaimRefused { .. }));
         if let Event::Session(SessionEvent::Opened { session, sent_at, .. }) = event {
             self.sessions += 1;
-            self.opened = Some((*session, *sent_at));
+            self.session_since = Some((*session, *sent_at));
         }
         if let Event::Session(
             SessionEvent::Opened { timeout, sent_at, .. }
@@ -75,11 +78,13 @@ impl Counters {
         if let (Some(ticket), Some(place)) = (standing.ticket(), standing.place()) {
             self.place = Some((ticket, place));
         }
-        self.counts_handover(standing);
+        self.count_handover(standing);
         let view = View::of(&standing.at(now));
         let leaderless_from = match view {
+            // Without another event, this member leads until its lease ends.
             View::This(_) => standing.changes_at(now),
             View::Other(_) => None,
+            // If the own lease ended before this call, the time without a leader began then.
             View::NoLeader => Some(self.leaderless_from.map_or(now, |from| from.min(now))),
         };
         if let Some(leader) = view.leader() {
@@ -92,14 +97,14 @@ impl Counters {
         self.leaderless_from = leaderless_from;
     }
 
-    /// Counts each term of this member once, although many standings show it.
-    fn counts_handover(&mut self, standing: &Standing) {
+    /// Counts how this member became leader: once for each of its terms, although many standings belong to one term.
+    fn count_handover(&mut self, standing: &Standing) {
         let term = standing.acquired_by().zip(standing.ticket());
-        let Some((way, Ticket { token, .. })) = term else { return };
+        let Some((acquired_by, Ticket { token, .. })) = term else { return };
         if self.own_term.replace(token) == Some(token) {
             return;
         }
-        match way {
+        match acquired_by {
             AcquiredBy::Notification => self.handovers_by_notification += 1,
             AcquiredBy::Claim => self.handovers_by_claim += 1,
         }
@@ -112,13 +117,14 @@ impl Counters {
 
     /// Returns the age of this session; `None` if it is not the session that was opened or taken over last.
     pub fn age_of(&self, session: SessionId, now: Moment) -> Option<Duration> {
-        self.opened.filter(|(opened, _)| *opened == session).map(|(_, at)| now.since(at))
+        self.session_since.filter(|(known, _)| *known == session).map(|(_, at)| now.since(at))
     }
 
     /// Returns an upper bound of this member's place in the queue: the members ahead of it only become fewer. `None` until
     /// the member has seen itself in the queue.
     pub fn place(&self, standing: &Standing) -> Option<usize> {
         let ticket = standing.ticket()?;
+        // A place that was read with an earlier ticket does not count.
         self.place.filter(|(seen, _)| *seen == ticket).map(|(_, place)| place)
     }
 }
@@ -135,7 +141,7 @@ pub struct Meter {
 impl Default for Meter {
     fn default() -> Self {
         Self {
-            renewals: results(
+            renewals: counter_by_result(
                 "bellwether_renewals_total",
                 "Renewals of the leader's or the standby's lease, by outcome: a quorum committed it, ZooKeeper refused it, or \
                  it is not known.",
@@ -145,12 +151,12 @@ impl Default for Meter {
                 "bellwether_renewal_duration_seconds",
                 "How long renewals took that were committed.",
             ),
-            transfers: results(
+            transfers: counter_by_result(
                 "bellwether_transfers_total",
                 "Transfers that this member was asked for while it led, by outcome.",
                 &["done", "failed"],
             ),
-            preemptions: results(
+            preemptions: counter_by_result(
                 "bellwether_preemptions_total",
                 "Attempts of this member, while it led, to hand over to a member of higher priority, by outcome.",
                 &["done", "failed"],
@@ -175,12 +181,12 @@ pub fn outcome(is_done: bool) -> &'static str {
     if is_done { "done" } else { "failed" }
 }
 
-/// Measurements of the requested locks, or of the requested barriers.
+/// Measurements of locks, or of barriers, that clients request through this member.
 #[derive(Debug)]
 pub struct HoldingMeter {
-    /// The waiting times for locks that were acquired, or in front of barriers that were entered.
+    /// How long clients waited for locks that they acquired, or for barriers that they entered.
     pub waits: Histogram,
-    /// The number of locks or barriers that were lost, and not released or left by their clients.
+    /// The number of locks or barriers that ended although their clients had not released or left them.
     pub lost: IntCounter,
 }
 
@@ -237,7 +243,7 @@ impl Default for ConfigMeter {
                 "bellwether_config_changes_total",
                 "Changes of values that were seen while they were watched.",
             ),
-            writes: results(
+            writes: counter_by_result(
                 "bellwether_config_writes_total",
                 "Writes of values through this member, by outcome.",
                 &["done", "refused", "failed"],
@@ -256,7 +262,7 @@ impl ConfigMeter {
     }
 }
 
-/// The buckets in seconds: from the round trip to a nearby quorum to longer than any lease waits.
+/// The upper bounds of the buckets in seconds: from a round trip to a nearby quorum to the default session timeout.
 const BUCKETS: [f64; 13] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
@@ -269,12 +275,13 @@ fn counter(name: &str, help: &str) -> IntCounter {
     IntCounter::new(name, help).expect("the name is valid")
 }
 
-/// Creates a counter for each outcome. Each series exists from the start, because a series that does not exist has no rate.
-fn results(name: &str, help: &str, results: &[&str]) -> IntCounterVec {
+/// Creates a counter for each value of the label `result`. Each series exists from the start with the value 0, because
+/// Prometheus would not count the first increment of a series that appears later.
+fn counter_by_result(name: &str, help: &str, results: &[&str]) -> IntCounterVec {
     let counters = IntCounterVec::new(Opts::new(name, help), &["result"]);
     let counters = counters.expect("the names are valid");
     for result in results {
-        let _at_zero = counters.with_label_values(&[result]);
+        let _created = counters.with_label_values(&[result]);
     }
     counters
 }
@@ -306,7 +313,7 @@ mod tests {
 
     #[test]
     fn what_the_servers_granted_last_is_known_when_there_is_no_session_any_more() {
-        let mut counters = Counters::begun(at(0));
+        let mut counters = Counters::new(at(0));
         assert_eq!(counters.granted, None);
         let timeout = Duration::from_secs(3);
         let sent_at = at(0);
@@ -420,7 +427,7 @@ mod tests {
             let second = Duration::from_secs(1);
             let margins = Margins { heartbeat: second, half_tick: second };
             let policy = Policy::new(margins);
-            Self { member: Member::new(profile("me"), policy), counters: Counters::begun(now) }
+            Self { member: Member::new(profile("me"), policy), counters: Counters::new(now) }
         }
 
         /// A member that is the last in the queue.

@@ -16,8 +16,8 @@ pub enum Size {
 /// Reads a regular file of at most this size.
 ///
 /// # Errors
-/// Describes what is wrong with the file, in words that follow its name. Contains nothing of its content, which may be
-/// secret.
+/// The problem as a text that follows the file's name, such as "is not a small file". It reveals nothing of the file's
+/// content, which may be secret.
 pub fn read(file: &Path, size: Size) -> Result<Vec<u8>, String> {
     let (longest, refusal) = match size {
         Size::Line => (4 << 10, "is not a small file"),
@@ -30,7 +30,7 @@ pub fn read(file: &Path, size: Size) -> Result<Vec<u8>, String> {
     }
     // Allocate the whole capacity at once: a buffer that grows would leave parts of a secret behind in freed memory.
     let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
-    // Do not trust the length in the metadata: it is 0 for files of the kernel, and other files may grow meanwhile.
+    // Do not trust the length in the metadata: it is 0 for files in /proc, and other files may grow meanwhile.
     let opened = File::open(file).map_err(unreadable)?;
     opened.take(longest + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > longest { Err(refusal.into()) } else { Ok(bytes) }

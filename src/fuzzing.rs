@@ -1,7 +1,7 @@
-//! Checks that each parser of external input behaves well, whatever bytes it reads.
+//! Checks that each parser of external input accepts or refuses any bytes without harm.
 //!
-//! Each function parses one kind of input that others write, and panics if a promise is broken. `fuzz/` calls the functions
-//! with the inputs of a fuzzer; the tests below with inputs that a fuzzer has found, and with new noise each time.
+//! Each public function parses one kind of input, and panics if a check fails. `fuzz/` calls the functions with the inputs
+//! of a fuzzer. The tests below call them with inputs that a fuzzer has found, and with random ones.
 
 use crate::byte_budget::ByteBudget;
 use crate::cli;
@@ -27,8 +27,8 @@ use tokio::runtime::Runtime;
 
 const PREFIX: &str = "leader_";
 
-/// Reads the data of any znode in the queue. Decoded data can be encoded again, and bad data harms neither the members
-/// behind the znode nor the leader.
+/// Decodes the data of a znode in the queue. Checks that decoded data can be encoded again, and that bad data harms neither
+/// the leader nor the member behind the znode.
 pub fn znode(data: &[u8]) {
     let read = zookeeper::decode(data, &PREFIX.into());
     if let Some(read) = &read {
@@ -43,6 +43,8 @@ pub fn znode(data: &[u8]) {
     let distance = read.as_ref().and_then(|read| read.znode.distance);
     let announcement = read.and_then(|read| read.znode.announcement);
     let mut now = Moment(Duration::from_secs(1000));
+    // The znode with this data is the second of three in the queue: the first is that of the leader, the third that of a
+    // follower.
     let [mut first, mut third] = [(1, "a"), (3, "c")].map(|(number, id)| {
         let mut member = member(id);
         let session = SessionId(number);
@@ -85,8 +87,8 @@ pub fn znode(data: &[u8]) {
     assert_eq!(third.standing().at(now), Role::Follower { leader: Some(truth) });
 }
 
-/// Reads the names of the znodes in the election's path, one per line. Each member's name can be restored from its sequence
-/// number, and no two names have the same number.
+/// Reads the names of the znodes in the election's path, one per line. Checks that the name of a member's znode can be
+/// computed from its number, that no two names have the same number, and that nobody leads because of names alone.
 pub fn names(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut seen = BTreeMap::new();
@@ -95,32 +97,34 @@ pub fn names(data: &[u8]) {
         assert_eq!(sequence.name(PREFIX), name);
         assert!(seen.insert(sequence, name).is_none_or(|other| other == name));
     }
-    let standing: Queue = seen.into_keys().collect();
+    let listed: Queue = seen.into_keys().collect();
     let mut member = member("c");
     let now = Moment(Duration::from_secs(1000));
     let session = SessionId(1);
     let timeout = Duration::from_secs(10);
     member.step(now, Event::Session(SessionEvent::Opened { session, timeout, sent_at: now }));
     member.step(now, Event::Joined(ticket(7)));
-    member.step(now, Event::QueueRead(standing));
+    member.step(now, Event::QueueRead(listed));
     assert!(!matches!(member.standing().at(now), Role::Leader { .. }), "no quorum has said so");
 }
 
-/// Reads a configuration file. Checks the effective configuration, or the errors, one per line.
+/// Reads a configuration file. Checks that each line of the effective configuration, or of the errors, can be printed
+/// safely.
 pub fn config_file(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let (Ok(told) | Err(told)) = cli::of_file(text);
-    told.trim_end().split('\n').for_each(one_line);
+    let (Ok(printed) | Err(printed)) = cli::of_file(text);
+    printed.trim_end().split('\n').for_each(one_line);
 }
 
-/// Reads a connect string, the election's path and the prefix, each on its own line.
+/// Reads a connect string, the election's path and the prefix, each on its own line. Checks that the result is valid, and
+/// the same when it is parsed again.
 pub fn connect_string(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut written = text.split('\n');
     let servers = written.next().unwrap_or_default();
     let path = written.next().unwrap_or("/election");
     let prefix = written.next().unwrap_or(PREFIX);
-    match config::place(servers, path, prefix) {
+    match config::hosts_and_path(servers, path, prefix) {
         Err(error) => one_line(&error.to_string()),
         Ok((hosts, root)) => {
             assert!(root.starts_with('/') && !root.ends_with('/') && !root.contains("//"));
@@ -128,13 +132,14 @@ pub fn connect_string(data: &[u8]) {
                 let (_, port) = host.rsplit_once(':').expect("each with its port");
                 assert!(port.parse::<u16>().is_ok_and(|port| port > 0), "{hosts}");
             }
-            let again = config::place(&hosts, &root, prefix);
+            let again = config::hosts_and_path(&hosts, &root, prefix);
             assert_eq!(again.as_ref(), Ok(&(hosts, root)), "it means the same read again");
         }
     }
 }
 
-/// Sends a request. The input is its path and query and, after the first line break, its `Host`.
+/// Sends a request to the HTTP API, with the input as its path and query and, after the first line break, its `Host`. Checks
+/// that the status of the answer is one that the API uses.
 pub fn query(data: &[u8]) {
     let mut lines = data.splitn(2, |byte| *byte == b'\n');
     let target = lines.next().unwrap_or_default();
@@ -163,6 +168,7 @@ pub fn query(data: &[u8]) {
     assert!(is_known, "{}", answer.status());
 }
 
+/// The HTTP API of a member that has not joined an election. The publisher keeps the channels open.
 struct FuzzServer {
     runtime: Runtime,
     service: Service,
@@ -172,7 +178,7 @@ struct FuzzServer {
 thread_local! {
     static SERVICE: FuzzServer = {
         let clock = Clock::system();
-        let (back, status) = status::set_up(&member("a"), clock.now());
+        let (publisher, status) = status::set_up(&member("a"), clock.now());
         let names = ElectionNames {
             election: "/election".into(),
             path: "/election".into(),
@@ -181,13 +187,13 @@ thread_local! {
         let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
         let service = services(status, clock, names, Authorization::Header, &limits).api;
         let runtime = runtime::build().expect("a runtime can be built");
-        FuzzServer { runtime, service, _publisher: back }
+        FuzzServer { runtime, service, _publisher: publisher }
     };
 }
 
-/// Checks that the text is one line without control characters, harmless to a terminal or a log.
-fn one_line(told: &str) {
-    assert!(!told.trim().is_empty() && !told.contains(char::is_control), "{told:?}");
+/// Checks that the text is one line without control characters, which could harm a terminal or a log.
+fn one_line(text: &str) {
+    assert!(!text.trim().is_empty() && !text.contains(char::is_control), "{text:?}");
 }
 
 fn member(id: &str) -> Member {

@@ -1,7 +1,7 @@
-//! Publishes what is wrong with this member in its own znode, for readers of the queue.
+//! Publishes the problems of this member in its own znode, for readers of the queue.
 //!
-//! The state is not urgent, so it is published a second after a change, and at most every five seconds. A new znode says
-//! that nothing is wrong, so a member without problems has nothing to publish.
+//! The state is not urgent, so it is published a second after a change, and at most every five seconds. A new znode contains
+//! no problems, so a member without problems has nothing to publish.
 
 use crate::status::{MemberRequest, OwnState, StatusHandle};
 use recipes::Ticket;
@@ -9,23 +9,24 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// How long a change must last before it is published.
-const SETTLED: Duration = Duration::from_secs(1);
-/// The shortest time between two publications.
-const PAUSE: Duration = Duration::from_secs(5);
+const SETTLE_TIME: Duration = Duration::from_secs(1);
+/// The shortest time between two writes of the state.
+const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Publishes each change until the rest of the daemon has ended.
+/// Publishes each change, until the runner has ended.
 pub async fn publish(mut status: StatusHandle) {
     // The state that the znode of this ticket contains.
     let mut published: Option<(Ticket, OwnState)> = None;
     loop {
         if unpublished(&status, published).is_some() {
-            sleep(SETTLED).await;
+            sleep(SETTLE_TIME).await;
+            // The state is read again: it may have changed back meanwhile.
             if let Some((ticket, state)) = unpublished(&status, published) {
                 if status.requests.send(MemberRequest::PublishState(state)).await.is_err() {
                     return;
                 }
                 published = Some((ticket, state));
-                sleep(PAUSE).await;
+                sleep(MIN_INTERVAL).await;
                 continue;
             }
         }
@@ -41,7 +42,8 @@ pub async fn publish(mut status: StatusHandle) {
     }
 }
 
-/// Returns the ticket and the current state of this member, unless its znode already contains that state.
+/// Returns the ticket and the current state of this member, or `None` if the member's znode already contains that state, or
+/// does not exist.
 fn unpublished(
     status: &StatusHandle,
     published: Option<(Ticket, OwnState)>,
@@ -54,7 +56,7 @@ fn unpublished(
         hooks_failing: failing.try_into().unwrap_or(u32::MAX),
     };
     let known = published.filter(|(of, _)| *of == ticket).map(|(_, state)| state);
-    // A newly created znode says that nothing is wrong.
+    // A newly created znode contains the default: no problems.
     (known.unwrap_or_default() != state).then_some((ticket, state))
 }
 
@@ -92,7 +94,7 @@ mod tests {
         scene.is_healthy(true);
         scene.hooks_fail(2);
         assert_eq!(scene.told().await, Some(OwnState { hooks_failing: 2, ..WELL }));
-        assert!(before.elapsed() >= PAUSE, "{:?}", before.elapsed());
+        assert!(before.elapsed() >= MIN_INTERVAL, "{:?}", before.elapsed());
         scene.hooks_fail(0);
         scene.hooks_fail(2);
         assert_eq!(scene.told().await, None, "it did not last");
@@ -165,7 +167,7 @@ mod tests {
             let failing_since = Some(SystemTime::UNIX_EPOCH);
             let record = HookRecord { failing_since, ..HookRecord::default() };
             let records = vec![record; failing];
-            self.hooks.send_replace(Hooks { records, told: None });
+            self.hooks.send_replace(Hooks { records, done_up_to: None });
         }
 
         /// Returns what is told within a minute.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tracing::{info, warn};
 
-/// The kind of a problem, named as in `GET /status`.
+/// The kind of a problem. `GET /status` shows its [`name`](Self::name).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
+    /// A command has paused this member, so it stays out of the queue.
     Paused,
+    /// The application is unhealthy, so this member stays out of the queue.
     Unhealthy,
     /// The session with ZooKeeper cannot be opened or used, or has lost its connection.
     Zookeeper,
@@ -16,12 +18,13 @@ pub enum ProblemKind {
     Foreign,
     /// This member waits behind an unknown znode.
     UnknownZnode,
+    /// This member knows of no leader.
     NoLeader,
     /// Tokens are smaller than those of earlier leaders: ZooKeeper has lost all data.
     LowerTokens,
     /// Another member has the id of this one.
     DuplicateId,
-    /// This member waits behind an earlier life of its own, whose session has not ended.
+    /// This member waits behind the znode of its own previous process, whose session has not ended.
     EarlierLife,
     /// A member ahead writes its data in a newer format.
     NewerFormat,
@@ -85,7 +88,7 @@ pub struct Problem {
     pub since: SystemTime,
 }
 
-/// The current problems, at most one of each kind.
+/// The current problems, at most one of each kind. `None` means that there are no problems, and needs no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(Option<Arc<[Problem]>>);
 
@@ -113,7 +116,8 @@ impl Problems {
         }
     }
 
-    /// Logs each problem that has begun since `before` or whose text has changed, and each problem that has ended.
+    /// Compares these problems with those of the last call, `before`. Logs each problem that has begun or whose text has
+    /// changed, and each problem that has ended.
     pub fn log_changes(&self, before: &Self) {
         for Problem { kind, text, .. } in
             self.iter().filter(|problem| problem.kind.is_logged_here())

@@ -4,10 +4,11 @@
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Returns a unique id that no other process can guess. Only a client that was given the id can refer to what it identifies.
+/// Returns a unique id that no other process can guess, so that only a client that was given the id of a lock, for example,
+/// can release that lock.
 pub(crate) fn id() -> u128 {
     let mut bytes = [0; 16];
-    // The kernel never returns only a part of so few bytes.
+    // The kernel fills buffers of up to 256 bytes completely.
     while let Err(error) = getrandom(&mut bytes, GetRandomFlags::empty()) {
         assert_eq!(error, Errno::INTR, "the kernel has getrandom");
     }

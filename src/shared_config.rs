@@ -31,6 +31,7 @@ pub struct ValueReading {
     pub value: Option<Value>,
 }
 
+/// A value that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     pub data: Bytes,
@@ -47,11 +48,12 @@ pub struct ValueState {
     pub reading: Option<Arc<ValueReading>>,
     /// True while a watch is set. Otherwise the value may have changed without a notification.
     pub is_live: bool,
-    /// The number of the last question that this state answers: see [`WatchedValue::read_anew`].
+    /// The number of the last request for a reading that this state answers: see [`WatchedValue::read_now`].
     pub answers: u64,
-    /// The index up to which the reading is known to be current. No client that asked earlier can have seen a larger index.
+    /// The index up to which the reading is known to be current. No client has seen a larger index before it requested this
+    /// state.
     pub as_of: u64,
-    /// Why the name cannot be read.
+    /// Why the name cannot be read, for operators.
     pub problem: Option<Arc<str>>,
     /// The session that read the value.
     pub session: Option<SessionId>,
@@ -59,18 +61,21 @@ pub struct ValueState {
 
 /// A handle to a watched name. The name is watched until its last handle is dropped.
 pub struct WatchedValue {
+    /// The latest known state of the name.
     pub known: watch::Receiver<ValueState>,
-    /// The number of the last question. Increasing it requests an answer that is newer than this.
+    /// The number of requests for a reading so far. Increasing the number requests a reading that begins after this moment.
     pub questions: Arc<watch::Sender<u64>>,
 }
 
 /// Requests to the runner.
 pub enum ConfigRequest {
+    /// Watches the name until the returned handle is dropped.
     Watch(ConfigName, Answer<WatchedValue, TooMany>),
+    /// Writes or deletes a value.
     Write(ValueWrite, Answer<WriteOutcome, WriteError>),
     /// Confirms with a quorum that the value has this version, or, with `None`, that it does not exist.
     Prove(ConfigName, Option<i32>, Answer<bool, String>),
-    /// The names of all values.
+    /// Lists the names of all values.
     Names(Answer<Arc<[String]>, String>),
 }
 
@@ -90,7 +95,7 @@ pub struct ValueWrite {
 
 #[derive(Clone, Debug)]
 pub enum WriteAction {
-    /// If `is_ephemeral` is set, the value is deleted when the session ends.
+    /// Create or change the value. If `is_ephemeral` is set, the value is deleted when the session ends.
     Put { data: Bytes, is_ephemeral: bool },
     /// Delete the value.
     Delete,
@@ -99,6 +104,7 @@ pub enum WriteAction {
 /// The condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
+    /// The write is unconditional.
     None,
     /// The value must not exist.
     Absent,
@@ -141,21 +147,17 @@ pub enum WriteError {
 impl ValueReading {
     /// Returns true if this reading is news for a client that has seen the index `seen`. `as_of` is [`ValueState::as_of`].
     ///
-    /// While a value is absent, the index up to which that is known grows, so a client may have seen a larger index than
-    /// that of this reading. An index larger than `as_of` is not from this ensemble, so any reading is news.
+    /// While a value is absent, readings at several members may have different indexes without a change of the value, so a
+    /// client may have seen a larger index than that of this reading. If `seen` is larger than `as_of`, it is from another
+    /// ensemble, so any reading is news.
     pub fn is_news_since(&self, seen: u64, as_of: u64) -> bool {
         self.index > seen || seen > as_of.max(self.index)
     }
 
-    /// Returns true if this reading must be published after `known`. `has_fired` means that the znode may have changed in
-    /// between.
-    pub fn is_news_after(&self, known: Option<&Self>, has_fired: bool) -> bool {
+    /// Returns true if this reading must be published, because it differs from the last published one, `known`.
+    pub fn is_news_after(&self, known: Option<&Self>) -> bool {
         match known {
             None => true,
-            // The index of an absent value also grows when other names are created or deleted.
-            Some(Self { index, value: None }) if self.value.is_none() => {
-                (has_fired && self.index != *index) || self.index < *index
-            }
             Some(known) => {
                 self.index != known.index || self.value.is_some() != known.value.is_some()
             }
@@ -172,11 +174,11 @@ impl ValueState {
 }
 
 impl WatchedValue {
-    /// Requests a new reading, waits for it, and returns it with the index up to which it is current.
+    /// Requests a reading that begins after this call, and returns it with the index up to which it is current.
     ///
     /// # Errors
     /// Why the name cannot be read.
-    pub async fn read_anew(&mut self) -> Result<(Arc<ValueReading>, u64), Arc<str>> {
+    pub async fn read_now(&mut self) -> Result<(Arc<ValueReading>, u64), Arc<str>> {
         let mut number = 0;
         self.questions.send_modify(|last| {
             *last += 1;
@@ -193,11 +195,11 @@ impl WatchedValue {
                     }
                 }
             }
-            self.known.changed().await.map_err(|_| Arc::<str>::from(LEAVES))?;
+            self.known.changed().await.map_err(|_| Arc::<str>::from(LEAVING))?;
         }
     }
 
-    /// Waits for a reading with a larger index than `seen`, or for any reading if that is `None`. Returns `None` if this
+    /// Waits for a reading with a larger index than `seen`, or for any reading if `seen` is `None`. Returns `None` if this
     /// member is shutting down.
     pub async fn news_since(&mut self, seen: Option<u64>) -> Option<Arc<ValueReading>> {
         loop {
@@ -212,9 +214,9 @@ impl WatchedValue {
     }
 }
 
-const LEAVES: &str = "this member is leaving";
+const LEAVING: &str = "this member is leaving";
 
-/// The callers' side of the channels.
+/// The side of the channels for those who read and write values.
 #[derive(Clone)]
 pub struct ConfigHandle {
     pub requests: mpsc::Sender<ConfigRequest>,
@@ -231,12 +233,13 @@ pub struct ConfigRequests {
     pub meter: Arc<ConfigMeter>,
 }
 
+/// Creates the channels.
 pub fn set_up(root: &str, budget: &ByteBudget) -> (ConfigRequests, ConfigHandle) {
     let (requests, requested) = mpsc::channel(REQUESTS_MAX);
     let meter = Arc::<ConfigMeter>::default();
-    let runners =
+    let runner =
         ConfigRequests { requests: requested, budget: budget.clone(), meter: meter.clone() };
-    (runners, ConfigHandle { requests, root: root.into(), meter })
+    (runner, ConfigHandle { requests, root: root.into(), meter })
 }
 
 #[cfg(test)]
@@ -262,22 +265,15 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_to_other_names_is_no_news_and_no_change_is_missed() {
-        assert!(absent(3).is_news_after(None, true));
-        assert!(present(4).is_news_after(Some(&absent(3)), true));
-        assert!(present(4).is_news_after(Some(&absent(4)), false), "one transaction did both");
-        assert!(present(5).is_news_after(Some(&present(4)), true));
-        assert!(absent(5).is_news_after(Some(&present(4)), true));
-        assert!(
-            !present(4).is_news_after(Some(&present(4)), true),
-            "the same after another connection"
-        );
-        assert!(!absent(9).is_news_after(Some(&absent(3)), false), "others have changed");
-        assert!(
-            absent(9).is_news_after(Some(&absent(3)), true),
-            "it may have been there in between"
-        );
-        assert!(absent(2).is_news_after(Some(&absent(3)), false), "of another ensemble");
+    fn a_reading_is_news_if_the_value_may_have_changed() {
+        assert!(absent(3).is_news_after(None));
+        assert!(present(4).is_news_after(Some(&absent(3))));
+        assert!(present(4).is_news_after(Some(&absent(4))), "one transaction did both");
+        assert!(present(5).is_news_after(Some(&present(4))));
+        assert!(absent(5).is_news_after(Some(&present(4))));
+        assert!(!present(4).is_news_after(Some(&present(4))), "the same after another connection");
+        assert!(absent(9).is_news_after(Some(&absent(3))), "it may have been there in between");
+        assert!(absent(2).is_news_after(Some(&absent(3))), "of another ensemble");
     }
 
     #[tokio::test]
@@ -287,7 +283,7 @@ mod tests {
         let old = Arc::new(present(1));
         publisher.send_modify(|known| (known.reading, known.answers) = (Some(old), 4));
         let questions = watched.questions.clone();
-        let asked = watched.read_anew();
+        let asked = watched.read_now();
         tokio::pin!(asked);
         assert!(futures_util::poll!(&mut asked).is_pending(), "the one before is of no use");
         assert_eq!(*questions.borrow(), 5);

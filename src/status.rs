@@ -1,5 +1,5 @@
-//! The channels between the runner and the rest of the daemon: the snapshot that the runner publishes, and the requests that
-//! it accepts.
+//! The channels between the runner of the election (`zookeeper/runner`) and the rest of the daemon: the runner publishes
+//! snapshots, and accepts requests.
 
 use crate::api;
 use crate::counters::{Counters, Meter};
@@ -20,11 +20,13 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-/// The snapshot that the runner publishes. Evaluate it at the moment of use, and do not store the result: a lease ends
-/// without an event.
+/// The state that the runner publishes. Evaluate it at the moment of use, and do not store the result: a lease ends without
+/// an event.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
+    /// The state of the member in the election: `Standing::at` returns its role at a moment.
     pub standing: Standing,
+    /// The connection to ZooKeeper.
     pub link: ConnectionState,
     pub problems: Problems,
     /// When the runner's loop last ran.
@@ -37,7 +39,7 @@ pub struct Snapshot {
     pub tickets_have_ended: bool,
 }
 
-/// The runner's loop runs at least every five seconds. After this time without a run it is stuck.
+/// The time without a run after which the runner's loop is considered stuck. It runs at least every five seconds.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 impl Snapshot {
@@ -46,10 +48,10 @@ impl Snapshot {
         now.since(self.last_looped_at) <= STUCK_AFTER
     }
 
-    /// Fails if there is no connection to ZooKeeper for a known reason, which is returned.
+    /// Fails if there is no connection to ZooKeeper and the reason is known. The error is that reason, for operators.
     fn check_connection(&self) -> Result<(), String> {
-        let is_out = self.standing.is_paused() || self.standing.is_unhealthy();
-        if is_out && self.link.session.is_none() {
+        let stays_out = self.standing.is_paused() || self.standing.is_unhealthy();
+        if stays_out && self.link.session.is_none() {
             return Err("this member is paused, or its application is not healthy, so it has no session with ZooKeeper: ask \
                         another member"
                 .to_owned());
@@ -61,21 +63,21 @@ impl Snapshot {
     }
 }
 
-/// A member that has the id of this one.
+/// Another process in the queue with the id of this member: another member, or an earlier life (process) of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateId {
     /// The leader ahead. It may be an earlier life of this member, whose session has not ended.
     MayBeEarlierLife { token: FencingToken },
-    /// The leader ahead. It has outlived every session of an earlier life, so it is another member.
+    /// The leader ahead. Every session of an earlier life must have ended by now, so the leader is another member.
     Leader { token: FencingToken },
-    /// The predecessor, which does not lead. It has outlived every session of an earlier life too.
+    /// The predecessor, which does not lead. It is another member, for the same reason.
     InQueue { token: FencingToken },
 }
 
 impl DuplicateId {
-    /// Finds the member that has the id of this one: the leader ahead, which is therefore not reported to the application, or
-    /// the predecessor. `same_id` is the predecessor's token, if its member has this id. An earlier life of this member that
-    /// does not lead is harmless, and left out.
+    /// Returns another member with the id of this one: the leader ahead, or else the predecessor. `same_id` is the token of
+    /// the predecessor if it has this id. An earlier life of this member that does not lead is harmless, so it is not
+    /// returned.
     pub fn find(
         standing: &Standing,
         same_id: Option<FencingToken>,
@@ -93,7 +95,8 @@ impl DuplicateId {
     }
 }
 
-const AN_ID_EACH: &str = "give each member an id of its own (member.id, --id)";
+/// The remedy for a duplicate id.
+const ID_REMEDY: &str = "give each member an id of its own (member.id, --id)";
 
 /// Describes the member with the same id for operators.
 impl fmt::Display for DuplicateId {
@@ -105,11 +108,11 @@ impl fmt::Display for DuplicateId {
             ),
             Self::Leader { token } => write!(
                 f,
-                "another member leads under the id of this one, with token {token}: {AN_ID_EACH}"
+                "another member leads under the id of this one, with token {token}: {ID_REMEDY}"
             ),
             Self::InQueue { token } => write!(
                 f,
-                "another member of the queue has the id of this one, with token {token}: {AN_ID_EACH}"
+                "another member of the queue has the id of this one, with token {token}: {ID_REMEDY}"
             ),
         }
     }
@@ -134,7 +137,7 @@ pub type MembersAnswer = oneshot::Sender<Result<QueueReading, String>>;
 #[derive(Clone, Debug)]
 pub struct RecordedChange {
     pub change: Change,
-    /// The standing's index since this change.
+    /// The index of [`Standing`] from this change until the next.
     pub index: Option<u64>,
     pub at: SystemTime,
     pub cause: Cause,
@@ -166,27 +169,28 @@ pub struct ForeignQueue {
     pub family: ForeignClient,
     /// The number of these contenders among the znodes that were read: at most the hundred lowest of all clients.
     pub contenders: usize,
-    /// The znode with the lowest number.
+    /// The name of the znode with the lowest number.
     pub first: String,
     /// The id that the first contender gives itself, if it could be read.
     pub id: Option<String>,
-    /// The client whose queue this member itself joins. If set, this member stays out of the queue because of these
-    /// contenders.
-    pub among: Option<ForeignClient>,
+    /// The client whose queue this member is configured to join (`election.compatible_with`); `None` for an election of
+    /// members only. If set, this member stays out of the queue because of these contenders.
+    pub compatible_with: Option<ForeignClient>,
 }
 
 impl ForeignQueue {
     /// Returns true if this member stays out of the queue because of these contenders.
     pub fn keeps_out(&self) -> bool {
-        self.among.is_some()
+        self.compatible_with.is_some()
     }
 
     /// Describes for operators that these contenders are in this path, and what to do.
     pub fn problem(&self, path: &str) -> String {
-        let Self { family, contenders, first, id, among } = self;
+        let Self { family, contenders, first, id, compatible_with } = self;
         let of = id.as_ref().map(|id| format!(" of {id:?}")).unwrap_or_default();
         let contend = if *contenders == 1 { "contender stands" } else { "contenders stand" };
-        let why = match *among == Some(*family) {
+        // Contenders of the client that this member is compatible with are foreign only after an overflow of the counter.
+        let why = match *compatible_with == Some(*family) {
             true => {
                 "past the end of ZooKeeper's counter, beyond which its clients disagree on who is first. Have the path \
                  created again while no member leads"
@@ -229,8 +233,8 @@ pub enum MemberRequest {
     Members(MembersAnswer),
     /// Writes this state into the member's own znode.
     PublishState(OwnState),
-    /// Carries out the command, and then replies whether ZooKeeper confirmed the end of the session, if the command had
-    /// to end it.
+    /// Carries out the command. The reply is false if the command ended the session and ZooKeeper did not confirm its end,
+    /// otherwise true.
     Command(Command, ReplyTo),
 }
 
@@ -248,13 +252,13 @@ pub enum CommandError {
 
 /// Limits the wait for a reading of the queue.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long to wait before asking again, if the session has ended before it answered.
+/// How long to wait before another request for the queue, if the session ended before it had read the queue.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Sends a request to a runner, and returns its answer.
+/// Sends a request to a runner, and returns its answer. `request` makes the request from the channel for the answer.
 ///
 /// # Errors
-/// The reason why there is no answer, for operators.
+/// The reason why there is no answer within `patience`, for operators.
 pub async fn ask<R, T>(
     runner: &mpsc::Sender<R>,
     request: impl FnOnce(oneshot::Sender<T>) -> R,
@@ -272,13 +276,13 @@ pub async fn ask<R, T>(
 /// The reply channel of a command, with the deadline of its caller.
 pub struct ReplyTo {
     done: oneshot::Sender<bool>,
-    /// After this moment the caller no longer waits, even if it was frozen and could not close the channel.
+    /// After this moment the caller no longer waits, even if a freeze of the process has kept it from closing the channel.
     pub(crate) waits_until: Option<Moment>,
 }
 
 impl ReplyTo {
-    /// Creates a channel. The receiver gets whether ZooKeeper confirmed the command. Without a deadline, the caller waits for
-    /// as long as it takes, or does not wait at all.
+    /// Creates a channel. The receiver gets whether ZooKeeper confirmed the command. Without a deadline, the caller waits
+    /// for as long as it takes, or does not wait at all.
     pub fn new(waits_until: Option<Moment>) -> (Self, oneshot::Receiver<bool>) {
         let (done, when_done) = oneshot::channel();
         (Self { done, waits_until }, when_done)
@@ -289,15 +293,17 @@ impl ReplyTo {
         let _receiver_gone = self.done.send(confirmed);
     }
 
+    /// Returns true if the caller no longer waits.
     fn is_expired(&self, now: Moment) -> bool {
         self.done.is_closed() || self.waits_until.is_some_and(|until| until < now)
     }
 }
 
-/// Returns true if the command would move the member, but its caller no longer waits and may assume that it has failed. The
-/// callers of other commands need not wait.
+/// Returns true if the command must be dropped: it would make the member join, leave or hand over, but its caller no longer
+/// waits and may assume that the command has failed. Other commands, such as a new profile, are never dropped.
 ///
-/// After a freeze the caller may not have closed its channel yet, so this also compares the deadline with the clock.
+/// After a freeze of this process, the channel of a caller may still be open after its deadline, so this also compares the
+/// deadline with `now`.
 pub fn caller_expired(command: &Command, caller: &ReplyTo, now: Moment) -> bool {
     match command {
         Command::Resign
@@ -334,14 +340,15 @@ pub struct MemberEntry {
     /// `None` if the znode's data has no profile: another ZooKeeper client wrote it.
     pub profile: Option<Profile>,
     /// The leader that the znode announces.
-    pub names: Option<Announcement>,
+    pub announcement: Option<Announcement>,
     pub priority: Priority,
     /// True if the znode says that the member is a standby that could lead at once.
     pub ready: bool,
-    /// The version of the member's program.
+    /// The version of Bellwether that the member runs.
     pub version: Option<String>,
     /// When the znode was created, by the servers' clock.
     pub created_at: SystemTime,
+    /// The problems that the member reports.
     pub state: OwnState,
 }
 
@@ -351,19 +358,19 @@ impl MemberEntry {
         let priority = Priority::default();
         let state = OwnState::default();
         let profile = None;
-        let names = None;
+        let announcement = None;
         let version = None;
-        Self { ticket, profile, names, priority, ready: false, version, created_at, state }
+        Self { ticket, profile, announcement, priority, ready: false, version, created_at, state }
     }
 }
 
 /// The state of the hooks.
 #[derive(Clone, Debug, Default)]
 pub struct Hooks {
-    /// In the order in which they run.
+    /// The records of the hooks, in the order in which the hooks run.
     pub records: Vec<HookRecord>,
-    /// The hooks have run for all changes up to this index of the standing.
-    pub told: Option<u64>,
+    /// The index of [`Standing`] up to which the hooks have run for all changes.
+    pub done_up_to: Option<u64>,
 }
 
 /// The record of one hook since it was configured.
@@ -378,7 +385,7 @@ pub struct HookRecord {
 }
 
 impl RecentChanges {
-    /// Enough for a hundred terms, with times without a leader between them.
+    /// The largest number of changes: enough for a hundred terms, with times without a leader between them.
     const LONGEST: usize = 200;
 
     pub fn push(&mut self, recorded: RecordedChange) {
@@ -388,7 +395,7 @@ impl RecentChanges {
         self.0.push_back(recorded);
     }
 
-    /// Returns who leads since the newest change.
+    /// Returns the leader since the newest change.
     pub fn view(&self) -> View {
         self.0.back().map_or(View::NoLeader, |newest| newest.change.view())
     }
@@ -420,7 +427,8 @@ impl StatusPublisher {
 #[derive(Clone)]
 pub struct StatusHandle {
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
-    /// Notified when the published lease ends at another moment than before, for the one reader that must know at once.
+    /// Notified when the published lease ends at another moment than before. `exec` waits for it, to kill its program in
+    /// time.
     pub lease_moved: Arc<Notify>,
     pub requests: mpsc::Sender<MemberRequest>,
     /// The state of the hooks, which their runner publishes.
@@ -428,7 +436,7 @@ pub struct StatusHandle {
     /// The result that the health check publishes; `None` if there is no check, or no result yet.
     pub application: watch::Receiver<Option<api::Application>>,
     pub meter: Arc<Meter>,
-    /// Limits the wait for a command.
+    /// How long to wait until a command has been carried out.
     pub patience: Duration,
     /// The longest time between two heartbeats of a leader.
     pub heartbeat: Duration,
@@ -443,19 +451,19 @@ pub struct StatusHandle {
 }
 
 impl StatusHandle {
-    /// The default of `patience`: how long ZooKeeper may take to answer.
+    /// The default of `patience`.
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Sends a command to the runner, and waits until it has been carried out. Returns whether ZooKeeper confirmed the end
-    /// of the session, if the command had to end it.
+    /// Sends a command to the runner, and waits until it has been carried out. Returns false if the command ended the
+    /// session and ZooKeeper did not confirm its end, otherwise true.
     ///
     /// # Errors
     /// Fails if the command is not known to have been carried out.
     pub async fn command(&self, command: Command, now: Moment) -> Result<bool, CommandError> {
-        let moves =
+        let ends_session =
             matches!(command, Command::Resign | Command::Transfer { .. } | Command::Preempt { .. });
         // Without Kerberos, tickets never end: leave this code out of the static binary, which must stay small.
-        if cfg!(feature = "kerberos") && moves && self.snapshot.borrow().tickets_have_ended {
+        if cfg!(feature = "kerberos") && ends_session && self.snapshot.borrow().tickets_have_ended {
             return Err(CommandError::NoTickets);
         }
         let (caller, when_done) = ReplyTo::new(Some(now.after(self.patience)));
@@ -488,7 +496,7 @@ impl StatusHandle {
                 Err(TrySendError::Full(_)) => return Err("too many ask at once".into()),
                 Err(TrySendError::Closed(_)) => return Err("this member is leaving".into()),
             }
-            // There is no answer if the session ends meanwhile: then the next one is asked.
+            // If the session ends meanwhile, it drops the channel without an answer. Then ask the next session.
             if let Ok(read) = answered.await {
                 return read;
             }
@@ -500,7 +508,7 @@ impl StatusHandle {
     /// channel and borrows again would deadlock with a writer that waits in between.
     ///
     /// # Errors
-    /// Fails if no such snapshot comes within that time.
+    /// Fails if no such snapshot is published within `patience`.
     pub async fn until(
         &self,
         patience: Duration,
@@ -513,17 +521,18 @@ impl StatusHandle {
     /// Waits until the hooks have run for the newest change.
     ///
     /// # Errors
-    /// Fails if they have not run within that time.
-    pub async fn until_hooks_are_told(&self, patience: Duration) -> Result<(), Elapsed> {
+    /// Fails if the hooks have not run within `patience`.
+    pub async fn until_hooks_have_run(&self, patience: Duration) -> Result<(), Elapsed> {
         let now = self.snapshot.borrow().standing.index();
         let mut hooks = self.hooks.clone();
-        timeout(patience, hooks.wait_for(|hooks| hooks.told >= now)).await.map(drop)
+        timeout(patience, hooks.wait_for(|hooks| hooks.done_up_to >= now)).await.map(drop)
     }
 
-    /// Returns the same channels, but requests go to the returned receiver. Its task forwards them, and may take this long.
-    pub fn with_interceptor(&self, takes: Duration) -> (Self, mpsc::Receiver<MemberRequest>) {
-        let (requests, asked) = mpsc::channel(64);
-        (Self { requests, patience: self.patience + takes, ..self.clone() }, asked)
+    /// Returns the same channels, except that requests go to the returned receiver. The task that receives the requests
+    /// must forward them to the runner, each within `max_delay`.
+    pub fn with_interceptor(&self, max_delay: Duration) -> (Self, mpsc::Receiver<MemberRequest>) {
+        let (requests, intercepted) = mpsc::channel(64);
+        (Self { requests, patience: self.patience + max_delay, ..self.clone() }, intercepted)
     }
 }
 
@@ -535,7 +544,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         problems: Problems::default(),
         last_looped_at: now,
         recent_changes: Arc::default(),
-        counters: Counters::begun(now),
+        counters: Counters::new(now),
         tickets_end_at: None,
         tickets_have_ended: false,
     };

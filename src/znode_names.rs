@@ -1,17 +1,18 @@
-//! The names of the election's znodes: a prefix of our own and a number, or names as another client writes them.
+//! The names of the election's znodes: a prefix and a number, or names as another client writes them.
 
 use recipes::{ForeignClient, Sequence, SessionId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// How many names of deleted znodes are kept, because reports of past events still use them.
+/// The number of names of deleted znodes that are kept, because logs and answers about past events still show them.
 const GONE_MAX: usize = 1_000;
 
-/// The names of this election.
+/// The names of this election and of its znodes.
 #[derive(Clone, Debug)]
 pub struct ElectionNames {
+    /// The election's path as configured (`election.path`).
     pub election: String,
-    /// With the connect string's chroot.
+    /// The election's full path, with the connect string's chroot.
     pub path: String,
     pub znodes: ZnodeNames,
 }
@@ -22,18 +23,20 @@ pub struct ZnodeNames(Names);
 
 #[derive(Clone, Debug)]
 enum Names {
-    /// A prefix and the number.
+    /// The names are this prefix and the number.
     Prefix(Arc<str>),
-    /// Names of another client. They cannot be computed from the number, so the names that were seen are kept.
+    /// The names are those of another client. They cannot be computed from the number, so each name is remembered when it is
+    /// first seen.
     Family(ForeignClient, Arc<Mutex<BTreeMap<Sequence, Arc<str>>>>),
 }
 
 impl ZnodeNames {
+    /// The names in an election that is shared with contenders of another client.
     pub fn of_family(family: ForeignClient) -> Self {
         Self(Names::Family(family, Arc::default()))
     }
 
-    /// Returns the client whose names these are; `None` for our own.
+    /// Returns the client with whose contenders the election is shared; `None` for an election of members only.
     pub fn family(&self) -> Option<ForeignClient> {
         match self.0 {
             Names::Prefix(_) => None,
@@ -45,7 +48,7 @@ impl ZnodeNames {
     pub fn sequence(&self, name: &str) -> Option<Sequence> {
         match &self.0 {
             Names::Prefix(prefix) => Sequence::of_name(name, prefix),
-            Names::Family(family, _) => family.place(name),
+            Names::Family(family, _) => family.sequence_of(name),
         }
     }
 
@@ -63,15 +66,15 @@ impl ZnodeNames {
         }
     }
 
-    /// Returns the start of the name of a znode that this session creates.
-    pub fn start(&self, session: SessionId) -> String {
+    /// Returns the name, up to the number, of a member's znode that is created in this session.
+    pub fn name_start(&self, session: SessionId) -> String {
         match &self.0 {
             Names::Prefix(prefix) => prefix.to_string(),
-            Names::Family(family, _) => family.start(session),
+            Names::Family(family, _) => family.name_start(session),
         }
     }
 
-    /// Returns the prefix, or the client's name.
+    /// Returns the prefix, or the client's name, which tells this election from others in the same path.
     pub fn kind(&self) -> &str {
         match &self.0 {
             Names::Prefix(prefix) => prefix,
@@ -79,31 +82,32 @@ impl ZnodeNames {
         }
     }
 
-    /// Returns true if a znode of this name may belong to this session.
+    /// Returns true if a znode of this name may have been created in this session.
     pub fn may_be_of(&self, session: SessionId, name: &str) -> bool {
-        name.starts_with(&self.start(session))
+        name.starts_with(&self.name_start(session))
     }
 
     /// Remembers the name of a contender's znode.
-    pub fn note(&self, name: &str) {
+    pub fn remember(&self, name: &str) {
         let Names::Family(family, seen) = &self.0 else { return };
-        if let Some(sequence) = family.place(name) {
+        if let Some(sequence) = family.sequence_of(name) {
             seen.lock().expect("no panic while it is held").insert(sequence, name.into());
         }
     }
 
     /// Remembers the names of all contenders in a listing of the path. If two names have the same number, one was created by
     /// hand: the name that is already known is kept, otherwise the alphabetically first.
-    pub fn note_all(&self, names: &[String]) {
+    pub fn remember_all(&self, names: &[String]) {
         let Names::Family(family, seen) = &self.0 else { return };
         let mut listed: BTreeMap<Sequence, &str> = BTreeMap::new();
         let mut seen = seen.lock().expect("no panic while it is held");
         for name in names {
-            let Some(sequence) = family.place(name) else { continue };
+            let Some(sequence) = family.sequence_of(name) else { continue };
             let known = seen.get(&sequence).map(|known| &**known);
-            let before = listed.entry(sequence).or_insert(name);
-            if known == Some(&**name) || (known != Some(*before) && &**name < *before) {
-                *before = name;
+            // Prefer the known name, then the alphabetically first.
+            let chosen = listed.entry(sequence).or_insert(name);
+            if known == Some(&**name) || (known != Some(*chosen) && &**name < *chosen) {
+                *chosen = name;
             }
         }
         for (sequence, name) in &listed {
@@ -111,17 +115,18 @@ impl ZnodeNames {
                 seen.insert(*sequence, (*name).into());
             }
         }
-        let gone = seen.keys().filter(|name| !listed.contains_key(name)).count();
+        let gone = seen.keys().filter(|sequence| !listed.contains_key(sequence)).count();
         let too_many = gone.saturating_sub(GONE_MAX);
-        let oldest = seen.keys().copied().filter(|name| !listed.contains_key(name));
+        // The znodes with the smallest numbers are the oldest.
+        let oldest = seen.keys().copied().filter(|sequence| !listed.contains_key(sequence));
         for sequence in oldest.take(too_many).collect::<Vec<_>>() {
             seen.remove(&sequence);
         }
     }
 
-    /// Returns a name of the maximum length, for size checks.
+    /// Returns a name of the maximum length, for the check that a member's data fits into its znode.
     pub fn longest(&self) -> String {
-        format!("{}{:010}", self.start(SessionId(-1)), Sequence::LAST)
+        format!("{}{:010}", self.name_start(SessionId(-1)), Sequence::LAST)
     }
 }
 
@@ -144,7 +149,7 @@ mod tests {
         let names = ZnodeNames::from("leader_");
         assert_eq!(names.name(sequence(7)), "leader_0000000007");
         assert_eq!(names.sequence("leader_0000000007"), Some(sequence(7)));
-        assert_eq!(names.start(SessionId(1)), "leader_");
+        assert_eq!(names.name_start(SessionId(1)), "leader_");
         assert_eq!((names.family(), names.longest()), (None, "leader_2147483647".to_owned()));
     }
 
@@ -154,18 +159,18 @@ mod tests {
         let name = |digit: &str, number: i32| format!("{}__lock__{number:010}", digit.repeat(32));
         assert_eq!(names.name(sequence(3)), "(kazoo's Election's)0000000003");
         let clone = names.clone();
-        clone.note_all(&[name("b", 3), name("a", 4), "n_0000000005".into(), "x".into()]);
+        clone.remember_all(&[name("b", 3), name("a", 4), "n_0000000005".into(), "x".into()]);
         assert_eq!(
             (names.name(sequence(3)), names.name(sequence(4))),
             (name("b", 3), name("a", 4))
         );
         // A known one is not replaced by one that was made by hand, and of two unknown ones the choice is the same for all.
-        names.note_all(&[name("a", 3), name("b", 3)]);
+        names.remember_all(&[name("a", 3), name("b", 3)]);
         assert_eq!(names.name(sequence(3)), name("b", 3));
-        names.note_all(&[name("d", 6), name("c", 6), name("e", 6)]);
+        names.remember_all(&[name("d", 6), name("c", 6), name("e", 6)]);
         assert_eq!(names.name(sequence(6)), name("c", 6));
         // In a path that was created again, a number is another's.
-        names.note_all(&[name("f", 3)]);
+        names.remember_all(&[name("f", 3)]);
         assert_eq!(names.name(sequence(3)), name("f", 3));
     }
 
@@ -175,11 +180,11 @@ mod tests {
         let name = |number: i32| format!("n_{number:010}");
         let gone = i32::try_from(GONE_MAX).unwrap();
         for number in 0..=gone + 1 {
-            names.note_all(&[name(0), name(number)]);
+            names.remember_all(&[name(0), name(number)]);
         }
         let is_known = |number| names.name(sequence(number)) == name(number);
         assert!(is_known(0) && is_known(2) && is_known(gone + 1));
-        names.note_all(&[name(0)]);
+        names.remember_all(&[name(0)]);
         assert!(is_known(0) && !is_known(1) && is_known(2));
     }
 }

@@ -137,7 +137,7 @@ fn the_help_of_a_command_has_the_settings_that_it_takes() {
             let flag = format!("--{} <{}>", flag.name, flag.value);
             let default = match row.default {
                 DefaultValue::Nothing => "[default: none]".to_owned(),
-                default => format!("[default: {}]", default.words()),
+                default => format!("[default: {}]", default.text()),
             };
             let variable = row.variable.map(|name| format!("[env: {name}=")).unwrap_or_default();
             for words in [&*flag, row.help, &*default, &*key, &*variable] {

@@ -345,7 +345,7 @@ impl SidecarUrl {
             return Ok(Sidecar::that_listens(&listen));
         }
         let listen = sources::in_environment(&table::LISTEN.row)?;
-        let listen = listen.unwrap_or_else(|| table::LISTEN.row.default.words().to_owned());
+        let listen = listen.unwrap_or_else(|| table::LISTEN.row.default.text().to_owned());
         Ok(Sidecar::that_listens(&table::LISTEN.parse(&listen)?))
     }
 }

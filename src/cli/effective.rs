@@ -30,7 +30,7 @@ impl Effective {
             .collect();
         let lease = self.config.longest_lease().map(|lease| lease.0.as_millis() as u64);
         let hooks: Vec<_> = self.config.hooks.iter().map(ToString::to_string).collect();
-        let kept: Vec<_> = self.config.kept.iter().map(ToString::to_string).collect();
+        let kept: Vec<_> = self.config.synced_files.iter().map(ToString::to_string).collect();
         let mut json = json!({
             "settings": settings, "lease_ms": lease, "hooks": hooks, "config": kept, "warnings": warnings,
         });
@@ -67,7 +67,7 @@ impl fmt::Display for Effective {
             let key = format!("hook[{n}]");
             writeln!(f, "{key:<KEY_WIDTH$} {}", hook.to_string().escape_debug())?;
         }
-        for (n, kept) in self.config.kept.iter().enumerate() {
+        for (n, kept) in self.config.synced_files.iter().enumerate() {
             let key = format!("config[{n}]");
             writeln!(f, "{key:<KEY_WIDTH$} {}", kept.to_string().escape_debug())?;
         }

@@ -25,7 +25,7 @@ pub(super) fn settings(scope: Scope) -> impl Iterator<Item = &'static Row> {
 /// Returns the command-line flag of a setting, if it has one.
 fn flag(row: &'static Row) -> Option<Arg> {
     let flag = row.flag.as_ref()?;
-    let default = Some(row.default.words()).filter(|words| !words.is_empty()).unwrap_or("none");
+    let default = Some(row.default.text()).filter(|words| !words.is_empty()).unwrap_or("none");
     // The variables are not bound to the flags: the flag for a label sets one, and its variable all of them.
     let variable = row.variable.map(|name| format!(" [env: {name}=]")).unwrap_or_default();
     let help = format!("{} [default: {default}] [key: {}]{variable}", row.help, row.key);

@@ -6,9 +6,10 @@ use std::path::Path;
 /// The problem of a value in the configuration, and its remedy, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The key, or a flag or variable that sets it. Empty until the caller of a parser adds it.
+    /// The key, or a flag or variable that sets its value. Parsers do not know the key: it is empty until their caller adds
+    /// it.
     pub key: String,
-    /// What was found, as a continuation of the key: ` = "value"`, or `: file`. Empty if it must not be shown.
+    /// The rejected value, as it follows the key in the error: ` = "value"`, or `: file`. Empty if it must not be shown.
     pub(super) found: String,
     /// The problem, as the predicate of a sentence about the key.
     pub problem: String,
@@ -19,7 +20,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     pub fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self::without_key(problem).of(key)
+        Self::without_key(problem).with_key(key)
     }
 
     pub fn without_key(problem: impl Into<String>) -> Self {
@@ -51,48 +52,48 @@ impl ConfigError {
     }
 
     /// Adds the key and the value. The value is not shown if it may be a secret.
-    pub fn at(self, key: impl Into<String>, value: &str) -> Self {
-        if self.hides_value { self.of(key) } else { self.of(key).found(value) }
+    pub fn with_value(self, key: impl Into<String>, value: &str) -> Self {
+        if self.hides_value { self.with_key(key) } else { self.with_key(key).found(value) }
     }
 
     /// Adds the key and the file that the value names. The file's name is not shown if it may be the secret itself.
     pub fn in_file(self, key: impl Into<String>, file: &Path) -> Self {
-        Self { found: format!(": {}", super::named(file)), ..self.of(key) }
+        Self { found: format!(": {}", super::shown_path(file)), ..self.with_key(key) }
     }
 
     /// Adds only the key.
-    pub fn of(self, key: impl Into<String>) -> Self {
+    pub fn with_key(self, key: impl Into<String>) -> Self {
         Self { key: key.into(), ..self }
     }
 
-    /// Shows the value, such as a number or a duration.
+    /// Adds the rejected value, such as a number or a duration.
     pub fn found(self, value: impl fmt::Debug) -> Self {
         Self { found: format!(" = {value:?}"), ..self }
     }
 
     /// Prefixes the key with its table, such as `hook[2]`. An empty key means the table itself.
-    pub(super) fn within(self, table: &str) -> Self {
+    pub(super) fn in_table(self, table: &str) -> Self {
         let key = if self.key.is_empty() { table.into() } else { format!("{table}.{}", self.key) };
         Self { key, ..self }
     }
 }
 
-/// Converts each table of a list, and adds to the errors those of the tables that are not valid. An error names the table
-/// by its number.
-pub(super) fn numbered<T, U>(
+/// Parses each table of a list, such as `[[hook]]`. Returns the valid ones. The errors of the others are added to `errors`,
+/// and name their table by the list and its number, such as `hook[2]`.
+pub(super) fn parse_tables<T, U>(
     list: &str,
-    written: &[T],
+    tables: &[T],
     errors: &mut Vec<ConfigError>,
-    make: impl Fn(&T) -> Result<U, ConfigError>,
+    parse: impl Fn(&T) -> Result<U, ConfigError>,
 ) -> Vec<U> {
-    let mut made = vec![];
-    for (n, table) in written.iter().enumerate() {
-        match make(table) {
-            Ok(table) => made.push(table),
-            Err(error) => errors.push(error.within(&format!("{list}[{n}]"))),
+    let mut valid = vec![];
+    for (n, table) in tables.iter().enumerate() {
+        match parse(table) {
+            Ok(parsed) => valid.push(parsed),
+            Err(error) => errors.push(error.in_table(&format!("{list}[{n}]"))),
         }
     }
-    made
+    valid
 }
 
 impl fmt::Display for ConfigError {
@@ -131,7 +132,7 @@ impl From<ConfigErrors> for String {
 
 impl std::error::Error for ConfigError {}
 
-/// The command line reports errors of several types as one line of text.
+/// Commands report errors of several types as texts.
 impl From<ConfigError> for String {
     fn from(error: ConfigError) -> Self {
         error.to_string()
@@ -145,15 +146,15 @@ mod tests {
     #[test]
     fn an_error_names_key_value_problem_and_remedy() {
         let flaw = || ConfigError::without_key("is no duration").remedy("write 10s");
-        let value = flaw().at("lease.heartbeat", "so\non");
+        let value = flaw().with_value("lease.heartbeat", "so\non");
         assert_eq!(value.to_string(), r#"lease.heartbeat = "so\non" is no duration: write 10s"#);
-        let hidden = flaw().hiding_value().at("zookeeper.auth", "hush");
+        let hidden = flaw().hiding_value().with_value("zookeeper.auth", "hush");
         assert_eq!(hidden.to_string(), "zookeeper.auth is no duration: write 10s");
         let file = flaw().in_file("http.token_file", Path::new("/a"));
         assert_eq!(file.to_string(), "http.token_file: /a is no duration: write 10s");
-        let within = ConfigError::new("url", "is no URL").within("hook[0]");
+        let within = ConfigError::new("url", "is no URL").in_table("hook[0]");
         assert_eq!(within.to_string(), "hook[0].url is no URL");
-        let whole = ConfigError::new("", "has no url").within("hook[0]");
+        let whole = ConfigError::new("", "has no url").in_table("hook[0]");
         assert_eq!(whole.to_string(), "hook[0] has no url");
     }
 }

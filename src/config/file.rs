@@ -2,9 +2,9 @@
 
 use super::error::{ConfigError, ConfigErrors};
 use super::hook::HookKeys;
-use super::kept::SyncedFileKeys;
 use super::parse::labels_as_text;
 use super::setting::ValueKind;
+use super::synced_file::SyncedFileKeys;
 use super::table::ALL;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
 /// The content of the configuration file.
 #[derive(Debug, Default)]
 pub struct File {
-    /// Each value as a single text, by key.
+    /// The value of each setting, converted to text as if a flag had set it, by key.
     pub(super) values: BTreeMap<&'static str, String>,
     pub hook: Vec<HookKeys>,
     pub config: Vec<SyncedFileKeys>,
@@ -23,7 +23,7 @@ pub struct File {
 
 /// The key of the list of hooks.
 const HOOKS: &str = "hook";
-/// The key of the list of values that are written to files.
+/// The key of the list of values of the shared configuration that are written to files.
 const SYNCED_FILES: &str = "config";
 
 impl File {
@@ -35,7 +35,7 @@ impl File {
         let mut reader = Reader { text, name, file: Self::default(), errors: vec![] };
         match DeTable::parse(text) {
             Ok(table) => reader.read_table("", table.into_inner()),
-            Err(error) => reader.refuse(error.span(), error.message()),
+            Err(error) => reader.add_error(error.span(), error.message()),
         }
         let Reader { file, mut errors, .. } = reader;
         if errors.is_empty() {
@@ -51,12 +51,12 @@ struct Reader<'a> {
     text: &'a str,
     name: &'a str,
     file: File,
-    /// The errors, each with its line.
+    /// The errors, each with the number of its line, counted from 0.
     errors: Vec<(usize, ConfigError)>,
 }
 
 impl Reader<'_> {
-    /// Reads one table of the file. The empty name means the whole file.
+    /// Reads the table of this name, and the tables inside. The empty name means the whole file.
     fn read_table(&mut self, table: &str, content: DeTable<'_>) {
         for (key, value) in content {
             let dot = if table.is_empty() { "" } else { "." };
@@ -76,29 +76,30 @@ impl Reader<'_> {
             } else if !is_table {
                 let known = keys_of(table).join("`, `");
                 let why = format!("unknown key `{}`, expected one of `{known}`", key.get_ref());
-                self.refuse(Some(key.span()), &why);
+                self.add_error(Some(key.span()), &why);
             } else {
                 let span = value.span();
                 match value.into_inner() {
                     DeValue::Table(content) => self.read_table(&name, content),
                     other => {
                         let why = format!("found {}, expected a table", other.type_str());
-                        self.refuse(Some(span), &why);
+                        self.add_error(Some(span), &why);
                     }
                 }
             }
         }
     }
 
-    /// Deserializes a value, or records an error.
+    /// Deserializes a value, or records an error and returns `None`.
     fn read<'de, T: Deserialize<'de>>(&mut self, value: Spanned<DeValue<'de>>) -> Option<T> {
         let span = value.span();
         let read = T::deserialize(ValueDeserializer::from(value));
-        read.map_err(|error: Error| self.refuse(error.span().or(Some(span)), error.message())).ok()
+        read.map_err(|error: Error| self.add_error(error.span().or(Some(span)), error.message()))
+            .ok()
     }
 
-    /// Records an error at this position.
-    fn refuse(&mut self, span: Option<Range<usize>>, why: &str) {
+    /// Records an error at this position in the file.
+    fn add_error(&mut self, span: Option<Range<usize>>, why: &str) {
         let start = span.map_or(0, |span| span.start);
         let line = self.text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count();
         // Do not show the value: it may be a secret that was put under a wrong key.
@@ -111,7 +112,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the keys that a table may contain: settings and subtables.
+/// Returns the keys that a table may contain: the names of its settings and of the tables inside.
 fn keys_of(table: &str) -> Vec<&'static str> {
     let rest = |key: &'static str| match table {
         "" => Some(key),
@@ -132,7 +133,7 @@ fn printable(text: &str) -> String {
         .collect()
 }
 
-/// Replaces Rust terms in the parser's error with TOML terms.
+/// Replaces the terms of Rust in an error of the parser, such as `map`, with the terms of TOML.
 fn in_words_of_toml(error: &str) -> String {
     let words = [
         ("\n", " "),
@@ -153,7 +154,7 @@ fn in_words_of_toml(error: &str) -> String {
         ("expected u32", "expected a whole number from 0 to 4294967295"),
         ("expected u64", "expected a whole number of at least 0"),
     ];
-    words.iter().fold(error.to_owned(), |said, (of_rust, of_toml)| said.replace(of_rust, of_toml))
+    words.iter().fold(error.to_owned(), |error, (rust, toml)| error.replace(rust, toml))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Reads small files that values name, such as a token, and decides how an error names them.
+//! Reads small files whose paths are values of settings, such as the token's file, and decides whether an error shows the
+//! path.
 
 use super::error::ConfigError;
 use super::security::CredentialsSource::In;
@@ -9,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Reads the command token from the file that `key`, a key or a flag, names.
+/// Reads the command token from a file. `key` is the setting or flag that names the file, for the error.
 ///
 /// # Errors
 /// A sentence that names the file, the problem and the remedy. It does not reveal the file's content.
@@ -18,14 +19,14 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
     let text =
         files::read(file, Size::Line).map_err(|why| ConfigError::without_key(why).remedy(remedy));
     let token = text.and_then(|text| {
-        token_in(&text)
+        parse_token(&text)
             .map(<[u8]>::to_vec)
             .ok_or_else(|| ConfigError::without_key("holds no command token").remedy(remedy))
     });
     token.map_err(|flaw| flaw.in_file(key, file))
 }
 
-/// A command token that is shorter than this may be guessed.
+/// A command token with fewer characters may be guessed.
 const SHORT_TOKEN: usize = 16;
 
 /// Returns a warning for each file with a secret that others may write, and for a command token that may be guessed.
@@ -43,7 +44,7 @@ pub fn weak_secrets(config: &super::Config) -> Vec<String> {
     let mut warnings = vec![];
     for (key, file) in token_file.into_iter().chain(login_file) {
         if fs::metadata(file).is_ok_and(|found| found.mode() & 0o022 != 0) {
-            let file = named(file);
+            let file = shown_path(file);
             warnings.push(format!("{key} {file} can be written by others: run chmod go-w"));
         }
     }
@@ -52,13 +53,13 @@ pub fn weak_secrets(config: &super::Config) -> Vec<String> {
     {
         warnings.push(format!(
             "{key} {} holds a command token of fewer than {SHORT_TOKEN} characters, which may be guessed: write a longer one",
-            named(file)
+            shown_path(file)
         ));
     }
     warnings
 }
 
-/// Reads the configuration file.
+/// Reads the configuration file. `key` is the flag that names the file, for the error.
 ///
 /// # Errors
 /// A sentence that names the file, the problem and the remedy.
@@ -71,11 +72,12 @@ pub fn file_text(key: &str, file: &Path) -> Result<String, ConfigError> {
             .map_err(|_| ConfigError::without_key("is not UTF-8 text").remedy(remedy))
     });
     let found = format!(": {}", file.display());
-    text.map_err(|flaw| ConfigError { found, ..flaw.of(key) })
+    text.map_err(|flaw| ConfigError { found, ..flaw.with_key(key) })
 }
 
-/// Returns the file's name for an error, unless it may be a secret that was written in place of a path.
-pub fn named(file: &Path) -> String {
+/// Returns the file's path for an error. If the text does not look like a path and no such file exists, an operator may have
+/// written the secret itself in place of a path, so the result is a placeholder.
+pub fn shown_path(file: &Path) -> String {
     let starts = ["/", "./", "../"];
     let is_path = starts
         .iter()
@@ -88,17 +90,17 @@ pub fn named(file: &Path) -> String {
 }
 
 /// Returns the token in the text, or `None` if the text is not one line of visible ASCII characters.
-pub fn token_in(text: &[u8]) -> Option<&[u8]> {
+pub fn parse_token(text: &[u8]) -> Option<&[u8]> {
     let token = text.trim_ascii();
     let visible = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
     visible.then_some(token)
 }
 
 /// Returns the number of a group that is given by number or by name. Names are looked up only in `/etc/group`, because a
-/// static binary has no access to other directories of groups.
+/// static binary cannot use the directories of groups, such as LDAP, that the C library asks.
 ///
 /// # Errors
-/// A sentence with the problem of the name, and the remedy.
+/// A sentence with the name, the problem and the remedy.
 pub(super) fn group_number(group: &str) -> Result<u32, ConfigError> {
     if let Ok(number) = group.parse() {
         return Ok(number);
@@ -112,10 +114,10 @@ pub(super) fn group_number(group: &str) -> Result<u32, ConfigError> {
             ConfigError::without_key("is not in /etc/group").remedy("write the group's number")
         })
     });
-    number.map_err(|flaw| flaw.at(key, group))
+    number.map_err(|flaw| flaw.with_value(key, group))
 }
 
-/// Returns the number of the group in the text of `/etc/group`.
+/// Returns the number of the group with this name in the text of `/etc/group`.
 fn number_in(groups: &str, group: &str) -> Option<u32> {
     groups.lines().find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
         [name, _, number, ..] if name == group => number.parse().ok(),

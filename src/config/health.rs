@@ -1,7 +1,7 @@
 //! How to check the application's health, parsed and checked.
 
 use super::error::ConfigError;
-use super::hook::{arguments_shown, place};
+use super::hook::{arguments_shown, split_url};
 use super::sources::Values;
 use super::table;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     pub check: Check,
-    /// From the end of a check to the beginning of the next.
+    /// The time from the end of a check to the beginning of the next.
     pub interval: Duration,
     /// The time limit of each check.
     pub timeout: Duration,
@@ -33,7 +33,7 @@ impl Health {
         let interval = values.get(&table::HEALTH_INTERVAL)?;
         let timeout = values.get(&table::HEALTH_TIMEOUT)?;
         let failures = values.get(&table::HEALTH_FAILURES)?;
-        let check = values.written(&table::HEALTH_CHECK)?;
+        let check = values.get_optional(&table::HEALTH_CHECK)?;
         Ok(check.map(|check| Self { check, interval, timeout, failures }))
     }
 }
@@ -44,13 +44,13 @@ impl Check {
         if text.starts_with('/') {
             return Ok(Self::Run(text.split_whitespace().map(str::to_owned).collect()));
         }
-        let (host, port, path) = place(text)
+        let (host, port, path) = split_url(text)
             .map_err(|flaw| flaw.or_remedy("a command that begins with its absolute path"))?;
         Ok(Self::Get { host, port, path })
     }
 }
 
-/// Shows a check in the same way as a hook: without a URL's query or a command's arguments.
+/// Describes a check without the query of a URL or the arguments of a command, because these may be secret.
 pub(super) fn shown(text: &str) -> String {
     let mut words = text.split_whitespace();
     match words.next() {

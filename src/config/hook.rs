@@ -6,9 +6,9 @@
 mod files;
 mod keys;
 
-pub use self::files::{can_use_files, replaceable, secret};
+pub use self::files::{check_files, check_replaceable, signing_secret};
 pub use self::keys::HookKeys;
-pub(super) use self::keys::{absolute, place};
+pub(super) use self::keys::{absolute, split_url};
 use super::parse::word_for;
 use super::pod::{KubernetesHook, KubernetesTarget};
 use recipes::election::ChangeKind;
@@ -17,10 +17,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A hook: an action, and the changes that it runs for.
+/// A hook: an action, and the kinds of changes of the leader for which it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookConfig {
-    /// The changes that the hook runs for. `None` means that it is kept up to date at every change.
+    /// The kinds of changes for which the hook runs. `None` for a hook that keeps a file or object up to date at every
+    /// change.
     on: Option<Vec<ChangeKind>>,
     pub action: HookAction,
 }
@@ -29,11 +30,11 @@ pub struct HookConfig {
 pub enum HookAction {
     /// Run a command at a change.
     Run { command: Vec<String>, timeout: Duration },
-    /// Post a message at a change.
+    /// Send a message with an HTTP POST at a change.
     Post(Webhook),
     /// Send a signal at a change, to the process whose id is in a file.
     Signal { signal: Signal, pid_file: PathBuf },
-    /// Keep a file up to date that names the leader.
+    /// Keep a file that names the leader up to date.
     Keep { file: PathBuf, mode: u32, unknown: WhenUnknown },
     /// Keep a Kubernetes object up to date.
     Kubernetes(KubernetesHook),
@@ -54,28 +55,30 @@ pub struct Webhook {
     pub secret_file: Option<PathBuf>,
 }
 
-/// The treatment of a file while no leader is known.
+/// The treatment of the hook's file while no leader is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenUnknown {
-    /// The file reports that no leader is known. The file is removed.
+    /// The file says that no leader is known.
     Keep,
+    /// The file is removed.
     Remove,
 }
 
 impl HookConfig {
     /// Returns whether the hook runs for changes of this kind.
-    pub fn hears(&self, kind: ChangeKind) -> bool {
+    pub fn runs_for(&self, kind: ChangeKind) -> bool {
         self.on.as_ref().is_none_or(|on| on.contains(&kind))
     }
 
-    /// Returns whether the hook keeps something up to date, instead of acting at certain changes.
-    pub fn is_state(&self) -> bool {
+    /// Returns true if the hook keeps a file or object up to date at every change, instead of acting at certain kinds of
+    /// changes.
+    pub fn keeps_up_to_date(&self) -> bool {
         self.on.is_none()
     }
 
-    /// Returns the kinds of changes that the hook runs for.
+    /// Returns the kinds of changes for which the hook runs.
     pub fn on(&self) -> impl Iterator<Item = ChangeKind> {
-        ChangeKind::ALL.into_iter().filter(|kind| self.hears(*kind))
+        ChangeKind::ALL.into_iter().filter(|kind| self.runs_for(*kind))
     }
 }
 
@@ -93,7 +96,8 @@ const SIGNALS: [(&str, Signal); 10] = [
     ("SIGWINCH", Signal::WINCH),
 ];
 
-/// Names the action in the log and in answers. Arguments and a URL's query are omitted, because they may be secret.
+/// Names the action in the log and in answers of the HTTP API, without a command's arguments or a URL's query, because these
+/// may be secret.
 impl fmt::Display for HookAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -154,7 +158,10 @@ impl fmt::Display for HookConfig {
                 write!(f, ", timeout {timeout:?}, with {}", account.display())?;
             }
         }
+        if self.keeps_up_to_date() {
+            return f.write_str(", on every change");
+        }
         let on: Vec<_> = self.on().map(ChangeKind::name).collect();
-        write!(f, ", on {}", if self.is_state() { "every change".into() } else { on.join(", ") })
+        write!(f, ", on {}", on.join(", "))
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// The remedy for an invalid duration.
-const SPANS: &str = "write 500ms, 10s or 2m";
+const DURATIONS: &str = "write 500ms, 10s or 2m";
 
 /// Parses a duration.
 ///
@@ -23,15 +23,13 @@ pub fn duration(text: &str) -> Result<Duration, ConfigError> {
         Ok(span) if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) => {
             Ok(span)
         }
-        Ok(_) => Err(ConfigError::without_key("must lie between 1ms and 1 day").remedy(SPANS)),
-        Err(error) => {
-            Err(ConfigError::without_key(format!("is not a valid duration ({error})"))
-                .remedy(SPANS))
-        }
+        Ok(_) => Err(ConfigError::without_key("must lie between 1ms and 1 day").remedy(DURATIONS)),
+        Err(error) => Err(ConfigError::without_key(format!("is not a valid duration ({error})"))
+            .remedy(DURATIONS)),
     }
 }
 
-/// Returns the value of a known word.
+/// Parses a text that must be one of the words in `known`, and returns the value of that word.
 pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, ConfigError> {
     if let Some((_, value)) = known.iter().find(|(word, _)| *word == text) {
         return Ok(*value);
@@ -40,12 +38,13 @@ pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, Conf
     Err(ConfigError::without_key(format!("must be {}", words.join(" or "))))
 }
 
-/// Returns the word of a known value.
+/// Returns the word in `known` for this value: the inverse of [`one_of`].
 pub(super) fn word_for<T: PartialEq>(value: &T, known: &[(&'static str, T)]) -> &'static str {
     let word = known.iter().find(|(_, known)| known == value).map(|(word, _)| *word);
     word.expect("every value has a word")
 }
 
+/// Accepts any text.
 pub(super) fn text(text: &str) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
@@ -62,9 +61,9 @@ pub(super) fn file(text: &str) -> Result<PathBuf, ConfigError> {
 
 /// Parses a Kerberos principal.
 pub(super) fn principal(text: &str) -> Result<String, ConfigError> {
-    let is_name = !text.contains(|c: char| c.is_control() || c.is_whitespace());
+    let is_visible = !text.contains(|c: char| c.is_control() || c.is_whitespace());
     let (name, realm) = text.rsplit_once('@').unwrap_or((text, "default"));
-    if is_name && !name.is_empty() && !realm.is_empty() {
+    if is_visible && !name.is_empty() && !realm.is_empty() {
         return Ok(text.to_owned());
     }
     Err(ConfigError::without_key("is not a principal")
@@ -73,8 +72,8 @@ pub(super) fn principal(text: &str) -> Result<String, ConfigError> {
 
 /// Parses the name of a Kerberos service.
 pub(super) fn service(text: &str) -> Result<String, ConfigError> {
-    let is_other = |c: char| c.is_control() || c.is_whitespace() || c == '/' || c == '@';
-    if text.is_empty() || text.contains(is_other) {
+    let is_forbidden = |c: char| c.is_control() || c.is_whitespace() || c == '/' || c == '@';
+    if text.is_empty() || text.contains(is_forbidden) {
         return Err(ConfigError::without_key("is not the name of a service").remedy(
             "write the part of the servers' principals before the slash, such as zookeeper",
         ));
@@ -82,8 +81,8 @@ pub(super) fn service(text: &str) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
 
-/// Parses the client whose election a member should be compatible with.
-pub(super) fn family(text: &str) -> Result<ForeignClient, ConfigError> {
+/// Parses the name of another client, in whose election this member takes part. Members support these four clients only.
+pub(super) fn foreign_client(text: &str) -> Result<ForeignClient, ConfigError> {
     let clients = [
         ForeignClient::CuratorLatch,
         ForeignClient::CuratorSelector,
@@ -103,7 +102,8 @@ pub(super) fn member_id(text: &str) -> Result<MemberId, ConfigError> {
     })
 }
 
-/// Parses labels: a JSON object from flags or the file, or text such as `zone=a,version=1.4` from the environment.
+/// Parses labels: a text such as `zone=a,version=1.4` from flags or the environment, or the JSON object to which
+/// [`labels_as_text`] converts the labels of the file.
 pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ConfigError> {
     if text.starts_with('{') {
         return serde_json::from_str(text).map_err(|error| {
@@ -111,6 +111,7 @@ pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ConfigError
         });
     }
     let mut labels = BTreeMap::new();
+    // An empty text has no labels, but `split` returns one empty pair.
     for pair in text.split(',').filter(|_| !text.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or_default();
         let [key, value] = [key.trim(), value.trim()];
@@ -126,20 +127,22 @@ pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ConfigError
     Ok(labels)
 }
 
+/// The remedy for invalid labels.
 const LABELS: &str = "write KEY=VALUE,KEY=VALUE, such as zone=eu-1,version=1.4";
 
-/// Writes labels as a text that `labels` can parse.
+/// Writes labels as a JSON object, which [`labels`] can parse.
 pub(super) fn labels_as_text(labels: &BTreeMap<String, String>) -> String {
     serde_json::to_string(labels).expect("texts are JSON")
 }
 
-/// Shows labels in the syntax of the environment: `zone=a,version=1.4`.
+/// Shows labels in the syntax of flags and the environment: `zone=a,version=1.4`.
 pub(super) fn shown_labels(text: &str) -> String {
     let labels = labels(text).unwrap_or_default();
     let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     labels.join(",")
 }
 
+/// Parses the address of the API's listener: `IP:PORT`, or `unix:` and the path of a socket.
 pub(super) fn listen_at(text: &str) -> Result<Listen, ConfigError> {
     let Some(path) = text.strip_prefix("unix:") else {
         let example = "127.0.0.1:4040, or unix:/run/bellwether.sock";
@@ -155,16 +158,17 @@ pub(super) fn listen_at(text: &str) -> Result<Listen, ConfigError> {
     Ok(Listen::Unix(path.into()))
 }
 
-/// Parses a file mode.
+/// Parses a file mode in octal digits, such as `0644`.
 pub(super) fn mode(text: &str) -> Result<u32, ConfigError> {
-    let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+    let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
     mode.ok_or_else(|| {
         ConfigError::without_key("is not a file mode")
             .remedy("write octal digits, such as \"0644\"")
     })
 }
 
+/// Parses the name or number of a group, which need not exist.
 pub(super) fn group(text: &str) -> Result<String, ConfigError> {
     if text.is_empty() || text.contains([':', '\n', '\0']) {
         return Err(
@@ -174,10 +178,12 @@ pub(super) fn group(text: &str) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
 
+/// Parses the address of the listener for probes.
 pub(super) fn probe_address(text: &str) -> Result<SocketAddr, ConfigError> {
     socket_address(text, "0.0.0.0:4041")
 }
 
+/// Parses `IP:PORT`, `:PORT` or `localhost:PORT`. The error shows the example.
 fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ConfigError> {
     let whole = match text.split_once(':') {
         // As in other programs, an empty host means all addresses of this machine.
@@ -191,7 +197,7 @@ fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ConfigError> 
     })
 }
 
-/// Parses a number between these two, which are allowed as well.
+/// Parses a number from `LEAST` to `MOST`, both included.
 pub(super) fn number<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, ConfigError> {
     let number = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number));
     number
@@ -206,8 +212,9 @@ pub(super) fn priority(text: &str) -> Result<Priority, ConfigError> {
     })
 }
 
-/// Parses a duration that may also be `never`.
-pub(super) fn wait(text: &str) -> Result<Duration, ConfigError> {
+/// Parses a duration for a setting that `never` unsets. `Values::get_optional` has handled that word, so here it appears
+/// only in the remedy.
+pub(super) fn duration_or_never(text: &str) -> Result<Duration, ConfigError> {
     duration(text).map_err(|flaw| flaw.or_remedy("\"never\""))
 }
 
@@ -222,18 +229,20 @@ pub(super) fn log_format(text: &str) -> Result<LogFormat, ConfigError> {
 }
 
 pub(super) fn log_level(text: &str) -> Result<String, ConfigError> {
-    let is_level = |part: &str| {
+    // `Targets` takes a misspelt level for the name of a target, so the level of each part is checked as well.
+    let has_level = |part: &str| {
         let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
         level.trim().parse::<LevelFilter>().is_ok()
     };
-    if text.split(',').all(is_level) && text.parse::<Targets>().is_ok() {
+    if text.split(',').all(has_level) && text.parse::<Targets>().is_ok() {
         return Ok(text.to_owned());
     }
     Err(ConfigError::without_key("is not a level")
         .remedy("write error, warn, info, debug or trace, also for a part: info,bellwether=debug"))
 }
 
-/// Returns the address at which processes on this machine reach a listener: loopback instead of an unspecified address.
+/// Returns the address at which processes on this machine reach a listener at `address`: for 0.0.0.0 and `::`, the loopback
+/// address.
 pub fn on_this_machine(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
@@ -244,7 +253,7 @@ pub fn on_this_machine(mut address: SocketAddr) -> SocketAddr {
 }
 
 /// Returns the host of a URL, in brackets if it is an IPv6 address, and its port. Returns `None` if the host is missing, if
-/// there is a user, or if the port is not a number.
+/// the URL has a user name, or if the port is not a number.
 pub fn host_and_port(uri: &Uri) -> Option<(&str, Option<u16>)> {
     let authority = uri.authority()?;
     let host = authority.host();

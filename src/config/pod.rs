@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The directory where Kubernetes mounts the credentials of a pod's service account.
-pub(super) const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+pub(super) const ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The variables that Kubernetes sets in a container's environment. Except the name, they are empty elsewhere.
+/// Values of the environment variables of a container in Kubernetes. Outside of Kubernetes, all except `name` are empty.
 #[derive(Clone, Debug, Default)]
 pub struct PodEnvironment {
+    /// The API server's host.
     pub host: String,
+    /// The API server's port.
     pub port: String,
     /// The pod's name, or else the host's name: the default of the member's id.
     pub name: String,
@@ -36,26 +38,26 @@ pub struct KubernetesHook {
 pub enum KubernetesTarget {
     /// The label with this key of the member's own pod.
     PodLabel { key: String, pod: String },
-    /// An EndpointSlice that contains the address of the leader's pod. `address` is that of the member's own pod.
+    /// An EndpointSlice that contains the address of the leader's pod. `address` is the address of the member's own pod.
     EndpointSlice { name: String, address: IpAddr },
 }
 
 impl KubernetesHook {
     pub(super) fn new(
         target: KubernetesTarget,
-        written: &PodEnvironment,
+        own: &PodEnvironment,
         account: PathBuf,
         timeout: Duration,
     ) -> Result<Self, ConfigError> {
-        let (host, port) = api_server(written)?;
+        let (host, port) = api_server(own)?;
         Ok(Self { target, host, port, account, timeout })
     }
 }
 
 impl KubernetesTarget {
-    /// Returns the label with this key of this pod.
-    pub(super) fn pod_label(key: &str, written: &PodEnvironment) -> Result<Self, ConfigError> {
-        let pod = written.name.clone();
+    /// Returns the label `key` of the member's own pod.
+    pub(super) fn pod_label(key: &str, own: &PodEnvironment) -> Result<Self, ConfigError> {
+        let pod = own.name.clone();
         if !is_subdomain(&pod) {
             return Err(ConfigError::without_key(format!(
                 "needs the pod's name, and {pod:?} is none"
@@ -66,16 +68,13 @@ impl KubernetesTarget {
         Ok(Self::PodLabel { key: key.into(), pod })
     }
 
-    /// Returns the EndpointSlice `name`, for this pod's address.
-    pub(super) fn endpoint_slice(
-        name: &str,
-        written: &PodEnvironment,
-    ) -> Result<Self, ConfigError> {
+    /// Returns the EndpointSlice `name`, with the address of the member's own pod.
+    pub(super) fn endpoint_slice(name: &str, own: &PodEnvironment) -> Result<Self, ConfigError> {
         if !is_subdomain(name) {
             return Err(ConfigError::without_key("must be the name of an EndpointSlice")
                 .remedy("write such as \"example-leader\""));
         }
-        let ip = &written.ip;
+        let ip = &own.ip;
         let Ok(address) = ip.parse() else {
             return Err(ConfigError::without_key(format!(
                 "needs the pod's address, and {ip:?} is none"
@@ -87,10 +86,10 @@ impl KubernetesTarget {
     }
 }
 
-/// Returns the address of the API server. If it is missing, the environment is wrong and not the value, so the value is
-/// hidden.
-fn api_server(written: &PodEnvironment) -> Result<(String, u16), ConfigError> {
-    let port = written.port.parse().ok().filter(|port| *port != 0 && !written.host.is_empty());
+/// Returns the host and port of the API server. If they are missing, the error does not show the hook's value, because the
+/// environment is wrong and not that value.
+fn api_server(own: &PodEnvironment) -> Result<(String, u16), ConfigError> {
+    let port = own.port.parse().ok().filter(|port| *port != 0 && !own.host.is_empty());
     let Some(port) = port else {
         return Err(ConfigError::without_key(
             "is only for a pod in Kubernetes, which sets KUBERNETES_SERVICE_HOST and \
@@ -99,12 +98,12 @@ fn api_server(written: &PodEnvironment) -> Result<(String, u16), ConfigError> {
         .remedy("leave it out elsewhere")
         .hiding_value());
     };
-    let bare = written.host.trim_start_matches('[').trim_end_matches(']');
+    let bare = own.host.trim_start_matches('[').trim_end_matches(']');
     let host = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
     Ok((host, port))
 }
 
-/// Returns whether the name is a DNS subdomain by the rules of Kubernetes, as the names of pods are.
+/// Returns whether Kubernetes accepts this name for a pod: it must be a DNS subdomain.
 fn is_subdomain(name: &str) -> bool {
     name.len() <= 253
         && name.split('.').all(|part| {
@@ -115,7 +114,7 @@ fn is_subdomain(name: &str) -> bool {
         })
 }
 
-/// Returns whether this can be the name of a namespace, and thus a part of a URL's path.
+/// Returns whether Kubernetes accepts this name for a namespace. Such a name can be put into a URL's path as it is.
 pub fn is_namespace(name: &str) -> bool {
     is_subdomain(name) && !name.contains('.') && name.len() <= 63
 }
@@ -132,9 +131,10 @@ mod tests {
     fn label(key: &str, host: &str, port: &str, name: &str) -> Result<KubernetesHook, String> {
         let written = pod(host, port, name);
         let timeout = Duration::from_secs(5);
-        let hook = KubernetesTarget::pod_label(key, &written)
-            .and_then(|label| KubernetesHook::new(label, &written, ACCOUNT.into(), timeout));
-        hook.map_err(|flaw| flaw.at("pod_label", key).to_string())
+        let hook = KubernetesTarget::pod_label(key, &written).and_then(|label| {
+            KubernetesHook::new(label, &written, ACCOUNT_DIRECTORY.into(), timeout)
+        });
+        hook.map_err(|flaw| flaw.with_value("pod_label", key).to_string())
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         let slice = |name: &str, ip: &str| {
             let written = PodEnvironment { ip: ip.into(), ..pod("10.0.0.1", "443", "app-0") };
             KubernetesTarget::endpoint_slice(name, &written)
-                .map_err(|flaw| flaw.at("endpoint_slice", name).to_string())
+                .map_err(|flaw| flaw.with_value("endpoint_slice", name).to_string())
         };
         slice("example-leader", "10.0.0.7").unwrap();
         slice("example-leader", "fd00::7").unwrap();

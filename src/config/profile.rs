@@ -1,4 +1,4 @@
-//! Checks whether a member's profile fits into a znode.
+//! Checks a member's profile, and whether it fits into a znode.
 
 use super::error::ConfigError;
 use super::table;
@@ -6,22 +6,23 @@ use crate::znode_names::ZnodeNames;
 use recipes::election::Profile;
 use serde_json::json;
 
-/// The limit of the data that a member writes into its znode: its own profile, and a leader's profile of the same size.
+/// The limit of the data that a member writes into its znode: its own profile and the leader's profile.
 const LARGEST_DATA_BYTES: usize = 1024;
-const ADDRESS: &str = "write host:port, such as 10.0.0.7:8080";
+/// The remedy for an invalid address.
+const ADDRESS_REMEDY: &str = "write host:port, such as 10.0.0.7:8080";
 
-/// Checks that a profile is valid, and that a znode can hold it twice: as the member's own profile, and as that of a leader
-/// with an equally large profile.
+/// Checks that a profile is valid, and that a znode has room for it twice: every member's znode holds the member's own
+/// profile and the leader's, which may be as large.
 ///
 /// # Errors
 /// A sentence with the problem and the remedy.
-pub fn fits(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
+pub fn check_profile(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
     let [id, address, labels] = [table::ID.key(), table::ADDRESS.key(), table::LABELS.key()];
     if let Some(written) = &profile.address
         && written.contains(|c: char| c.is_control() || c.is_whitespace())
     {
         let problem = "must not have spaces or control characters";
-        return Err(ConfigError::new(address, problem).found(written).remedy(ADDRESS));
+        return Err(ConfigError::new(address, problem).found(written).remedy(ADDRESS_REMEDY));
     }
     if profile.labels.contains_key("") {
         return Err(
@@ -39,7 +40,7 @@ pub fn fits(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
     Err(ConfigError::new(format!("{id}, {address} and {labels}"), problem).remedy("shorten them"))
 }
 
-/// Returns the size of a member's data, without that about the leader.
+/// Returns the size of a member's data in its znode, without the part about the leader.
 fn own_bytes(profile: &Profile) -> usize {
     let own = json!({
         "format": 1,
@@ -53,7 +54,7 @@ fn own_bytes(profile: &Profile) -> usize {
     own.to_string().len()
 }
 
-/// Returns the size of what is said of the leader's znode.
+/// Returns the size of the name and token of the leader's znode in a member's data.
 fn znode_bytes(znodes: &ZnodeNames) -> usize {
     json!({"znode": znodes.longest(), "token": u64::MAX}).to_string().len()
 }

@@ -8,16 +8,17 @@ use crate::znode_names::ZnodeNames;
 use recipes::{LeaseDuration, Margins};
 use std::time::Duration;
 
-/// The minimum heartbeat interval. Answers cannot be expected any faster.
+/// The minimum heartbeat interval. Answers of ZooKeeper may take longer than a shorter interval.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
 
-/// Returns the margins of the lease, and checks that a session of this length leaves a useful lease.
+/// Returns the margins by which a lease is shorter than its session, and checks that a session with this timeout leaves a
+/// useful lease.
 pub(super) fn lease_margins(
     values: &Values,
     session_timeout: Duration,
 ) -> Result<Margins, ConfigError> {
     let tick_time = values.get(&table::TICK_TIME)?;
-    let heartbeat = values.written(&table::HEARTBEAT)?.unwrap_or(session_timeout / 10);
+    let heartbeat = values.get_optional(&table::HEARTBEAT)?.unwrap_or(session_timeout / 10);
     let [session, tick, beat] =
         [table::SESSION_TIMEOUT.key(), table::TICK_TIME.key(), table::HEARTBEAT.key()];
     if heartbeat < SHORTEST_HEARTBEAT {
@@ -43,12 +44,12 @@ pub(super) fn lease_margins(
 /// Returns how the members' znodes are named. In another client's election, that client determines the names, so settings
 /// that conflict with it are errors.
 pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
-    let Some(family) = values.written(&table::COMPATIBLE_WITH)? else {
+    let Some(family) = values.get_optional(&table::COMPATIBLE_WITH)? else {
         return Ok(ZnodeNames::from(&*values.get(&table::PREFIX)?));
     };
     for row in [&table::PREFIX.row, &table::PRIORITY.row, &table::PREEMPT_AFTER.row] {
         let written = &values.value(row).text;
-        if written != row.default.words() {
+        if written != row.default.text() {
             let key = table::COMPATIBLE_WITH.key();
             let name = family.name();
             let problem = format!("is only for an election of our own, and {key} = {name:?}");
@@ -58,7 +59,7 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
         }
     }
     let path = values.get(&table::PATH)?;
-    let root = values.written(&table::RECIPES_ROOT)?;
+    let root = values.get_optional(&table::RECIPES_ROOT)?;
     if let Some(root) = root.filter(|root| format!("{root}/").starts_with(&format!("{path}/"))) {
         let problem = format!(
             "is in {} = {path:?}, where {family} takes all that stands there for contenders",
@@ -73,7 +74,7 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
 }
 
 impl Config {
-    /// Checks the configuration for running a command: the lease must leave time to end it.
+    /// Reserves the time to end a command in the lease, and checks that the lease is longer than that time.
     ///
     /// # Errors
     /// A sentence that names the keys, the problem and the remedy.
@@ -87,6 +88,7 @@ impl Config {
         let Margins { heartbeat, half_tick } = self.policy.margins;
         let session_timeout = self.settings.zookeeper.session_timeout;
         let lease = self.policy.margins.lease_duration(session_timeout);
+        // The largest time for `kill_after`: the lease without one heartbeat and the time until killed processes are gone.
         let room =
             lease.map_or(Duration::ZERO, |lease| lease.0.saturating_sub(heartbeat + KILL_MARGIN));
         if self.exec.kill_after < room {

@@ -17,7 +17,7 @@ pub struct Security {
     pub tls: Option<Tls>,
     pub login: Option<Login>,
     pub acl: AclPolicy,
-    /// Whether the operator has explicitly opened the znodes to all clients, so that no warning is logged.
+    /// Whether the znodes may be open to all clients without a warning in the log, as with `zookeeper.acl = "open"`.
     pub is_open_by_choice: bool,
 }
 
@@ -38,15 +38,16 @@ pub struct OwnCertificate {
 /// How a member authenticates to the servers.
 #[derive(Clone, Debug)]
 pub enum Login {
-    /// ZooKeeper's digest scheme: a name and a password form the identity that owns a znode.
+    /// ZooKeeper's digest scheme: the user and password are the identity that owns a znode. The servers need no list of
+    /// users.
     Digest(CredentialsSource),
-    /// SASL DIGEST-MD5: the servers have a list of names and passwords.
+    /// SASL DIGEST-MD5: the servers have a list of users and passwords.
     Sasl(CredentialsSource),
-    /// SASL GSSAPI: a KDC knows the member and the servers.
+    /// SASL GSSAPI: a Kerberos KDC issues tickets with which the member and the servers authenticate each other.
     Kerberos(Kerberos),
 }
 
-/// The scheme of a login, as `zookeeper.auth` names it.
+/// The value of `zookeeper.auth`: the kind of [`Login`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     Digest,
@@ -65,23 +66,23 @@ pub struct Kerberos {
     pub service: String,
 }
 
-/// The source of the text `user:password`.
+/// The source of the credentials, a text `user:password`.
 #[derive(Clone, Debug)]
 pub enum CredentialsSource {
-    /// A file.
+    /// A file with the text.
     In(PathBuf),
     /// The text itself, from the environment.
     Given(SecretString),
 }
 
-/// The access to the znodes that members create.
+/// The access of clients to the znodes that members create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclPolicy {
-    /// Every client may read and change them.
+    /// Every client may read and change the znodes.
     Open,
-    /// Only members have access.
+    /// Only clients with the identity of the creator have access.
     Creator,
-    /// Other clients may read them.
+    /// Other clients may read the znodes, but not change them.
     CreatorReadable,
 }
 
@@ -91,9 +92,9 @@ impl Security {
         let login = Login::new(values)?;
         let has_identity =
             login.is_some() || tls.as_ref().is_some_and(|tls: &Tls| tls.own.is_some());
-        let written = values.written(&table::ACL)?;
-        let by_default = if has_identity { AclPolicy::CreatorReadable } else { AclPolicy::Open };
-        let acl = written.unwrap_or(by_default);
+        let written = values.get_optional(&table::ACL)?;
+        let default = if has_identity { AclPolicy::CreatorReadable } else { AclPolicy::Open };
+        let acl = written.unwrap_or(default);
         if acl != AclPolicy::Open && !has_identity {
             return Err(ConfigError::new(table::ACL.key(), "needs members to have an identity")
                 .found(acl.to_string())
@@ -111,7 +112,7 @@ impl Security {
 impl Tls {
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let [ca, cert, key] = [&table::TLS_CA, &table::TLS_CERT, &table::TLS_KEY];
-        match (values.written(ca)?, values.written(cert)?, values.written(key)?) {
+        match (values.get_optional(ca)?, values.get_optional(cert)?, values.get_optional(key)?) {
             (None, None, None) => Ok(None),
             (Some(ca), None, None) => Ok(Some(Self { ca, own: None })),
             (Some(ca), Some(cert), Some(key)) => {
@@ -132,9 +133,9 @@ impl Login {
         let [auth, file] = [table::AUTH.key(), table::CREDENTIALS_FILE.key()];
         let credentials = match &values.credentials {
             Some(secret) => Some(CredentialsSource::Given(secret.clone())),
-            None => values.written(&table::CREDENTIALS_FILE)?.map(CredentialsSource::In),
+            None => values.get_optional(&table::CREDENTIALS_FILE)?.map(CredentialsSource::In),
         };
-        let scheme = values.written(&table::AUTH)?;
+        let scheme = values.get_optional(&table::AUTH)?;
         if scheme != Some(Scheme::Kerberos) {
             Kerberos::refuse_settings(values)?;
         }
@@ -171,7 +172,7 @@ impl Login {
 }
 
 impl Kerberos {
-    /// Refuses the settings of Kerberos for any other login.
+    /// Returns an error if a setting of Kerberos is set. Called if `zookeeper.auth` is not `kerberos`.
     fn refuse_settings(values: &Values) -> Result<(), ConfigError> {
         let [principal, keytab] = [&table::KERBEROS_PRINCIPAL.row, &table::KERBEROS_KEYTAB.row];
         for row in [principal, keytab] {
@@ -184,8 +185,8 @@ impl Kerberos {
     }
 
     fn new(values: &Values) -> Result<Self, ConfigError> {
-        let principal = values.written(&table::KERBEROS_PRINCIPAL)?;
-        let keytab = values.written(&table::KERBEROS_KEYTAB)?;
+        let principal = values.get_optional(&table::KERBEROS_PRINCIPAL)?;
+        let keytab = values.get_optional(&table::KERBEROS_KEYTAB)?;
         let service = values.get(&table::KERBEROS_SERVICE)?;
         if cfg!(not(feature = "kerberos")) {
             let problem = "cannot be used: this build has no Kerberos";
@@ -205,12 +206,12 @@ impl Kerberos {
         Ok(Self { principal, keytab, service })
     }
 
-    /// Returns the member's principal, for a message.
+    /// Returns the member's principal, or a description of the default one, for a message.
     pub fn who(&self) -> &str {
         self.principal.as_deref().unwrap_or("the principal of the default credential cache")
     }
 
-    /// Returns the realm of the member, for a message.
+    /// Returns the realm of the member's principal, or a description of the default one, for a message.
     pub fn realm(&self) -> &str {
         let written = self.principal.as_deref().and_then(|name| name.rsplit_once('@'));
         written.map_or("the default realm", |(_, realm)| realm)
@@ -218,6 +219,7 @@ impl Kerberos {
 }
 
 impl Scheme {
+    /// The texts of the setting, and their meaning.
     const WORDS: [(&'static str, Self); 3] =
         [("digest", Self::Digest), ("sasl", Self::Sasl), ("kerberos", Self::Kerberos)];
 
@@ -230,6 +232,7 @@ impl Scheme {
 }
 
 impl AclPolicy {
+    /// The texts of the setting, and their meaning.
     const WORDS: [(&'static str, Self); 3] = [
         ("open", Self::Open),
         ("creator", Self::Creator),

@@ -15,13 +15,11 @@ pub struct Servers {
 
 /// Parses a connect string, `host:port,host:port/chroot`.
 pub(super) fn parse(text: &str) -> Result<Servers, ConfigError> {
-    // Text before an @ may contain a password.
-    let shown = |flaw: ConfigError| if text.contains('@') { flaw.hiding_value() } else { flaw };
+    // The text before an @ may contain a password, so the error must not show it.
     let wrong = |problem: &str| {
-        Err(shown(
-            ConfigError::without_key(problem)
-                .remedy("write host:port,host:port/chroot, such as zk-0:2181,zk-1:2181,zk-2:2181"),
-        ))
+        let flaw = ConfigError::without_key(problem)
+            .remedy("write host:port,host:port/chroot, such as zk-0:2181,zk-1:2181,zk-2:2181");
+        Err(if text.contains('@') { flaw.hiding_value() } else { flaw })
     };
     let text = text.trim();
     let (hosts, chroot) = match text.find('/') {
@@ -58,6 +56,7 @@ pub(super) fn parse(text: &str) -> Result<Servers, ConfigError> {
     Ok(Servers { hosts: with_ports.join(","), chroot: chroot.to_owned() })
 }
 
+/// Returns whether the text can be a host's name, an IPv4 address, or an IPv6 address in brackets.
 fn is_host(name: &str) -> bool {
     match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),
@@ -82,36 +81,37 @@ pub(super) fn parse_election(text: &str) -> Result<String, ConfigError> {
     if is_path(text) {
         return Ok(text.to_owned());
     }
-    Err(ConfigError::without_key(NO_PATH).remedy("write a path such as \"/election\""))
+    Err(ConfigError::without_key(NOT_A_PATH).remedy("write a path such as \"/election\""))
 }
 
-/// Parses the path of the recipes' znodes, below the chroot. The result is empty for `/`.
+/// Parses the path that contains the znodes of locks, barriers and values, below the chroot. The result is empty for `/`.
 pub(super) fn parse_root(text: &str) -> Result<String, ConfigError> {
     match text {
         "/" => Ok(String::new()),
         text if is_path(text) => Ok(text.to_owned()),
-        _ => Err(ConfigError::without_key(NO_PATH)
+        _ => Err(ConfigError::without_key(NOT_A_PATH)
             .remedy("write a path such as \"/\", or \"\" to switch recipes off")),
     }
 }
 
 /// Parses the prefix of the names of the members' znodes.
 pub(super) fn parse_prefix(text: &str) -> Result<String, ConfigError> {
-    let begins_a_name = !text.is_empty()
+    let is_valid = !text.is_empty()
         && text.len() <= 200
         && !text.contains('/')
         && !text.chars().any(|c| is_refused(c) || c.is_whitespace());
-    if begins_a_name {
+    if is_valid {
         return Ok(text.to_owned());
     }
     Err(ConfigError::without_key("cannot begin a znode's name")
         .remedy("use visible characters without \"/\", such as \"leader_\""))
 }
 
-const NO_PATH: &str = "must be a path that ZooKeeper accepts: it starts with \"/\" and does not end so, has no part that \
+const NOT_A_PATH: &str = "must be a path that ZooKeeper accepts: it starts with \"/\" and does not end so, has no part that \
                        is empty, \".\" or \"..\", and is not in /zookeeper";
 
-/// Returns whether ZooKeeper accepts this path, except `/`, and does not reserve it for itself.
+/// Returns whether members may create znodes at this path: ZooKeeper accepts it, and it is neither `/` nor in `/zookeeper`,
+/// which ZooKeeper uses itself.
 fn is_path(path: &str) -> bool {
     let Some(below) = path.strip_prefix('/') else { return false };
     let mut parts = below.split('/');
@@ -122,7 +122,7 @@ fn is_path(path: &str) -> bool {
 
 /// Returns whether ZooKeeper rejects the character in a path.
 fn is_refused(c: char) -> bool {
-    // ZooKeeper counts in UTF-16 and rejects surrogates, and thus every character beyond the basic plane.
+    // ZooKeeper checks each unit of UTF-16 and rejects surrogates, and thus every character above U+FFFF.
     c > '\u{ffff}'
         || matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{f000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
 }
@@ -152,7 +152,8 @@ mod tests {
         for text in servers.into_iter().chain(["a:+1", "[zz]:1", "a:1/b,c:1"]) {
             assert!(parse(text).is_err(), "{text}");
         }
-        let error = parse("app:hush@h:1").unwrap_err().at("zookeeper.servers", "app:hush@h:1");
+        let error =
+            parse("app:hush@h:1").unwrap_err().with_value("zookeeper.servers", "app:hush@h:1");
         assert!(!error.to_string().contains("hush"), "{error}");
     }
 

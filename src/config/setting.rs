@@ -14,22 +14,22 @@ pub struct Row {
     /// The key in the file: `table.name`.
     pub key: &'static str,
     pub flag: Option<Flag>,
-    /// The environment variable that sets it.
+    /// The environment variable that sets the value.
     pub variable: Option<&'static str>,
     pub default: DefaultValue,
-    /// The text that sets an optional setting to nothing.
-    pub none: Option<&'static str>,
+    /// The text, such as `never`, that sets an optional setting to no value.
+    pub unset_by: Option<&'static str>,
     /// A sentence for `--help` and the manual page, without a full stop.
     pub help: &'static str,
     pub scope: Scope,
     pub kind: ValueKind,
-    /// Whether SIGHUP applies a change while the member runs.
+    /// Whether SIGHUP applies a change of the value in the file while the member runs, without a restart.
     pub changes_in_flight: bool,
     /// Whether the value may be a secret, even by mistake. Then errors do not show it.
     pub may_be_secret: bool,
     /// Converts the value to the text that `check-config` and the log show.
     pub(super) show: fn(&str) -> String,
-    /// Returns the error of this setting's value.
+    /// Parses the value of this setting, and returns the error if the value is not valid.
     pub(super) error: fn(&Values) -> Option<ConfigError>,
 }
 
@@ -43,32 +43,34 @@ pub struct Flag {
 /// The value of a setting that was not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultValue {
+    /// This text, as the file or a flag would contain it.
     Text(&'static str),
-    /// There is none.
+    /// The setting has no value.
     Nothing,
     /// Derived from other values or from the machine, as this text describes.
     Derived(&'static str),
 }
 
-/// The commands that accept a setting's flag and variable. Each scope includes those before it, but `Lease` does not
-/// include `Election`.
+/// A group of settings, whose flags and variables the same commands accept. A command accepts several groups. The scope of
+/// the command is the last of them, in the order below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Settings of every command that connects to ZooKeeper: `run`, `exec`, `check-config`, `inspect`, `lock` and
-    /// `barrier`.
+    /// Settings of the connection to ZooKeeper, for `run`, `exec`, `check-config`, `inspect`, `lock` and `barrier`.
     Zookeeper,
-    /// Settings of commands with an election: all of these except `lock` and `barrier`.
+    /// Settings of the election, for `run`, `exec`, `check-config` and `inspect`.
     Election,
-    /// Settings of commands with a lease: all of these except `inspect`.
+    /// Settings of a lease, for `run`, `exec`, `check-config`, `lock` and `barrier`.
     Lease,
-    /// Settings of commands with a member: `run`, `exec` and `check-config`.
+    /// Settings of a member, for `run`, `exec` and `check-config`.
     Member,
-    /// Settings of commands that run a program while a member leads: `exec` and `check-config`.
+    /// Settings of the program that runs while a member leads, for `exec` and `check-config`.
     Exec,
 }
 
 impl Scope {
-    /// Returns whether commands of this scope accept a setting of the scope `setting`.
+    /// Returns whether a command of the scope `self` accepts settings of the scope `setting`. It accepts its own scope and
+    /// the ones listed before it, but `lock` and `barrier`, of the scope `Lease`, do not accept the settings of the
+    /// election.
     pub fn takes(self, setting: Self) -> bool {
         setting <= self && (self, setting) != (Self::Lease, Self::Election)
     }
@@ -95,19 +97,19 @@ impl<T> Setting<T> {
     pub fn parse(&self, text: &str) -> Result<T, ConfigError> {
         (self.parser)(text).map_err(|flaw| {
             let flaw = if self.row.may_be_secret { flaw.hiding_value() } else { flaw };
-            flaw.at(self.row.key, text)
+            flaw.with_value(self.row.key, text)
         })
     }
 }
 
 impl Row {
-    /// The defaults of a row: a text that every member may set, but only in the file.
-    pub(super) const TEXT: Self = Self {
+    /// The fields that a row does not set itself. They describe a text for every member, which only the file can set.
+    pub(super) const DEFAULTS: Self = Self {
         key: "",
         flag: None,
         variable: None,
         default: DefaultValue::Nothing,
-        none: None,
+        unset_by: None,
         help: "",
         scope: Scope::Member,
         kind: ValueKind::Text,
@@ -125,9 +127,9 @@ impl Row {
 
 impl DefaultValue {
     /// Returns the default as `--help` and `check-config` show it; empty if there is none.
-    pub fn words(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
-            Self::Text(words) | Self::Derived(words) => words,
+            Self::Text(text) | Self::Derived(text) => text,
             Self::Nothing => "",
         }
     }

@@ -1,27 +1,27 @@
-//! Determines each value: a flag overrides the environment, the environment overrides the file, and the file overrides the
-//! default.
+//! Determines the value of each setting: a flag overrides the environment, the environment overrides the file, and the file
+//! overrides the default.
 
 use super::error::ConfigError;
 use super::file::File;
 use super::hook::HookKeys;
-use super::kept::SyncedFileKeys;
 use super::pod::PodEnvironment;
 use super::security::CREDENTIALS_VARIABLE;
 use super::setting::{DefaultValue, Row, Setting};
+use super::synced_file::SyncedFileKeys;
 use super::table::{ALL, CREDENTIALS_FILE, ID};
 use secrecy::SecretString;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// All values as written, by source.
+/// All values as written, before it is decided which source of a setting is used.
 #[derive(Default)]
 pub struct Sources {
     /// The values of flags and variables, by key.
     pub given: BTreeMap<&'static str, Given>,
     pub file: File,
     pub file_name: PathBuf,
-    /// The credentials themselves, from the environment.
+    /// The credentials themselves, from the variable `BELLWETHER_CREDENTIALS`, which is not a setting.
     pub credentials: Option<SecretString>,
     pub pod: PodEnvironment,
 }
@@ -41,13 +41,13 @@ pub enum Origin {
     Default,
 }
 
-/// The effective values as written, before parsing.
+/// The values that are used, one for each setting, before parsing.
 pub struct Values {
-    /// The values in the order of the table.
+    /// The values, in the order of [`ALL`].
     values: Vec<SettingValue>,
     pub(super) credentials: Option<SecretString>,
     pub(super) hooks: Vec<HookKeys>,
-    pub(super) kept: Vec<SyncedFileKeys>,
+    pub(super) synced_files: Vec<SyncedFileKeys>,
     pub(super) pod: PodEnvironment,
 }
 
@@ -66,7 +66,7 @@ impl Values {
     /// `credentials_file`.
     pub fn new(sources: Sources) -> Result<Self, ConfigError> {
         let Sources { mut given, file, file_name, credentials, pod } = sources;
-        let File { values: mut in_file, hook: hooks, config: kept } = file;
+        let File { values: mut in_file, hook: hooks, config: synced_files } = file;
         let values = ALL
             .iter()
             .copied()
@@ -75,21 +75,21 @@ impl Values {
                     (Some(Given { text, origin }), _) => (text, origin),
                     (None, Some(text)) => (text, Origin::File(file_name.clone())),
                     (None, None) if row.key == ID.key() => (pod.name.clone(), Origin::Default),
-                    (None, None) => (row.default.words().to_owned(), Origin::Default),
+                    (None, None) => (row.default.text().to_owned(), Origin::Default),
                 };
                 SettingValue { row, text, origin }
             })
             .collect();
-        let values = Self { values, credentials: None, hooks, kept, pod };
+        let values = Self { values, credentials: None, hooks, synced_files, pod };
         match credentials {
-            Some(secret) => values.with_login(secret),
+            Some(secret) => values.with_environment_credentials(secret),
             None => Ok(values),
         }
     }
 
-    /// Replaces the file of credentials that the configuration file names with the credentials from the environment. A flag
-    /// takes precedence over both.
-    fn with_login(mut self, secret: SecretString) -> Result<Self, ConfigError> {
+    /// Uses the credentials from the environment instead of `credentials_file` in the configuration file. If a flag names a
+    /// file with credentials, that file is used instead.
+    fn with_environment_credentials(mut self, secret: SecretString) -> Result<Self, ConfigError> {
         let key = CREDENTIALS_FILE.key();
         let file = self.values.iter_mut().find(|value| value.row.key == key);
         let file = file.expect("the table has it");
@@ -109,17 +109,17 @@ impl Values {
         Ok(self)
     }
 
-    /// Returns the values in the order of the table.
+    /// Returns the values, in the order of [`ALL`].
     pub fn iter(&self) -> impl Iterator<Item = &SettingValue> {
         self.values.iter()
     }
 
-    /// Parses each value, and returns all errors.
+    /// Parses the value of each setting, and returns all errors.
     pub(super) fn errors(&self) -> Vec<ConfigError> {
         ALL.iter().filter_map(|row| (row.error)(self)).collect()
     }
 
-    /// Parses the value of a setting, or its default.
+    /// Parses the value of a setting, or its default if it was not given.
     ///
     /// # Errors
     /// The problem and the remedy.
@@ -134,23 +134,24 @@ impl Values {
         })
     }
 
-    /// Parses the value of an optional setting. Returns `None` if it was not given and has no fixed default, or if it is the
-    /// text of a derived default, or the one that means nothing.
+    /// Parses the value of an optional setting. Returns `None` if the value is the text of `Row::unset_by`, or the text that
+    /// describes a derived default, or if no value was given and the setting has no default of its own.
     ///
     /// # Errors
     /// The problem and the remedy.
-    pub fn written<T>(&self, setting: &Setting<T>) -> Result<Option<T>, ConfigError> {
+    pub fn get_optional<T>(&self, setting: &Setting<T>) -> Result<Option<T>, ConfigError> {
         let value = self.value(&setting.row);
         let is_default = value.origin == Origin::Default;
         match setting.row.default {
-            _ if setting.row.none == Some(&*value.text) => Ok(None),
+            _ if setting.row.unset_by == Some(&*value.text) => Ok(None),
             DefaultValue::Nothing if is_default => Ok(None),
             // Users may copy the text that `check-config` shows for a derived default.
-            DefaultValue::Derived(words) if is_default || value.text == words => Ok(None),
+            DefaultValue::Derived(text) if is_default || value.text == text => Ok(None),
             _ => self.get(setting).map(Some),
         }
     }
 
+    /// Returns the value of a setting as written, with its source.
     pub(super) fn value(&self, row: &Row) -> &SettingValue {
         let value = self.values.iter().find(|value| value.row.key == row.key);
         value.expect("the table has every setting")
@@ -158,7 +159,7 @@ impl Values {
 }
 
 impl SettingValue {
-    /// Returns the value as it may be shown.
+    /// Returns the value as `check-config` and the log may show it.
     pub fn shown(&self) -> String {
         self.row.shown(&self.text)
     }
@@ -191,7 +192,7 @@ impl Values {
     }
 
     pub(super) fn with_credentials(self, secret: &str) -> Self {
-        self.with_login(secret.into()).expect("there is no other")
+        self.with_environment_credentials(secret.into()).expect("there is no other")
     }
 }
 
@@ -227,7 +228,10 @@ mod tests {
         let named_by_nothing = |credentials: Option<SecretString>| {
             let file = File::parse("[zookeeper]\ncredentials_file = \"\"", "f").unwrap();
             let values = Values::new(Sources { file, credentials, ..Sources::default() });
-            values.and_then(|values| values.written(&CREDENTIALS_FILE)).unwrap_err().to_string()
+            values
+                .and_then(|values| values.get_optional(&CREDENTIALS_FILE))
+                .unwrap_err()
+                .to_string()
         };
         for credentials in [None, Some("a:hush".into())] {
             let error = named_by_nothing(credentials);

@@ -6,8 +6,9 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    duration, family, file, group, labels, listen_at, log_format, log_level, member_id, mode,
-    number, on_exit, principal, priority, probe_address, service, shown_labels, text, wait,
+    duration, duration_or_never, file, foreign_client, group, labels, listen_at, log_format,
+    log_level, member_id, mode, number, on_exit, principal, priority, probe_address, service,
+    shown_labels, text,
 };
 use super::security::{AclPolicy, Scheme};
 use super::servers::{self, Servers};
@@ -20,11 +21,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Declares each setting by name, and a list of all settings. rustfmt does not change the rows.
+/// Declares a static [`Setting`] for each row, and [`ALL`]. rustfmt does not format the rows.
 macro_rules! table {
     ($($name:ident: $type:ty = $parser:expr => { $($field:ident: $value:expr),* $(,)? };)*) => {
         $(pub static $name: Setting<$type> = Setting {
-            row: Row { $($field: $value,)* error: |values| values.written(&$name).err(), ..Row::TEXT },
+            row: Row { $($field: $value,)* error: |values| values.get_optional(&$name).err(), ..Row::DEFAULTS },
             parser: $parser,
         };)*
 
@@ -69,7 +70,7 @@ table! {
 
     AUTH: Scheme = Scheme::parse => {
         key: "zookeeper.auth", flag: flag("auth", "SCHEME"), variable: Some("BELLWETHER_AUTH"),
-        scope: Scope::Zookeeper, may_be_secret: true, none: Some(""),
+        scope: Scope::Zookeeper, may_be_secret: true, unset_by: Some(""),
         help: "How to log in: digest or sasl (DIGEST-MD5) with user and password, or kerberos",
     };
 
@@ -81,7 +82,7 @@ table! {
 
     KERBEROS_PRINCIPAL: String = principal => {
         key: "zookeeper.kerberos.principal", flag: flag("kerberos-principal", "PRINCIPAL"), variable: Some("BELLWETHER_KERBEROS_PRINCIPAL"),
-        scope: Scope::Zookeeper, none: Some(""),
+        scope: Scope::Zookeeper, unset_by: Some(""),
         help: "This member's principal, app@EXAMPLE.ORG; without it, that of the default credential cache",
     };
 
@@ -99,7 +100,7 @@ table! {
 
     ACL: AclPolicy = AclPolicy::parse => {
         key: "zookeeper.acl", flag: flag("acl", "ACL"), variable: Some("BELLWETHER_ACL"),
-        default: DefaultValue::Derived("creator-readable with an identity, else open"), scope: Scope::Lease, none: Some(""),
+        default: DefaultValue::Derived("creator-readable with an identity, else open"), scope: Scope::Lease, unset_by: Some(""),
         help: "Who may touch what members create: open, creator or creator-readable; an identity is one of --auth or --tls-cert",
     };
 
@@ -138,9 +139,9 @@ table! {
         help: "The start of the members' znodes' names",
     };
 
-    COMPATIBLE_WITH: ForeignClient = family => {
+    COMPATIBLE_WITH: ForeignClient = foreign_client => {
         key: "election.compatible_with", flag: flag("compatible-with", "CLIENT"), variable: Some("BELLWETHER_COMPATIBLE_WITH"),
-        default: DefaultValue::Text("none"), scope: Scope::Election, none: Some("none"),
+        default: DefaultValue::Text("none"), scope: Scope::Election, unset_by: Some("none"),
         help: "Stand in the queue of another client's election: curator-latch, curator-selector, kazoo or zookeeper-recipe",
     };
 
@@ -150,15 +151,15 @@ table! {
         help: "How much this member is preferred as the leader; 0: only where no other is ready",
     };
 
-    PREEMPT_AFTER: Duration = wait => {
+    PREEMPT_AFTER: Duration = duration_or_never => {
         key: "election.preempt_after", flag: flag("preempt-after", "DURATION"), variable: Some("BELLWETHER_PREEMPT_AFTER"),
-        default: DefaultValue::Text("never"), none: Some("never"),
+        default: DefaultValue::Text("never"), unset_by: Some("never"),
         help: "For how long this member, if it leads, sees one of higher priority before it hands over to it, or never",
     };
 
     RECIPES_ROOT: String = servers::parse_root => {
         key: "recipes.root", flag: flag("recipes-root", "PATH"), variable: Some("BELLWETHER_RECIPES_ROOT"),
-        default: DefaultValue::Text("/"), scope: Scope::Lease, none: Some(""),
+        default: DefaultValue::Text("/"), scope: Scope::Lease, unset_by: Some(""),
         help: "The path in ZooKeeper with locks, barriers and config below it, for any application; empty switches them off",
     };
 
@@ -170,7 +171,7 @@ table! {
 
     ADDRESS: String = text => {
         key: "member.address", flag: lettered('a', "address", "ADDRESS"), variable: Some("BELLWETHER_ADDRESS"),
-        changes_in_flight: true, none: Some(""),
+        changes_in_flight: true, unset_by: Some(""),
         help: "Where the application can be reached; told to the others",
     };
 
@@ -205,7 +206,7 @@ table! {
 
     PROBE_LISTEN: SocketAddr = probe_address => {
         key: "http.probe_listen", flag: flag("probe-listen", "IP:PORT"), variable: Some("BELLWETHER_PROBE_LISTEN"),
-        none: Some(""),
+        unset_by: Some(""),
         help: "Where to serve probes, read-only, for a kubelet or a load balancer",
     };
 
@@ -217,7 +218,7 @@ table! {
 
     HEALTH_CHECK: Check = Check::parse => {
         key: "health.check", flag: flag("app-health", "URL|COMMAND"), variable: Some("BELLWETHER_APP_HEALTH"),
-        show: health::shown, none: Some(""),
+        show: health::shown, unset_by: Some(""),
         help: "Take part only while the application is healthy: the URL to GET, or a command that begins with its absolute path",
     };
 

@@ -24,7 +24,7 @@ fn the_defaults_are_a_valid_configuration() {
 
 #[test]
 fn a_derived_default_may_be_set_by_its_description() {
-    let words = |row: &Row| (row.key, row.default.words());
+    let words = |row: &Row| (row.key, row.default.text());
     let written = [words(&table::HEARTBEAT.row), words(&table::ACL.row)];
     let config = |more: &[_]| config(&[&written[..], more].concat()).unwrap();
     let twice_as_long = config(&[("zookeeper.session_timeout", "20s")]);

@@ -197,9 +197,9 @@ impl Daemon {
             }
             None => (None, None, None),
         };
-        let (file_records, synced_files) = watch::channel(notify::records(&config.kept));
-        let keeping = shared_config.clone().filter(|_| !config.kept.is_empty());
-        let keeping = keeping.map(|handle| (config.kept, handle, file_records));
+        let (file_records, synced_files) = watch::channel(notify::records(&config.synced_files));
+        let keeping = shared_config.clone().filter(|_| !config.synced_files.is_empty());
+        let keeping = keeping.map(|handle| (config.synced_files, handle, file_records));
         let status = StatusHandle {
             hooks: records,
             application,

@@ -24,10 +24,10 @@ impl InForce {
     pub(super) fn of(effective: &Effective) -> Self {
         let values = effective.values.iter().map(|value| (value.row.key, value.text.clone()));
         let znodes = &effective.config.settings.znodes;
-        let hooks = &effective.config.hooks;
         let values = values.collect();
-        let hooks = hooks.clone().into();
-        Self { values, znodes: znodes.clone(), hooks, synced_files: effective.config.kept.clone() }
+        let hooks = effective.config.hooks.clone().into();
+        let synced_files = effective.config.synced_files.clone();
+        Self { values, znodes: znodes.clone(), hooks, synced_files }
     }
 
     /// Reads the configuration. Applies changes that need no restart, and logs the others. A configuration with an error
@@ -57,7 +57,7 @@ impl InForce {
             hooks.send_replace(self.hooks.clone());
             info!("SIGHUP: the hooks are those of the file now, {} of them", self.hooks.len());
         }
-        let files_changed = self.synced_files != new.config.kept;
+        let files_changed = self.synced_files != new.config.synced_files;
         if files_changed {
             warn!("SIGHUP: [[config]] has changed, which takes a restart: still what it was");
         }
@@ -113,7 +113,7 @@ impl InForce {
         if labels.is_some() {
             profile.labels.clone_from(&new.labels);
         }
-        if let Err(error) = config::fits(&profile, &self.znodes) {
+        if let Err(error) = config::check_profile(&profile, &self.znodes) {
             return error!("SIGHUP: {error}; address and labels stay as they were");
         }
         let command = Command::UpdateProfile { address: profile.address, labels: profile.labels };

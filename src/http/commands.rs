@@ -129,7 +129,7 @@ pub(super) async fn drain(
     _: Query<NoQuery>,
 ) -> CommandResult {
     app.command(Command::Pause).await?;
-    if app.status.until_hooks_are_told(FOR_HOOKS).await.is_err() {
+    if app.status.until_hooks_have_run(FOR_HOOKS).await.is_err() {
         let why = "this member is out of the queue, but its hooks are not done yet: see /status";
         return Err(ProblemResponse::unavailable("hooks-pending", "not done yet", why));
     }

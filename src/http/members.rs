@@ -93,7 +93,7 @@ fn bodies(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<Que
             is_self: own == Some(entry.ticket.token),
             // In another client's queue, the znodes do not say whether a standby is ready.
             standby: (at == next && tells).then_some(Standby { ready: entry.ready }),
-            names: entry.names.as_ref().map(|names| names.leader.id.to_string()),
+            names: entry.announcement.as_ref().map(|announced| announced.leader.id.to_string()),
             version: entry.version.clone(),
             priority: entry.priority.number(),
             since: Some(api::date(entry.created_at)),

@@ -107,8 +107,8 @@ pub(super) fn of_queue(app: &AppState, verdict: &Verdict, entries: &[MemberEntry
             continue;
         };
         let id = &profile.id;
-        let named = entry.names.as_ref().map(|named| named.ticket.token);
-        if token.is_some() && named != token {
+        let announced = entry.announcement.as_ref().map(|announced| announced.ticket.token);
+        if token.is_some() && announced != token {
             problems.push(format!("{id} does not name the leader yet"));
         }
         // In another client's queue, the znodes do not say whether a standby is ready.
@@ -228,7 +228,7 @@ mod tests_of_member {
             failing_since,
         };
         let records = vec![record(Some(at(8)), "exit code 7"), record(None, "cut short")];
-        scene.hooks.send_replace(Hooks { records, told: None });
+        scene.hooks.send_replace(Hooks { records, done_up_to: None });
         scene
             .has_problems(&[
                 ("paused", "paused: out of the queue until `bellwether resume`", 4),
@@ -270,7 +270,7 @@ mod tests_of_queue {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    fn entry(number: i32, id: &str, names: i32) -> MemberEntry {
+    fn entry(number: i32, id: &str, leader_number: i32) -> MemberEntry {
         let profile = |id: &str| {
             let id = MemberId::new(id).unwrap();
             let labels = BTreeMap::new();
@@ -281,10 +281,15 @@ mod tests_of_queue {
             Ticket { sequence: Sequence::new(number).unwrap(), token }
         };
         let leader = Arc::new(profile("a"));
-        let names = Some(Announcement { leader, ticket: ticket(names) });
+        let announcement = Some(Announcement { leader, ticket: ticket(leader_number) });
         let ticket = ticket(number);
         let profile = Some(profile(id));
-        MemberEntry { profile, names, ready: true, ..MemberEntry::of_unknown(ticket, at(60)) }
+        MemberEntry {
+            profile,
+            announcement,
+            ready: true,
+            ..MemberEntry::of_unknown(ticket, at(60))
+        }
     }
 
     async fn members(entries: Vec<MemberEntry>) -> Value {
@@ -323,7 +328,8 @@ mod tests_of_queue {
 
     #[tokio::test]
     async fn who_is_next_stands_behind_the_leader_whatever_stands_ahead_of_it() {
-        let by_hand = MemberEntry { profile: None, names: None, ready: false, ..entry(0, "x", 1) };
+        let by_hand =
+            MemberEntry { profile: None, announcement: None, ready: false, ..entry(0, "x", 1) };
         let told = members(vec![by_hand, entry(1, "a", 1), entry(2, "b", 1)]).await;
         let standbys: Vec<_> =
             told["members"].as_array().unwrap().iter().map(|it| it["standby"].is_null()).collect();
@@ -360,7 +366,7 @@ mod tests_of_queue {
         let mut ill = entry(4, "d", 1);
         ill.state = OwnState { unhealthy: true, hooks_failing: 2 };
         let duplicate_id = entry(5, "d", 1);
-        let unknown_znode = MemberEntry { profile: None, names: None, ..entry(6, "e", 1) };
+        let unknown_znode = MemberEntry { profile: None, announcement: None, ..entry(6, "e", 1) };
         let told = members(vec![leader, next, unheard, ill, duplicate_id, unknown_znode]).await;
         let problems: Vec<_> =
             told["problems"].as_array().unwrap().iter().filter_map(Value::as_str).collect();

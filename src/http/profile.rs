@@ -37,7 +37,7 @@ pub(super) async fn amend(
         return Err(ProblemResponse::unprocessable(why.to_owned()));
     }
     let profile = patch.applied_to(app.judge().snapshot.standing.profile());
-    config::fits(&profile, &app.names.znodes)
+    config::check_profile(&profile, &app.names.znodes)
         .map_err(|error| ProblemResponse::unprocessable(error.to_string()))?;
     let Profile { address, labels, .. } = profile;
     app.command(Command::UpdateProfile { address, labels }).await?;

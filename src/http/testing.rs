@@ -26,8 +26,14 @@ pub(super) struct MemberFixture {
 }
 
 pub(super) fn contender_of_kazoo(keeps_out: bool) -> ForeignQueue {
-    let among = keeps_out.then_some(ForeignClient::CuratorLatch);
-    ForeignQueue { family: ForeignClient::Kazoo, contenders: 1, first: "x".into(), id: None, among }
+    let compatible_with = keeps_out.then_some(ForeignClient::CuratorLatch);
+    ForeignQueue {
+        family: ForeignClient::Kazoo,
+        contenders: 1,
+        first: "x".into(),
+        id: None,
+        compatible_with,
+    }
 }
 
 impl MemberFixture {

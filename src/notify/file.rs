@@ -49,7 +49,7 @@ pub(super) async fn keep(
 }
 
 fn write(file: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
-    config::replaceable(file).map_err(io::Error::other)?;
+    config::check_replaceable(file).map_err(io::Error::other)?;
     let new = beside(file);
     // A killed process may have left its temporary file here, or another user may have put a link here.
     remove(&new)?;

@@ -1,6 +1,6 @@
 //! Keeps a label of this pod, or an EndpointSlice, up to date with the current leader, through the Kubernetes API.
 
-use crate::config::{KubernetesHook, KubernetesTarget, is_namespace, token_in};
+use crate::config::{KubernetesHook, KubernetesTarget, is_namespace, parse_token};
 use crate::files::{self, Size};
 use crate::http_client;
 use http_body_util::Full;
@@ -131,7 +131,7 @@ struct Api<'a> {
 impl<'a> Api<'a> {
     fn read(hook: &'a KubernetesHook) -> Result<Self, String> {
         let account = &hook.account;
-        let token = in_account(account, "token", |text| token_in(text).map(<[u8]>::to_vec))?;
+        let token = in_account(account, "token", |text| parse_token(text).map(<[u8]>::to_vec))?;
         let namespace = in_account(account, "namespace", |text| {
             let name = str::from_utf8(text).ok()?.trim_ascii();
             is_namespace(name).then(|| name.to_owned())

@@ -54,7 +54,7 @@ async fn attempt(post: &Webhook, id: &str, body: &str, date: SystemTime) -> Resu
         .header(USER_AGENT, concat!("bellwether/", env!("CARGO_PKG_VERSION")));
     // Read the secret each time, so that it can be replaced at run time.
     if let Some(file) = secret_file {
-        let secret = config::secret(file).map_err(|wrong| format!("secret_file: {wrong}"))?;
+        let secret = config::signing_secret(file).map_err(|why| format!("secret_file: {why}"))?;
         let since = date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         request = request
             .header("webhook-id", id)

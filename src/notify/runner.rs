@@ -132,7 +132,8 @@ impl HookRunner {
                 continue;
             }
             let done = seen.index;
-            self.records.send_if_modified(|hooks| std::mem::replace(&mut hooks.told, done) != done);
+            self.records
+                .send_if_modified(|hooks| std::mem::replace(&mut hooks.done_up_to, done) != done);
             if self.watch.leaving.borrow().is_some() {
                 return;
             }
@@ -184,9 +185,9 @@ impl HookRunner {
             }
             let hook = &self.hook_states[n].hook;
             match &hook.action {
-                HookAction::Keep { .. } if hook.is_state() => {}
-                _ if hook.is_state() => self.refresh(n, change.kind.name()).await,
-                _ if hook.hears(change.kind) => {
+                HookAction::Keep { .. } if hook.keeps_up_to_date() => {}
+                _ if hook.keeps_up_to_date() => self.refresh(n, change.kind.name()).await,
+                _ if hook.runs_for(change.kind) => {
                     let began = self.begin(n, change.kind.name());
                     let done = self.perform(n, &notice, &view, index).await;
                     self.end(n, began, done);
@@ -238,7 +239,7 @@ impl HookRunner {
         let view = seen.view();
         let index = seen.index;
         let HookState { hook, written, again, .. } = &self.hook_states[n];
-        if !hook.is_state() {
+        if !hook.keeps_up_to_date() {
             return;
         }
         let action = hook.action.clone();

@@ -353,7 +353,7 @@ impl<'a> QueuedMember<'a> {
 fn made_by(name: &str) -> Option<&'static str> {
     match ForeignClient::of_name(name)?.0 {
         ForeignClient::ZookeeperRecipe => None,
-        _ if ForeignClient::is_members(name) => Some("bellwether"),
+        _ if ForeignClient::is_created_by_member(name) => Some("bellwether"),
         family => Some(family.name()),
     }
 }

@@ -282,7 +282,7 @@ const WHAT_TO_TRY: &str = ": does a sidecar run there? --url or BELLWETHER_URL s
 impl Token {
     /// Returns `None` if the text is not one line of visible ASCII characters.
     pub fn new(written: &[u8]) -> Option<Self> {
-        let token = config::token_in(written)?;
+        let token = config::parse_token(written)?;
         let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok()?;
         value.set_sensitive(true);
         Some(Self(value))

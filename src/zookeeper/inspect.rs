@@ -230,7 +230,7 @@ async fn read_all(
         let member = match (naming.family(), sequence) {
             // In an election that is shared with another client, members write what its contenders write.
             (Some(_), Some(sequence)) => {
-                naming.note(&name);
+                naming.remember(&name);
                 Some(contender(&data, Ticket { sequence, token: token(&stat) }, naming))
             }
             _ => decode(&data, naming),

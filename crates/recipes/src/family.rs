@@ -1,7 +1,7 @@
 //! Elections of other clients: which client a znode belongs to, by its name.
 //!
 //! Each client names the znodes of its contenders in its own way, and orders all znodes in the path by its own rule. So
-//! two kinds of contenders in one path form two elections: each has its own leader, or one of them fails.
+//! contenders of two clients in one path form two elections: each has its own leader, or one of the clients fails.
 
 use crate::{Sequence, SessionId};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 /// The maximum length of a contender's id as it is shown, in characters.
 const LONGEST_ID: usize = 253;
 
-/// A client that elects a leader with ephemeral sequential znodes.
+/// A client that elects a leader with ephemeral sequential znodes, and the pattern of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ForeignClient {
     /// `_c_<uuid>-latch-<10 digits>`
@@ -39,8 +39,8 @@ impl ForeignClient {
         Self::Bellwether,
     ];
 
-    /// Returns the client that a znode of this name belongs to, and its number, which is negative once ZooKeeper's
-    /// counter has overflowed.
+    /// Returns the client whose znodes have names like this one, and the znode's number, which is negative once
+    /// ZooKeeper's counter has overflowed. Returns `None` if no known client has such names.
     pub fn of_name(name: &str) -> Option<(Self, i32)> {
         let (start, number) = split_number(name)?;
         let family = if start == "n_" {
@@ -48,8 +48,8 @@ impl ForeignClient {
         } else if start == OWN_PREFIX {
             Some(Self::Bellwether)
         } else if let Some(rest) = start.strip_prefix("_c_") {
-            let go = rest.strip_suffix("-lock-").filter(|guid| is_hex(guid, 32));
-            Self::of_curator(rest).or_else(|| go.map(|_| Self::GoZookeeper))
+            let is_go = rest.strip_suffix("-lock-").is_some_and(|guid| is_hex(guid, 32));
+            if is_go { Some(Self::GoZookeeper) } else { Self::of_curator(rest) }
         } else if let Some(guid) = start.strip_suffix("__lock__") {
             is_hex(guid, 32).then_some(Self::Kazoo)
         } else {
@@ -59,7 +59,7 @@ impl ForeignClient {
         Some((family?, number))
     }
 
-    /// Returns the Curator recipe that uses this name, given without `_c_` and the number.
+    /// Returns the Curator recipe that uses this name. `rest` is the name between `_c_` and the number.
     fn of_curator(rest: &str) -> Option<Self> {
         match rest.split_at_checked(36).filter(|(guid, _)| is_uuid(guid))? {
             (_, "-latch-") => Some(Self::CuratorLatch),
@@ -68,12 +68,13 @@ impl ForeignClient {
         }
     }
 
-    /// Returns the place of a znode of this name in the client's queue, whichever client created it: `None` if it has
-    /// none, or if ZooKeeper's counter has overflowed, since clients then disagree about the order.
-    pub fn place(self, name: &str) -> Option<Sequence> {
+    /// Returns the number that orders a znode of this name in the queue of the client `self`. Returns `None` if that
+    /// client ignores such a name, or if ZooKeeper's counter has overflowed, since clients then disagree about the
+    /// order.
+    pub fn sequence_of(self, name: &str) -> Option<Sequence> {
         let (family, number) = Self::of_name(name)?;
-        let counts = match self {
-            // Both rank by the number after `lock-`.
+        let is_in_queue = match self {
+            // Each of these two clients also orders the other's znodes, by the number after `lock-`.
             Self::CuratorSelector | Self::GoZookeeper => {
                 matches!(family, Self::CuratorSelector | Self::GoZookeeper)
             }
@@ -83,30 +84,32 @@ impl ForeignClient {
             | Self::DocumentedRecipe
             | Self::Bellwether => family == self,
         };
-        if counts { Sequence::new(number) } else { None }
+        if is_in_queue { Sequence::new(number) } else { None }
     }
 
-    /// Returns the start of the names of a session's contenders, up to the number.
-    pub fn start(self, session: SessionId) -> String {
-        let hex = hex_of(session);
-        let uuid = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
+    /// Returns the name, up to the number, of a znode that a member creates in this session to take part in the
+    /// client's election.
+    pub fn name_start(self, session: SessionId) -> String {
+        let guid = guid_of(session);
+        let uuid = [&guid[..8], &guid[8..12], &guid[12..16], &guid[16..20], &guid[20..]].join("-");
         match self {
             Self::CuratorLatch => format!("_c_{uuid}-latch-"),
             Self::CuratorSelector => format!("_c_{uuid}-lock-"),
-            Self::Kazoo => format!("{hex}__lock__"),
+            Self::Kazoo => format!("{guid}__lock__"),
             Self::ZookeeperRecipe => "n_".into(),
             Self::DocumentedRecipe => format!("{uuid}-n_"),
-            Self::GoZookeeper => format!("_c_{hex}-lock-"),
+            Self::GoZookeeper => format!("_c_{guid}-lock-"),
             Self::Bellwether => OWN_PREFIX.into(),
         }
     }
 
-    /// Returns true if a member, and not the client itself, created the znode of this name. Always false for names of
-    /// [`Self::ZookeeperRecipe`] and [`Self::Bellwether`], which have no guid.
-    pub fn is_members(name: &str) -> bool {
+    /// Returns true if the guid in this name shows that a member, and not the client itself, created the znode. Always
+    /// false for names of [`Self::ZookeeperRecipe`] and [`Self::Bellwether`], which have no guid.
+    pub fn is_created_by_member(name: &str) -> bool {
+        // The guid is the first 32 digits of a name, without hyphens and without `_c_`.
         let guid = name.strip_prefix("_c_").unwrap_or(name).bytes().filter(|b| *b != b'-');
         let guid: Vec<u8> = guid.take(32).collect();
-        guid.len() == 32 && guid[12] == b'8' && guid.ends_with(MEMBERS.as_bytes())
+        guid.len() == 32 && guid[12] == b'8' && guid.ends_with(MEMBER_GUID_END.as_bytes())
     }
 
     /// Returns the id in the data of a contender's znode, as text. Control characters are replaced, and an id that is
@@ -136,15 +139,17 @@ impl ForeignClient {
     }
 }
 
+/// The start of members' names with the default `election.prefix`.
 const OWN_PREFIX: &str = "leader_";
 
-/// The end of the guids that members create: `bellwet`, in hexadecimal digits.
-const MEMBERS: &str = "62656c6c776574";
+/// The end of the guids in the names that members create: `bellwet`, in hexadecimal digits.
+const MEMBER_GUID_END: &str = "62656c6c776574";
 
-/// Returns the guid of a session's contenders, a UUID of version 8, by which the session finds its znodes again.
-fn hex_of(session: SessionId) -> String {
+/// Returns the guid, a UUID of version 8, in the names that members create in this session. By this guid, the session
+/// recognizes its own znodes.
+fn guid_of(session: SessionId) -> String {
     let id = format!("{:016x}", session.0);
-    format!("{}8{}8{}{MEMBERS}", &id[..12], &id[12..15], &id[15..])
+    format!("{}8{}8{}{MEMBER_GUID_END}", &id[..12], &id[12..15], &id[15..])
 }
 
 /// Formats the client's name for operators.
@@ -169,14 +174,14 @@ fn split_number(name: &str) -> Option<(&str, i32)> {
     let is_number = name.is_char_boundary(at) && name[at..].bytes().all(|b| b.is_ascii_digit());
     let start = is_number.then(|| &name[..at])?;
     match start.strip_suffix('-') {
-        // If the client's names have a hyphen before the number, it is not a minus sign.
-        Some(unsigned) if !is_start(start) => Some((unsigned, name[at - 1..].parse().ok()?)),
+        // In some clients' names, a hyphen separates the number, and is not a minus sign.
+        Some(unsigned) if !ends_in_hyphen(start) => Some((unsigned, name[at - 1..].parse().ok()?)),
         Some(_) | None => Some((start, name[at..].parse().ok()?)),
     }
 }
 
-/// Returns true if this is the start of a client's names that end in a hyphen before the number.
-fn is_start(start: &str) -> bool {
+/// Returns true if this is a name, up to the number, of a client that writes a hyphen before the number.
+fn ends_in_hyphen(start: &str) -> bool {
     start.ends_with("-latch-") || start.ends_with("-lock-")
 }
 
@@ -264,23 +269,26 @@ mod tests {
     fn a_sessions_names_are_the_clients_and_tell_that_a_member_made_them() {
         let session = SessionId(0x0123_4567_89ab_cdef);
         for family in ForeignClient::ALL {
-            let name = format!("{}0000000007", family.start(session));
+            let name = format!("{}0000000007", family.name_start(session));
             assert_eq!(ForeignClient::of_name(&name), Some((family, 7)), "{name}");
-            assert_eq!(family.place(&name), Sequence::new(7), "{name}");
+            assert_eq!(family.sequence_of(&name), Sequence::new(7), "{name}");
             let tells =
                 ![ForeignClient::ZookeeperRecipe, ForeignClient::Bellwether].contains(&family);
-            assert_eq!(ForeignClient::is_members(&name), tells, "{name}");
+            assert_eq!(ForeignClient::is_created_by_member(&name), tells, "{name}");
             let others = [SessionId(0x0123_4567_89ab_cdee), SessionId(-1), SessionId(0)];
-            let is_anothers = |other| family.start(other) != family.start(session);
+            let is_anothers = |other| family.name_start(other) != family.name_start(session);
             assert!(others.into_iter().all(|other| is_anothers(other) == tells), "{name}");
         }
-        let latch = ForeignClient::CuratorLatch.start(session);
+        let latch = ForeignClient::CuratorLatch.name_start(session);
         assert_eq!(latch, "_c_01234567-89ab-8cde-8f62-656c6c776574-latch-");
-        assert_eq!(ForeignClient::Kazoo.start(session), "0123456789ab8cde8f62656c6c776574__lock__");
+        assert_eq!(
+            ForeignClient::Kazoo.name_start(session),
+            "0123456789ab8cde8f62656c6c776574__lock__"
+        );
         for family in ForeignClient::ALL {
-            assert!(!ForeignClient::is_members(&name(family, "0000000001")), "{family}");
+            assert!(!ForeignClient::is_created_by_member(&name(family, "0000000001")), "{family}");
         }
-        assert!(!ForeignClient::is_members(""));
+        assert!(!ForeignClient::is_created_by_member(""));
     }
 
     #[test]
@@ -288,12 +296,12 @@ mod tests {
         for family in ForeignClient::ALL {
             let counted: Vec<_> = ForeignClient::ALL
                 .into_iter()
-                .filter(|other| family.place(&name(*other, "0000000012")).is_some())
+                .filter(|other| family.sequence_of(&name(*other, "0000000012")).is_some())
                 .collect();
             let numbers = [ForeignClient::CuratorSelector, ForeignClient::GoZookeeper];
             let expected = if numbers.contains(&family) { numbers.to_vec() } else { vec![family] };
             assert_eq!(counted, expected, "{family}");
-            assert_eq!(family.place(&name(family, "-2147483648")), None, "{family}");
+            assert_eq!(family.sequence_of(&name(family, "-2147483648")), None, "{family}");
         }
     }
 }

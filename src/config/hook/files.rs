@@ -1,9 +1,9 @@
-//! Checks the files that hooks name: a secret to sign with, and files that hooks write.
+//! Checks the files in the settings of hooks: the secret that signs messages, and the files that hooks write.
 
 use super::{HookAction, HookConfig, Webhook};
 use crate::config::SyncedFileConfig;
 use crate::config::error::ConfigError;
-use crate::config::files::token_in;
+use crate::config::files::parse_token;
 use crate::files::{self, Size};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -11,16 +11,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Checks the files of hooks and of values of the shared configuration: a secret must be readable and valid, and a file to
-/// write must not replace anything but a regular file or a link, nor be written by two hooks or values.
+/// Checks the files of `[[hook]]` and `[[config]]` tables: a secret must be readable and valid. A file to write must not
+/// replace anything but a regular file or a link, and no two tables may write the same file.
 ///
 /// # Errors
-/// A sentence that names the hook or the value, the file and the remedy.
-pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Result<(), ConfigError> {
-    let mut kept = BTreeSet::new();
-    let mut keep = |key: String, file: &Path| {
-        check_replaceable(file).map_err(|flaw| flaw.in_file(&key, file))?;
-        if kept.insert(file.to_owned()) {
+/// A sentence that names the table, the file, the problem and the remedy.
+pub fn check_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Result<(), ConfigError> {
+    let mut written = BTreeSet::new();
+    let mut check_written = |key: String, file: &Path| {
+        check_file_type(file).map_err(|flaw| flaw.in_file(&key, file))?;
+        if written.insert(file.to_owned()) {
             return Ok(());
         }
         let flaw = ConfigError::without_key("is the file of another hook or value already");
@@ -32,20 +32,22 @@ pub fn can_use_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Resul
                 read_secret(file)
                     .map_err(|flaw| flaw.in_file(format!("hook[{n}].secret_file"), file))?;
             }
-            HookAction::Keep { file, .. } => keep(format!("hook[{n}].file"), file)?,
+            HookAction::Keep { file, .. } => check_written(format!("hook[{n}].file"), file)?,
             _ => {}
         }
     }
-    let mut values = values.iter().enumerate();
-    values
-        .try_for_each(|(n, SyncedFileConfig { file, .. })| keep(format!("config[{n}].file"), file))
+    for (n, value) in values.iter().enumerate() {
+        check_written(format!("config[{n}].file"), &value.file)?;
+    }
+    Ok(())
 }
 
-/// Checks that a file may be replaced: a directory cannot be replaced by a file, and a device must not be.
+/// Checks that a new file may be moved to this path: its directory must exist, and at the path there must be no directory
+/// and no device.
 ///
 /// # Errors
-/// A sentence about the directory that is missing, or about what is in the way.
-pub fn replaceable(file: &Path) -> Result<(), String> {
+/// A sentence that names the missing directory, or the path of the directory or device.
+pub fn check_replaceable(file: &Path) -> Result<(), String> {
     if let Some(directory) = file.parent().filter(|directory| !directory.is_dir()) {
         let file = file.display();
         let directory = directory.display();
@@ -53,25 +55,25 @@ pub fn replaceable(file: &Path) -> Result<(), String> {
             "{file} cannot be written: directory {directory} does not exist; create it"
         ));
     }
-    check_replaceable(file).map_err(|flaw| format!("{} {flaw}", file.display()))
+    check_file_type(file).map_err(|flaw| format!("{} {flaw}", file.display()))
 }
 
-/// Reads the secret for signing messages.
+/// Reads the secret that signs messages.
 ///
 /// # Errors
-/// The problem. It does not reveal the file's content.
-pub fn secret(file: &Path) -> Result<Vec<u8>, String> {
+/// The file and the problem. The error does not reveal the file's content.
+pub fn signing_secret(file: &Path) -> Result<Vec<u8>, String> {
     read_secret(file).map_err(|flaw| format!("{} {flaw}", file.display()))
 }
 
-/// Checks that there is either no file, a regular file or a link.
-fn check_replaceable(file: &Path) -> Result<(), ConfigError> {
+/// Checks that the path is free, or that of a regular file or a link.
+fn check_file_type(file: &Path) -> Result<(), ConfigError> {
     match fs::symlink_metadata(file) {
         Ok(found) if !found.is_file() && !found.is_symlink() => {
             Err(ConfigError::without_key("is there and no regular file")
                 .remedy("name one that may be replaced"))
         }
-        // Permissions are not checked here: a failed write reports them.
+        // Missing permissions are not an error here: the first write fails, and reports them.
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -86,7 +88,7 @@ fn read_secret(file: &Path) -> Result<Vec<u8>, ConfigError> {
 
 /// Parses a secret: Base64 after `whsec_`, or visible ASCII characters.
 fn secret_in(text: &[u8]) -> Result<Vec<u8>, ConfigError> {
-    let Some(written) = token_in(text) else {
+    let Some(written) = parse_token(text) else {
         return Err(ConfigError::without_key("holds no secret")
             .remedy("write one line of visible ASCII characters, such as whsec_..."));
     };

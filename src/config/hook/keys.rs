@@ -1,7 +1,7 @@
-//! A hook as written in the file, and how it is parsed.
+//! Parses the `[[hook]]` tables of the configuration file.
 
 use super::{HookAction, HookConfig, SIGNALS, Webhook, WhenUnknown};
-use crate::config::error::{ConfigError, numbered};
+use crate::config::error::{ConfigError, parse_tables};
 use crate::config::parse::{duration, host_and_port, mode, one_of};
 use crate::config::pod::{self, KubernetesHook, KubernetesTarget};
 use recipes::election::ChangeKind;
@@ -15,9 +15,10 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The default number of retries of a message.
 const RETRIES: u32 = 3;
 const MOST_RETRIES: u32 = 100;
+/// The remedy for a missing or empty `on`.
 const CHANGES: &str = "name the changes, such as on = [\"became-leader\", \"lost-leadership\"]";
 
-/// A hook as written in the file.
+/// A `[[hook]]` table, or `then` of a `[[config]]` table, as written in the file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HookKeys {
@@ -38,16 +39,17 @@ pub struct HookKeys {
 }
 
 impl HookConfig {
+    /// Parses all `[[hook]]` tables. Adds the errors of invalid ones to `errors`.
     pub(in crate::config) fn all(
         written: &[HookKeys],
         pod: &pod::PodEnvironment,
         errors: &mut Vec<ConfigError>,
     ) -> Vec<Self> {
-        numbered("hook", written, errors, |keys| Self::new(keys, pod))
+        parse_tables("hook", written, errors, |keys| Self::new(keys, pod))
     }
 
     fn new(keys: &HookKeys, pod: &pod::PodEnvironment) -> Result<Self, ConfigError> {
-        let on = keys.on.as_deref().map(changes).transpose().map_err(|flaw| flaw.of("on"))?;
+        let on = keys.on.as_deref().map(changes).transpose().map_err(|flaw| flaw.with_key("on"))?;
         let action = keys.action(pod)?;
         match action {
             HookAction::Run { .. } | HookAction::Post(_) | HookAction::Signal { .. }
@@ -68,7 +70,8 @@ impl HookConfig {
 }
 
 impl HookKeys {
-    /// Returns the action if these keys are written in another table, which allows fewer kinds of action than a hook.
+    /// Returns the action of `then` in a `[[config]]` table, which runs after a write of the file. It may only be a command,
+    /// a URL or a signal.
     pub(in crate::config) fn then(
         &self,
         pod: &pod::PodEnvironment,
@@ -83,7 +86,7 @@ impl HookKeys {
         Err(ConfigError::new("", problem).remedy("write one, or leave then out"))
     }
 
-    /// Returns the written keys that select a kind of action.
+    /// Returns those of the keys in this table that select a kind of action.
     fn kinds(&self) -> Vec<&'static str> {
         let kinds = [
             self.command.as_ref().map(|_| "command"),
@@ -98,15 +101,17 @@ impl HookKeys {
 
     /// Returns the action. The keys must describe exactly one kind of action.
     fn action(&self, pod: &pod::PodEnvironment) -> Result<HookAction, ConfigError> {
+        // From here on, exactly one of the keys that select a kind is written.
         let [kind] = self.kinds()[..] else { return Err(not_one_kind()) };
         let action = match (&self.command, &self.url, &self.signal, &self.file) {
             (Some(command), ..) => {
-                check_command(command).map_err(|flaw| flaw.of("command"))?;
+                check_command(command).map_err(|flaw| flaw.with_key("command"))?;
                 HookAction::Run { command: command.clone(), timeout: self.timeout()? }
             }
             (_, Some(url), ..) => HookAction::Post(self.post(url)?),
             (_, _, Some(signal), _) => {
-                let signal = named_signal(signal).map_err(|flaw| flaw.at("signal", signal))?;
+                let signal =
+                    named_signal(signal).map_err(|flaw| flaw.with_value("signal", signal))?;
                 let Some(pid_file) = &self.pid_file else {
                     let remedy =
                         "name the file with the number of the process to send the signal to";
@@ -126,7 +131,7 @@ impl HookKeys {
     }
 
     fn kubernetes(&self, pod: &pod::PodEnvironment) -> Result<KubernetesHook, ConfigError> {
-        let account = self.service_account.as_deref().unwrap_or(pod::ACCOUNT);
+        let account = self.service_account.as_deref().unwrap_or(pod::ACCOUNT_DIRECTORY);
         let account = absolute("service_account", account)?;
         let (key, name, target) = match (&self.pod_label, &self.endpoint_slice) {
             (Some(name), _) => ("pod_label", name, KubernetesTarget::pod_label(name, pod)),
@@ -137,12 +142,13 @@ impl HookKeys {
         };
         let timeout = self.timeout()?;
         let hook = target.and_then(|target| KubernetesHook::new(target, pod, account, timeout));
-        hook.map_err(|flaw| flaw.at(key, name))
+        hook.map_err(|flaw| flaw.with_value(key, name))
     }
 
-    /// Checks that each key is allowed for this kind of hook.
+    /// Checks that each written key is allowed for this kind of action.
     fn check_kind(&self, kind: &str) -> Result<(), ConfigError> {
-        let written: [(&str, bool, &[&str]); 7] = [
+        // For each key: whether it is written, and the kinds of action for which it is allowed.
+        let keys: [(&str, bool, &[&str]); 7] = [
             ("timeout", self.timeout.is_some(), &["command", "url", "pod_label", "endpoint_slice"]),
             ("retries", self.retries.is_some(), &["url"]),
             ("secret_file", self.secret_file.is_some(), &["url"]),
@@ -151,7 +157,7 @@ impl HookKeys {
             ("unknown", self.unknown.is_some(), &["file"]),
             ("service_account", self.service_account.is_some(), &["pod_label", "endpoint_slice"]),
         ];
-        for (key, is_written, kinds) in written {
+        for (key, is_written, kinds) in keys {
             if is_written && !kinds.contains(&kind) {
                 let problem = format!("is only for a hook with {}", kinds.join(" or "));
                 return Err(ConfigError::new(key, problem).remedy("leave it out"));
@@ -161,7 +167,7 @@ impl HookKeys {
     }
 
     fn post(&self, url: &str) -> Result<Webhook, ConfigError> {
-        let (host, port, path) = place(url).map_err(|flaw| flaw.of("url"))?;
+        let (host, port, path) = split_url(url).map_err(|flaw| flaw.with_key("url"))?;
         let retries = self.retries.unwrap_or(RETRIES);
         if retries > MOST_RETRIES {
             return Err(ConfigError::new("retries", "is too many")
@@ -171,7 +177,7 @@ impl HookKeys {
         let secret_file = self.secret_file.as_deref();
         let secret_file = secret_file.map(|file| {
             // The text may be the secret itself, so do not show it.
-            absolute_path(file).map_err(|flaw| flaw.of("secret_file"))
+            absolute_path(file).map_err(|flaw| flaw.with_key("secret_file"))
         });
         let timeout = self.timeout()?;
         let secret_file = secret_file.transpose()?;
@@ -180,23 +186,24 @@ impl HookKeys {
 
     fn timeout(&self) -> Result<Duration, ConfigError> {
         match &self.timeout {
-            Some(text) => duration(text).map_err(|flaw| flaw.at("timeout", text)),
+            Some(text) => duration(text).map_err(|flaw| flaw.with_value("timeout", text)),
             None => Ok(TIMEOUT),
         }
     }
 
     fn mode(&self) -> Result<u32, ConfigError> {
         let Some(text) = &self.mode else { return Ok(0o644) };
-        mode(text).map_err(|flaw| flaw.at("mode", text))
+        mode(text).map_err(|flaw| flaw.with_value("mode", text))
     }
 
     fn unknown(&self) -> Result<WhenUnknown, ConfigError> {
         let Some(text) = &self.unknown else { return Ok(WhenUnknown::Keep) };
         let known = [("keep", WhenUnknown::Keep), ("remove", WhenUnknown::Remove)];
-        one_of(text, &known).map_err(|flaw| flaw.at("unknown", text))
+        one_of(text, &known).map_err(|flaw| flaw.with_value("unknown", text))
     }
 }
 
+/// Parses the kinds of changes in `on`.
 fn changes(written: &[String]) -> Result<Vec<ChangeKind>, ConfigError> {
     if written.is_empty() {
         return Err(ConfigError::without_key("is empty").remedy(CHANGES));
@@ -210,6 +217,7 @@ fn changes(written: &[String]) -> Result<Vec<ChangeKind>, ConfigError> {
     }).collect()
 }
 
+/// Checks that a command begins with a program that can be found: an absolute path, or a name without a slash.
 fn check_command(written: &[String]) -> Result<(), ConfigError> {
     let is_program = |program: &String| match program.contains('/') {
         true => program.starts_with('/'),
@@ -223,7 +231,7 @@ fn check_command(written: &[String]) -> Result<(), ConfigError> {
 }
 
 /// Splits a URL into host, port and path.
-pub(in crate::config) fn place(text: &str) -> Result<(String, u16, String), ConfigError> {
+pub(in crate::config) fn split_url(text: &str) -> Result<(String, u16, String), ConfigError> {
     url_parts(text).ok_or_else(|| {
         let error = ConfigError::without_key("is not a URL with http, a host, a port and a path")
             .remedy("write http://HOST:PORT/PATH, such as http://127.0.0.1:8080/healthz");
@@ -244,8 +252,9 @@ fn url_parts(text: &str) -> Option<(String, u16, String)> {
     Some((host.to_owned(), port, path.to_owned()))
 }
 
+/// Parses the absolute path of a file. The error shows the key and the path.
 pub(in crate::config) fn absolute(key: &str, text: &str) -> Result<PathBuf, ConfigError> {
-    absolute_path(text).map_err(|flaw| flaw.at(key, text))
+    absolute_path(text).map_err(|flaw| flaw.with_value(key, text))
 }
 
 fn absolute_path(text: &str) -> Result<PathBuf, ConfigError> {

@@ -257,7 +257,7 @@ impl AppState {
 
 /// Requests a new reading, and returns it with the index up to which it is current.
 async fn read(watched: &mut WatchedValue) -> Result<(Arc<ValueReading>, u64), ProblemResponse> {
-    match timeout(READ_TIMEOUT, watched.read_anew()).await {
+    match timeout(READ_TIMEOUT, watched.read_now()).await {
         Ok(read) => read.map_err(unread),
         Err(_) => Err(unread(format!("ZooKeeper did not answer within {READ_TIMEOUT:?}"))),
     }
@@ -333,5 +333,5 @@ async fn value(budget: &ByteBudget, body: Body) -> Result<Bytes, ProblemResponse
     let reserved = budget.take(2 * length);
     let reserved = reserved.ok_or_else(|| ProblemResponse::buffers_full(budget))?;
     let data = body::bytes(body, VALUE_MAX).await?;
-    Ok(reserved.over(data))
+    Ok(reserved.attach_to(data))
 }

@@ -7,7 +7,7 @@ use super::tls_errors;
 use crate::clock::Clock;
 use crate::config::security::{self, Login, OwnCertificate, Scheme, Security, Tls};
 use crate::config::table::{CREDENTIALS_FILE, SERVERS, TLS_CA, TLS_CERT, TLS_KEY};
-use crate::config::{ConfigError, Settings, Zookeeper, named};
+use crate::config::{ConfigError, Settings, Zookeeper, shown_path};
 use crate::files::{self, Size};
 use ::zookeeper::{Connector, SaslOptions, TlsOptions};
 use recipes::Moment;
@@ -436,7 +436,7 @@ fn credentials(source: &security::CredentialsSource) -> Result<SecretString, Con
     }
     let flaw = ConfigError::without_key("does not hold one line, user:password");
     Err(match source {
-        security::CredentialsSource::Given(_) => flaw.of(security::CREDENTIALS_VARIABLE),
+        security::CredentialsSource::Given(_) => flaw.with_key(security::CREDENTIALS_VARIABLE),
         security::CredentialsSource::In(file) => flaw.in_file(key, file),
     })
 }
@@ -445,7 +445,7 @@ fn credentials(source: &security::CredentialsSource) -> Result<SecretString, Con
 fn describe_source(source: &security::CredentialsSource) -> String {
     match source {
         security::CredentialsSource::In(file) => {
-            format!("{}, {},", CREDENTIALS_FILE.key(), named(file))
+            format!("{}, {},", CREDENTIALS_FILE.key(), shown_path(file))
         }
         security::CredentialsSource::Given(_) => security::CREDENTIALS_VARIABLE.into(),
     }

@@ -351,7 +351,7 @@ impl ElectionSession {
     fn claim_owner(&mut self, data: &[u8]) -> ClaimOwner {
         if let Some(name) = claimants_name(data) {
             // No listing may have shown the claimant's znode here, so note its name: the check needs the path.
-            self.znodes.note(&name);
+            self.znodes.remember(&name);
         }
         match self.announcement(data) {
             Some(Announcement { ticket, .. }) => {
@@ -444,10 +444,10 @@ impl ElectionSession {
 fn entries(members: Vec<MemberZnode>, znodes: &ZnodeNames) -> Vec<MemberEntry> {
     let mut entries: Vec<_> = members.into_iter().map(|member| entry(member, znodes)).collect();
     if znodes.family().is_some()
-        && let Some(leader) = entries.first().and_then(|head| head.names.clone())
+        && let Some(leader) = entries.first().and_then(|head| head.announcement.clone())
     {
         for entry in &mut entries {
-            entry.names = Some(leader.clone());
+            entry.announcement = Some(leader.clone());
         }
     }
     entries
@@ -466,16 +466,7 @@ fn entry(
     let MemberData { znode, version, state, .. } = data;
     let ZnodeData { profile, announcement, priority, ready, .. } = znode;
     let profile = Some(Arc::unwrap_or_clone(profile));
-    MemberEntry {
-        ticket,
-        profile,
-        names: announcement,
-        priority,
-        ready,
-        version,
-        created_at,
-        state,
-    }
+    MemberEntry { ticket, profile, announcement, priority, ready, version, created_at, state }
 }
 
 #[cfg(test)]

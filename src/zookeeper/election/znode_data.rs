@@ -442,7 +442,7 @@ mod tests {
         let znodes = ZnodeNames::of_family(recipes::ForeignClient::Kazoo);
         let ticket = Ticket { sequence: Sequence::new(3).unwrap(), token: FencingToken(7) };
         let name = format!("{}__lock__0000000003", "a".repeat(32));
-        znodes.note(&name);
+        znodes.remember(&name);
         let id = |data: &[u8]| contender(data, ticket, &znodes).znode.profile.id.to_string();
         assert_eq!(id(b" pod-0\n"), "pod-0");
         assert_eq!(id("host 1 \u{e4}".as_bytes()), "host%201%20%C3%A4");

@@ -112,7 +112,7 @@ async fn queues_of(
             contenders,
             first: first.clone(),
             id,
-            among: settings.znodes.family(),
+            compatible_with: settings.znodes.family(),
         });
     }
     Ok(found)

@@ -65,13 +65,13 @@ pub(in crate::zookeeper) async fn join(
             sleep(RETRY_DELAY).await;
             continue;
         }
-        let name_start = context.settings.znodes.start(session_of(&connection));
+        let name_start = context.settings.znodes.name_start(session_of(&connection));
         let path_start = format!("{}/{name_start}", context.settings.root);
         let sent_at = context.clock.now();
         match connection.request(connection.client.create(&path_start, data, &mode)).await {
             Ok((stat, sequence)) => match ticket(&stat, sequence.into_i64()) {
                 Some(ticket) => {
-                    context.settings.znodes.note(&ticket.sequence.name(&name_start));
+                    context.settings.znodes.remember(&ticket.sequence.name(&name_start));
                     context.clear_problem();
                     return Some((ticket, Some(sent_at)));
                 }
@@ -240,7 +240,7 @@ pub(super) async fn refuse_sequence(context: &Context, connection: &Connection, 
     if let Ok(number) = i32::try_from(sequence)
         && number < 0
     {
-        let name_start = context.settings.znodes.start(session_of(connection));
+        let name_start = context.settings.znodes.name_start(session_of(connection));
         let path = format!("{root}/{name_start}{number:010}");
         // If this fails, the znode stays until the session ends.
         let _ignored = connection.request(connection.client.delete(&path, None)).await;

@@ -198,7 +198,7 @@ pub(super) async fn queue_names_and_index(
 /// deleted although a server still shows them.
 pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequence> {
     let settings = &context.settings;
-    settings.znodes.note_all(names);
+    settings.znodes.remember_all(names);
     let QueueState { non_ephemeral, stale, .. } = &*context.state();
     names
         .iter()

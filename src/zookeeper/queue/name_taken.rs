@@ -39,7 +39,7 @@ impl NameTaken {
         if next == Sequence::LAST {
             return refuse_sequence(context, connection, i64::from(next)).await;
         }
-        let prefix = context.settings.znodes.start(session_of(connection));
+        let prefix = context.settings.znodes.name_start(session_of(connection));
         let taken: BTreeSet<i32> = names
             .iter()
             .filter_map(|name| Sequence::of_name(name, &prefix))

@@ -59,7 +59,7 @@ pub async fn run(
         recent_changes: Arc::default(),
         problems: Problems::default(),
         logged_problems: Problems::default(),
-        counters: Counters::begun(clock.now()),
+        counters: Counters::new(clock.now()),
         log: EventLog::of(&settings),
         waiting_callers: vec![],
         alarm: Alarm::new().expect("one more file can be opened"),

@@ -258,7 +258,7 @@ impl SharedConfig {
             {
                 // While the value may belong to this session, the session must stay open. Read the value to find out; if
                 // this fails, the task that watches the value reads it again.
-                let _result = watched.read_anew().await;
+                let _result = watched.read_now().await;
             }
         });
     }

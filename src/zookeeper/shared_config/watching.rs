@@ -124,7 +124,7 @@ impl Watching {
         let session = Some(SessionId(connection.client.session_id().0));
         self.known.send_modify(|known| {
             known.as_of = reading.index;
-            if reading.is_news_after(known.reading.as_deref(), true) {
+            if reading.is_news_after(known.reading.as_deref()) {
                 if known.reading.is_some() {
                     self.shared.meter.changes.inc();
                 }

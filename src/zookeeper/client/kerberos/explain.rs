@@ -2,7 +2,7 @@
 
 use super::source::{TicketError, TicketSource};
 use super::{code, keytab};
-use crate::config::named;
+use crate::config::shown_path;
 use crate::config::table::{KERBEROS_KEYTAB, KERBEROS_PRINCIPAL, KERBEROS_SERVICE, SERVERS};
 use ::zookeeper::{GssapiCredentials, GssapiError};
 use std::path::Path;
@@ -87,7 +87,7 @@ impl TicketSource {
     /// Explains an error of a login with the keytab in this file.
     fn explain_with_keytab(&self, error: &GssapiError, file: &Path) -> String {
         let who = self.who();
-        let keytab = format!("{}, {}", KERBEROS_KEYTAB.key(), named(file));
+        let keytab = format!("{}, {}", KERBEROS_KEYTAB.key(), shown_path(file));
         match error.code() {
             code::NO_KEY | code::NO_CACHE => {
                 keytab::missing_key(&self.settings).unwrap_or_else(|| {

@@ -3,7 +3,7 @@
 use super::code;
 use crate::config::security::Kerberos;
 use crate::config::table::KERBEROS_KEYTAB;
-use crate::config::{ConfigError, named};
+use crate::config::{ConfigError, shown_path};
 use crate::files::{self, Size};
 use ::zookeeper::GssapiError;
 use recipes::Moment;
@@ -122,7 +122,10 @@ fn explain_missing_key(settings: &Kerberos, keytab: &Path, content: &[u8]) -> Op
         false => format!("it has those of {}", principals.join(", ")),
     };
     let key = KERBEROS_KEYTAB.key();
-    Some(format!("{key}, {}, has no key of {own}: {found} (klist -k shows them)", named(keytab)))
+    Some(format!(
+        "{key}, {}, has no key of {own}: {found} (klist -k shows them)",
+        shown_path(keytab)
+    ))
 }
 
 /// Reads the file, and checks that it is a keytab.

@@ -1,6 +1,6 @@
 //! Values of the shared configuration that are written to files.
 
-use super::error::{ConfigError, numbered};
+use super::error::{ConfigError, parse_tables};
 use super::hook::{HookAction, HookKeys, absolute};
 use super::parse::mode;
 use super::pod::PodEnvironment;
@@ -12,7 +12,8 @@ use std::path::PathBuf;
 /// The default mode of a file.
 const MODE: u32 = 0o644;
 
-/// A value that is written to a file, as configured.
+/// A `[[config]]` table: a value of the shared configuration that is written to a file, as written in the configuration
+/// file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SyncedFileKeys {
@@ -22,9 +23,10 @@ pub struct SyncedFileKeys {
     pub then: Option<HookKeys>,
 }
 
-/// A value that is written to a file, parsed and checked.
+/// A value of the shared configuration that is written to a file, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncedFileConfig {
+    /// The name of the value.
     pub name: HoldingName,
     pub file: PathBuf,
     pub mode: u32,
@@ -33,12 +35,13 @@ pub struct SyncedFileConfig {
 }
 
 impl SyncedFileConfig {
+    /// Parses all `[[config]]` tables. Adds the errors of invalid ones to `errors`.
     pub(super) fn all(
         written: &[SyncedFileKeys],
         pod: &PodEnvironment,
         errors: &mut Vec<ConfigError>,
     ) -> Vec<Self> {
-        numbered("config", written, errors, |keys| Self::new(keys, pod))
+        parse_tables("config", written, errors, |keys| Self::new(keys, pod))
     }
 
     fn new(keys: &SyncedFileKeys, pod: &PodEnvironment) -> Result<Self, ConfigError> {
@@ -54,11 +57,11 @@ impl SyncedFileConfig {
         let file = keys.file.as_deref().ok_or_else(|| missing("file", remedy))?;
         let file = absolute("file", file)?;
         let mode = match &keys.mode {
-            Some(text) => mode(text).map_err(|flaw| flaw.at("mode", text))?,
+            Some(text) => mode(text).map_err(|flaw| flaw.with_value("mode", text))?,
             None => MODE,
         };
         let then = keys.then.as_ref().map(|then| then.then(pod)).transpose();
-        Ok(Self { name, file, mode, then: then.map_err(|error| error.within("then"))? })
+        Ok(Self { name, file, mode, then: then.map_err(|error| error.in_table("then"))? })
     }
 }
 
