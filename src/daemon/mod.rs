@@ -16,7 +16,7 @@ mod threads;
 
 use self::listeners::{Listeners, Server};
 use self::logging::Level;
-use self::reload::InForce;
+use self::reload::ActiveConfig;
 use self::threads::{ApplicationInputs, ApplicationThread, CommandThread, SessionThread};
 use crate::byte_budget::ByteBudget;
 use crate::cli::{self, Effective};
@@ -71,9 +71,9 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
         logging::start(effective.config.log_format, &effective.config.log_level).map_err(wrong)?;
     info!("{}", beginning(config));
     cli::warnings(config).iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
-    let files = resources::open_more_files().map_err(|why| (BROKEN, why))?;
+    let file_limit = resources::raise_file_limit().map_err(|why| (BROKEN, why))?;
     let ended = runtime::run(async {
-        let mut daemon = Daemon::build(effective, level, task, files, resume).await?;
+        let mut daemon = Daemon::build(effective, level, task, file_limit, resume).await?;
         let code = daemon.run().await?;
         daemon.shutdown().await;
         anyhow::Ok(code)
@@ -119,7 +119,7 @@ struct Daemon {
     clock: Clock,
     status: StatusHandle,
     level: Level,
-    in_force: InForce,
+    in_force: ActiveConfig,
     signals: SignalListener,
     hangup: Signal,
     server: Server,
@@ -130,17 +130,17 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Binds the listeners, then starts the threads. `files` is the limit of open files for a command, if there is one.
+    /// Binds the listeners, then starts the threads. `file_limit` is the limit of open files for a command, if there is one.
     async fn build(
         effective: Effective,
         level: Level,
         task: Option<Task>,
-        files: Option<u64>,
+        file_limit: Option<u64>,
         resume: ResumeState,
     ) -> anyhow::Result<Self> {
-        let in_force = InForce::of(&effective);
+        let in_force = ActiveConfig::of(&effective);
         let config = effective.config;
-        let plan = task.map(|task| task.plan(&config, files, &resume)).transpose()?;
+        let plan = task.map(|task| task.plan(&config, file_limit, &resume)).transpose()?;
         let recipes = config.recipes.map(|paths| HoldingsSettings {
             zookeeper: config.settings.zookeeper.clone(),
             paths,
@@ -169,7 +169,7 @@ impl Daemon {
             Some(file) => Authorization::TokenIn(file.into()),
             None => Authorization::Header,
         };
-        let (signals, hangup) = (SignalListener::of_end()?, signals::hangup()?);
+        let (signals, hangup) = (SignalListener::for_termination()?, signals::hangup()?);
         let listeners =
             Listeners::open(&config.listen, &config.socket, config.probe_listen).await?;
         if let Some((plan, ..)) = &mut supervised {
@@ -236,7 +236,7 @@ impl Daemon {
             health: config.health,
             examined,
             keeping,
-            files,
+            file_limit,
             clock,
             status: status.clone(),
         };
@@ -244,7 +244,7 @@ impl Daemon {
         let command = supervised
             .map(|(plan, status, requests)| CommandThread::start(plan, clock, status, requests))
             .transpose()?;
-        resources::serve_last();
+        resources::lower_thread_priority();
         Ok(Self {
             clock,
             status,
@@ -274,7 +274,7 @@ impl Daemon {
             code = command.ended => match code {
                 Ok(Ok(code)) => {
                     // The supervisor has already handled earlier signals, so start with new listeners.
-                    self.signals = SignalListener::of_end()?;
+                    self.signals = SignalListener::for_termination()?;
                     Ok(code)
                 }
                 Ok(Err(error)) => {
@@ -283,8 +283,8 @@ impl Daemon {
                 }
                 Err(_) => bail!("the program's supervisor died, and the program with it"),
             },
-            _ = &mut self.election.left => Err(self.without_election().await),
-            end = &mut self.application.ended => Err(without_hooks(end)),
+            _ = &mut self.election.left => Err(self.election_died().await),
+            end = &mut self.application.ended => Err(hooks_died(end)),
         }
     }
 
@@ -299,14 +299,14 @@ impl Daemon {
                 _ = self.hangup.recv() => {
                     self.in_force.reload(&self.status, &self.application.hooks, &self.level).await;
                 }
-                _ = &mut self.election.left => return Err(self.without_election().await),
-                end = &mut self.application.ended => return Err(without_hooks(end)),
+                _ = &mut self.election.left => return Err(self.election_died().await),
+                end = &mut self.application.ended => return Err(hooks_died(end)),
             }
         }
     }
 
     /// Runs the hooks for the end of this member's leadership, then returns the error that the election died.
-    async fn without_election(&mut self) -> anyhow::Error {
+    async fn election_died(&mut self) -> anyhow::Error {
         let until = self.clock.now().after(shutdown::HOOKS_TIMEOUT);
         shutdown::finish_hooks(&mut self.application, self.clock, until).await;
         anyhow!("the election died, see the log; no claim survives it")
@@ -314,7 +314,7 @@ impl Daemon {
 }
 
 /// Returns the error for a dead thread of hooks.
-fn without_hooks(end: Result<io::Result<()>, RecvError>) -> anyhow::Error {
+fn hooks_died(end: Result<io::Result<()>, RecvError>) -> anyhow::Error {
     match end {
         Ok(Err(error)) => anyhow!("cannot run hooks: {error}"),
         Ok(Ok(())) | Err(_) => anyhow!("the thread that runs the hooks died, see the log"),
@@ -322,7 +322,8 @@ fn without_hooks(end: Result<io::Result<()>, RecvError>) -> anyhow::Error {
 }
 
 impl Task {
-    fn plan(self, config: &Config, files: Option<u64>, resume: &ResumeState) -> io::Result<Plan> {
+    /// Returns the plan to run the command while this member leads. `limit` is its limit of open files, if there is one.
+    fn plan(self, config: &Config, limit: Option<u64>, resume: &ResumeState) -> io::Result<Plan> {
         let environment = vec![
             ("BELLWETHER_ID", config.profile.id.to_string()),
             ("BELLWETHER_ELECTION", config.election.clone()),
@@ -336,7 +337,7 @@ impl Task {
             stopped_for,
             on_exit,
             once: self.once,
-            files,
+            file_limit: limit,
             environment,
             descriptor: lock.map(Arc::new),
             shuts_down_descriptor: false,

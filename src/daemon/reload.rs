@@ -13,14 +13,14 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 /// The active configuration, key by key, as it was written.
-pub(super) struct InForce {
+pub(super) struct ActiveConfig {
     values: BTreeMap<&'static str, String>,
     znodes: ZnodeNames,
     hooks: Arc<[HookConfig]>,
     synced_files: Vec<SyncedFileConfig>,
 }
 
-impl InForce {
+impl ActiveConfig {
     pub(super) fn of(effective: &Effective) -> Self {
         let values = effective.values.iter().map(|value| (value.row.key, value.text.clone()));
         let znodes = &effective.config.settings.znodes;

@@ -4,7 +4,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimi
 use tracing::warn;
 
 /// The nice value of the thread that serves clients. On a busy core it gets a third of an equal share.
-const READERS_NICE: i32 = 5;
+const SERVING_NICE: i32 = 5;
 
 /// The minimum limit of open files: enough for a member without clients, and a few more.
 const FILES_MIN: u64 = 40;
@@ -14,7 +14,7 @@ const FILES_MIN: u64 = 40;
 ///
 /// # Errors
 /// The limit is too low for this process to run.
-pub(super) fn open_more_files() -> Result<Option<u64>, String> {
+pub(super) fn raise_file_limit() -> Result<Option<u64>, String> {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     if let Err(error) = raised {
@@ -29,6 +29,6 @@ pub(super) fn open_more_files() -> Result<Option<u64>, String> {
 }
 
 /// Lowers the priority of this thread, which only serves clients from now on, so that the other threads run first.
-pub(super) fn serve_last() {
-    let _as_urgent_without = setpriority_process(None, READERS_NICE);
+pub(super) fn lower_thread_priority() {
+    let _as_urgent_without = setpriority_process(None, SERVING_NICE);
 }

@@ -43,7 +43,7 @@ impl Daemon {
         }
         let in_order = async {
             let hooks_until = clock.now().after(HOOKS_TIMEOUT);
-            tokio::join!(leave_queue(election), give_locks_back(holdings));
+            tokio::join!(leave_queue(election), release_locks(holdings));
             finish_hooks(&mut application, clock, hooks_until).await;
             if let Some(socket) = socket {
                 let _already_gone = fs::remove_file(socket);
@@ -75,7 +75,7 @@ async fn leave_queue(election: SessionThread) {
     }
 }
 
-async fn give_locks_back(holdings: Option<SessionThread>) {
+async fn release_locks(holdings: Option<SessionThread>) {
     let Some(holdings) = holdings else { return };
     if !holdings.end(LEAVE_TIMEOUT).await {
         warn!(

@@ -128,7 +128,7 @@ pub(super) struct ApplicationInputs {
     /// The values that are written to files, if any.
     pub(super) keeping: Option<Keeping>,
     /// The limit of open files for a command, if there is one.
-    pub(super) files: Option<u64>,
+    pub(super) file_limit: Option<u64>,
     pub(super) clock: Clock,
     pub(super) status: StatusHandle,
 }
@@ -136,11 +136,11 @@ pub(super) struct ApplicationInputs {
 impl ApplicationInputs {
     /// Runs until the hooks have reported that this member leaves, or until one of the tasks cannot run.
     async fn run(self) -> io::Result<()> {
-        let Self { stage, names, health, examined, keeping, files, clock, status } = self;
+        let Self { stage, names, health, examined, keeping, file_limit, clock, status } = self;
         let requests = status.requests.clone();
         let own_state = status.clone();
         let of_preemption = status.clone();
-        let telling = notify::run(stage, names, files, clock, status);
+        let telling = notify::run(stage, names, file_limit, clock, status);
         let telling_state = async {
             own_state::publish(own_state).await;
             pending::<io::Result<()>>().await
@@ -151,13 +151,13 @@ impl ApplicationInputs {
         };
         let checking = async {
             if let Some(health) = health {
-                health::run(health, files, requests, examined).await?;
+                health::run(health, file_limit, requests, examined).await?;
             }
             pending::<io::Result<()>>().await
         };
         let keeping = async {
             if let Some((values, handle, records)) = keeping {
-                notify::sync_all(values, handle, files, clock, records).await?;
+                notify::sync_all(values, handle, file_limit, clock, records).await?;
             }
             pending::<io::Result<()>>().await
         };

@@ -5,7 +5,7 @@ use recipes::Moment;
 use std::time::Duration;
 
 /// The interval between checks that all killed processes are dead.
-pub(super) const AGAIN: Duration = Duration::from_millis(10);
+pub(super) const RECHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Counts down to the end of a lease. Each renewal postpones that end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,19 +79,19 @@ impl Countdown {
 
     /// Takes the step that is due at this moment.
     pub(super) fn step(&mut self, now: Moment) -> Option<KillStep> {
-        if self.look_at() > now {
+        if self.next_step_at() > now {
             return None;
         }
         if self.runs() && now < self.last_moment() {
             self.note_end_request(now);
             return Some(KillStep::RequestEnd);
         }
-        self.stage = KillStage::Killed { again_at: now.after(AGAIN) };
+        self.stage = KillStage::Killed { again_at: now.after(RECHECK_INTERVAL) };
         Some(KillStep::Kill)
     }
 
     /// Returns when to call [`step`](Self::step) next, at the latest.
-    pub(super) fn look_at(&self) -> Moment {
+    pub(super) fn next_step_at(&self) -> Moment {
         match self.stage {
             KillStage::Runs => before(self.last_moment(), self.kill_after),
             KillStage::Ending { kill_at } => kill_at.min(self.last_moment()),
@@ -141,39 +141,39 @@ mod tests {
     #[test]
     fn without_renewal_the_command_is_told_and_then_killed_before_the_lease_ends() {
         let mut countdown = countdown();
-        assert_eq!(countdown.look_at(), at(4750));
+        assert_eq!(countdown.next_step_at(), at(4750));
         assert_eq!(countdown.step(at(4749)), None);
         assert!(countdown.runs());
         assert_eq!(countdown.step(at(4750)), Some(KillStep::RequestEnd));
-        assert_eq!(countdown.look_at(), at(6750));
+        assert_eq!(countdown.next_step_at(), at(6750));
         assert_eq!(countdown.step(at(6749)), None);
         assert_eq!(countdown.step(at(6750)), Some(KillStep::Kill));
-        assert_eq!(countdown.look_at(), at(6760));
+        assert_eq!(countdown.next_step_at(), at(6760));
         assert_eq!(countdown.step(at(6760)), Some(KillStep::Kill), "until all are dead");
     }
 
     #[test]
     fn a_renewal_puts_the_end_off() {
         assert_eq!(renewed(countdown(), at(9000)).step(at(4750)), None);
-        assert_eq!(renewed(countdown(), at(9000)).look_at(), at(6750));
+        assert_eq!(renewed(countdown(), at(9000)).next_step_at(), at(6750));
     }
 
     #[test]
     fn a_command_that_was_told_to_end_ends_whatever_is_renewed() {
         let mut told = told_at(at(1000));
-        assert_eq!(told.look_at(), at(3000));
+        assert_eq!(told.next_step_at(), at(3000));
         assert_eq!(renewed(told, at(9000)).step(at(3000)), Some(KillStep::Kill));
         told.note_end_request(at(2000));
-        assert_eq!(told.look_at(), at(3000), "once is enough");
+        assert_eq!(told.next_step_at(), at(3000), "once is enough");
     }
 
     #[test]
     fn a_command_that_is_told_late_has_only_until_the_lease_ends() {
-        assert_eq!(told_at(at(6000)).look_at(), at(6750));
+        assert_eq!(told_at(at(6000)).next_step_at(), at(6750));
         let mut late = countdown();
         assert_eq!(late.step(at(6000)), Some(KillStep::RequestEnd));
-        assert_eq!(late.look_at(), at(6750));
-        assert_eq!(renewed(told_at(at(1000)), at(2000)).look_at(), at(1750), "a cut lease");
+        assert_eq!(late.next_step_at(), at(6750));
+        assert_eq!(renewed(told_at(at(1000)), at(2000)).next_step_at(), at(1750), "a cut lease");
     }
 
     #[test]

@@ -75,15 +75,15 @@ pub(super) fn after_exit(code: u8, on_exit: OnExit, once: bool) -> OnExit {
 }
 
 /// The shortest and the longest wait between the end of a command and its restart.
-const SHORTEST_REST: Duration = Duration::from_secs(1);
-const LONGEST_REST: Duration = Duration::from_secs(60);
+const RESTART_DELAY_MIN: Duration = Duration::from_secs(1);
+const RESTART_DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Returns how long to wait before the restart of a command that ran for `ran`: twice the wait before the last restart, but
 /// the shortest wait if the command ran for at least the longest one.
-pub(super) fn rest(before: Option<Duration>, ran: Duration) -> Duration {
-    match before.filter(|_| ran < LONGEST_REST) {
-        Some(before) => (2 * before).min(LONGEST_REST),
-        None => SHORTEST_REST,
+pub(super) fn restart_delay(before: Option<Duration>, ran: Duration) -> Duration {
+    match before.filter(|_| ran < RESTART_DELAY_MAX) {
+        Some(before) => (2 * before).min(RESTART_DELAY_MAX),
+        None => RESTART_DELAY_MIN,
     }
 }
 
@@ -180,9 +180,9 @@ mod tests {
         let s = Duration::from_secs;
         let mut rests = vec![];
         for _ in 0..8 {
-            rests.push(rest(rests.last().copied(), s(59)));
+            rests.push(restart_delay(rests.last().copied(), s(59)));
         }
         assert_eq!(rests, [1, 2, 4, 8, 16, 32, 60, 60].map(s));
-        assert_eq!(rest(Some(s(60)), s(60)), s(1));
+        assert_eq!(restart_delay(Some(s(60)), s(60)), s(1));
     }
 }

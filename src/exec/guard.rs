@@ -7,7 +7,7 @@ use super::countdown::{Countdown, KillStep};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard, receive_config};
 use super::{INNER_GUARD_KILLS, OUTER_GUARD_KILLS};
 use crate::clock::{Alarm, Clock};
-use crate::process::{Offspring, Reaped, is_all_gone, kill_children, ourselves};
+use crate::process::{Offspring, Reaped, kill_children, reap_children, this_program};
 use crate::runtime;
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
@@ -22,7 +22,7 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 /// Signals that a guard ignores. The supervisor forwards signals meant for the command. A signal that reaches a guard
 /// directly was sent to every process of the service, as systemd does, so the supervisor and the command received it as
 /// well.
-const NOT_FOR_US: [SignalKind; 6] = [
+const IGNORED_SIGNALS: [SignalKind; 6] = [
     SignalKind::hangup(),
     SignalKind::interrupt(),
     SignalKind::quit(),
@@ -37,31 +37,32 @@ const NOT_FOR_US: [SignalKind; 6] = [
 /// # Errors
 /// The operating system refuses a process, a socket or a timer.
 pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
-    in_a_runtime(async {
+    run_on_runtime(async {
         let (mut state, stdin) = GuardState::begin(INNER_GUARD_KILLS)?;
         // Starting took so long that the lease leaves no time to run the command.
         if state.count_down().is_some() {
             let message = FromGuard::Ended { code: 125, by_itself: false };
-            let _or_gone = state.link.send(message);
+            let _receiver_gone = state.link.send(message);
             return Ok(());
         }
         let mut command =
-            Offspring::start(command, stdin, state.config.files, state.config.foreground)?;
+            Offspring::start(command, stdin, state.config.file_limit, state.config.foreground)?;
         // If the supervisor is gone, `next_wakeup` reports it below.
-        let _or_gone = state.link.send(FromGuard::Started { pid: command.leader().as_raw_pid() });
+        let pid = command.leader().as_raw_pid();
+        let _receiver_gone = state.link.send(FromGuard::Started { pid });
         loop {
             let by_itself = state.countdown.runs();
             match command.reap(|| state.note_end_request(Duration::ZERO)) {
-                Reaped::All => return Ok(()),
-                Reaped::Leader { code } => {
+                Reaped::NoneLeft => return Ok(()),
+                Reaped::LeaderDied { code } => {
                     let message = FromGuard::Ended { code, by_itself };
-                    let _or_gone = state.link.send(message);
+                    let _receiver_gone = state.link.send(message);
                     continue;
                 }
-                Reaped::None => {}
+                Reaped::StillRunning => {}
             }
             while let Some(change) = command.job_change() {
-                let _or_gone = state.link.send(FromGuard::Job(change));
+                let _receiver_gone = state.link.send(FromGuard::Job(change));
             }
             if state.count_down() == Some(KillStep::RequestEnd) {
                 command.end(Signal::TERM);
@@ -77,7 +78,7 @@ pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
                 // Processes that a dead command left behind may be in other process groups, so kill all children and not
                 // only its group.
                 GuardWakeup::Message(ToGuard::Kill) | GuardWakeup::Orphaned => {
-                    state.kill(Duration::ZERO);
+                    state.schedule_kill(Duration::ZERO);
                 }
                 GuardWakeup::Message(ToGuard::Signal(signal)) => command.signal(signal),
                 _ => {}
@@ -91,9 +92,9 @@ pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
 /// # Errors
 /// The operating system refuses a process, a socket or a timer.
 pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
-    in_a_runtime(async {
+    run_on_runtime(async {
         let (mut state, socket) = GuardState::begin(OUTER_GUARD_KILLS)?;
-        let inner = ourselves(&["exec-inner-guard"], command)
+        let inner = this_program(&["exec-inner-guard"], command)
             .stdin(Stdio::from(socket))
             .process_group(0)
             .spawn()?;
@@ -103,12 +104,12 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
         // Report the kill before doing it. Otherwise the supervisor might first see the dead inner guard and take its death
         // for a failure.
         let mut kill_notice = Some(FromGuard::Kills);
-        while !is_all_gone(|dead| {
+        while !reap_children(|dead| {
             // The processes that the inner guard left behind are now this guard's children.
             if dead == inner {
                 inner_has_ended = true;
                 kill_notice = None;
-                state.kill(Duration::ZERO);
+                state.schedule_kill(Duration::ZERO);
             }
         }) {
             // Each step is due later here than in the inner guard, which may be done by now. If it still runs, the command
@@ -116,7 +117,7 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
             is_cut_short |= state.count_down().is_some() && !inner_has_ended;
             if state.countdown.has_killed() {
                 if let Some(message) = kill_notice.take() {
-                    let _or_gone = state.link.send(message);
+                    let _receiver_gone = state.link.send(message);
                 }
                 kill_children();
             }
@@ -126,7 +127,7 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
             match state.next_wakeup().await {
                 GuardWakeup::Message(ToGuard::End(_)) => state.note_end_request(inner_head_start),
                 GuardWakeup::Message(ToGuard::Kill) | GuardWakeup::Orphaned => {
-                    state.kill(inner_head_start)
+                    state.schedule_kill(inner_head_start)
                 }
                 _ => {}
             }
@@ -134,13 +135,13 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
         if state.config.shuts_down_descriptor || is_cut_short {
             state.shut_down_descriptor();
         }
-        let _or_gone = state.link.send(FromGuard::Gone);
+        let _receiver_gone = state.link.send(FromGuard::Gone);
         Ok(())
     })
 }
 
 /// Runs the guard on a runtime.
-fn in_a_runtime(life: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+fn run_on_runtime(life: impl Future<Output = io::Result<()>>) -> io::Result<()> {
     runtime::build()?.block_on(life)
 }
 
@@ -172,7 +173,7 @@ impl GuardState {
     fn begin(margin: Duration) -> io::Result<(Self, OwnedFd)> {
         // Do this first, so that no child's death is missed and no signal ends this guard before the command.
         let deaths = signal(SignalKind::child())?;
-        for ignored in NOT_FOR_US {
+        for ignored in IGNORED_SIGNALS {
             let _never_read = signal(ignored)?;
         }
         set_child_subreaper(Some(getpid()))?;
@@ -205,7 +206,7 @@ impl GuardState {
     }
 
     /// Makes the kill due after `head_start`, the time by which the inner guard is ahead of this guard.
-    fn kill(&mut self, head_start: Duration) {
+    fn schedule_kill(&mut self, head_start: Duration) {
         self.countdown.kill_at(self.clock.now().after(head_start));
     }
 
@@ -217,12 +218,12 @@ impl GuardState {
     /// Waits for a message, a child's death or a step of the countdown. Applies renewals itself.
     async fn next_wakeup(&mut self) -> GuardWakeup {
         tokio::select! {
-            _ = self.deaths.recv() => GuardWakeup::Look,
-            () = self.alarm.ring_at(self.countdown.look_at()) => GuardWakeup::Look,
+            _ = self.deaths.recv() => GuardWakeup::Check,
+            () = self.alarm.ring_at(self.countdown.next_step_at()) => GuardWakeup::Check,
             message = self.link.receive(), if !self.supervisor_is_gone => match message {
                 Some(ToGuard::Renewed(until)) => {
                     self.countdown.renew(until);
-                    GuardWakeup::Look
+                    GuardWakeup::Check
                 }
                 Some(message) => GuardWakeup::Message(message),
                 None => {

@@ -31,7 +31,7 @@ pub(super) struct GuardConfig {
     /// How long the command may keep running after it was asked to end.
     pub(super) kill_after: Duration,
     /// The limit of open files for the command, if there is one.
-    pub(super) files: Option<u64>,
+    pub(super) file_limit: Option<u64>,
     /// The supervisor's process group. If it is in the foreground of the terminal, the command's group takes its place.
     pub(super) foreground: Option<i32>,
     /// Whether to shut down the descriptor whenever the command ends, and not only if the guards had to kill it.
@@ -186,7 +186,7 @@ mod tests {
             let config = GuardConfig {
                 until: Moment(Duration::new(1, 5)),
                 kill_after: Duration::from_secs(2),
-                files: None,
+                file_limit: None,
                 shuts_down_descriptor: keeps,
                 foreground: keeps.then_some(1),
             };

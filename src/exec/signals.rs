@@ -26,7 +26,7 @@ impl SignalListener {
     ///
     /// # Errors
     /// The operating system refuses it.
-    pub fn of_end() -> io::Result<Self> {
+    pub fn for_termination() -> io::Result<Self> {
         Self::new(&[Signal::INT, Signal::TERM])
     }
 

@@ -1,14 +1,14 @@
 //! The supervisor starts the command under a lease of leadership or of a lock. It ends the command before the lease is
 //! given up, whether an operator, the application or a signal asks for that.
 
-use super::countdown::{AGAIN, Countdown, KillStep};
-use super::decide::{CommandLease, CommandStage, CommandStep, after_exit, decide, rest};
+use super::countdown::{Countdown, KillStep, RECHECK_INTERVAL};
+use super::decide::{CommandLease, CommandStage, CommandStep, after_exit, decide, restart_delay};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
 use super::signals::{SignalListener, signal_name};
 use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, KILL_MARGIN, OnExit};
-use crate::process::{self, ControllingTerminal, JobChange, ourselves, reap};
+use crate::process::{self, ControllingTerminal, JobChange, reap, this_program};
 use crate::status::{self, MemberRequest, ReplyTo, StatusHandle};
 use recipes::election::{self, Role};
 use recipes::{FencingToken, Moment};
@@ -37,7 +37,7 @@ pub struct Plan {
     /// Leave as soon as the command has ended with exit code 0.
     pub once: bool,
     /// The limit of open files for the command, if there is one: the limit that this process had before it raised its own.
-    pub files: Option<u64>,
+    pub file_limit: Option<u64>,
     /// Environment variables that describe this member, besides the token.
     pub environment: Vec<(&'static str, String)>,
     /// A descriptor that the guards keep open until the command is dead.
@@ -95,13 +95,13 @@ pub async fn supervise(
     // Commands for the member (resign, hand over, pause, and a later resume) that wait until the program has ended.
     let mut held: Vec<(election::Command, ReplyTo)> = vec![];
     loop {
-        supervisor.watch(clock.now());
+        supervisor.check_guards(clock.now());
         if supervisor.run.is_none() {
             if let Some(code) = supervisor.leaving {
                 return Ok(code);
             }
             for (command, caller) in held.drain(..) {
-                carry(&status, command, caller).await;
+                carry_out(&status, command, caller).await;
             }
         }
         let standing = status.snapshot.borrow_and_update().standing.clone();
@@ -181,7 +181,7 @@ pub async fn run_under<T>(
                 changed.map_err(|_| io::Error::other("no further information about the lease"))?;
             }
         }
-        supervisor.watch(clock.now());
+        supervisor.check_guards(clock.now());
         // The command is not restarted.
         if supervisor.run.is_none() {
             return Ok(supervisor.leaving);
@@ -190,7 +190,7 @@ pub async fn run_under<T>(
 }
 
 /// Sends the command to the member, and returns when it has been carried out. No program is started meanwhile.
-async fn carry(status: &StatusHandle, command: election::Command, caller: ReplyTo) {
+async fn carry_out(status: &StatusHandle, command: election::Command, caller: ReplyTo) {
     let (ours, when_done) = ReplyTo::new(caller.waits_until);
     let _receiver_gone = status.requests.send(MemberRequest::Command(command, ours)).await;
     if let Ok(confirmed) = when_done.await {
@@ -207,7 +207,7 @@ struct Supervisor {
     stage: CommandStage,
     run: Option<Run>,
     /// The delay of the last restart of the command.
-    last_rest: Option<Duration>,
+    last_restart_delay: Option<Duration>,
     /// The exit code with which to leave as soon as the command has ended.
     leaving: Option<u8>,
     /// Before this moment, a second signal to leave counts as the first one, received twice.
@@ -234,7 +234,7 @@ struct Run {
     /// Whether the supervisor killed the command because it was stopped for too long.
     was_stopped_too_long: bool,
     /// Whether the supervisor kills the processes itself, because the guards did not do so in time.
-    is_ours_to_kill: bool,
+    supervisor_kills: bool,
     /// The outer guard reported that it is about to kill the inner guard, because the time has run out.
     outer_guard_kills: bool,
     /// When to log next that killed processes are still alive.
@@ -259,7 +259,7 @@ impl Supervisor {
         let signals = SignalListener::new(&FORWARDED)?;
         // Processes that killed guards leave behind become children of this process, and not of process 1.
         set_child_subreaper(Some(getpid()))?;
-        process::spare_those_left_to_us()?;
+        process::spare_existing_children()?;
         Ok(Self {
             plan,
             clock,
@@ -268,7 +268,7 @@ impl Supervisor {
             alarm: Alarm::new()?,
             stage: CommandStage::Idle { not_before, ended_under: None },
             run: None,
-            last_rest: None,
+            last_restart_delay: None,
             leaving: None,
             patient_until: None,
         })
@@ -288,8 +288,8 @@ impl Supervisor {
             }
             CommandStep::Nothing => {}
         }
-        let look_at = self.run.as_ref().map(|run| run.look_at(now));
-        Ok(again.into_iter().chain(look_at).min())
+        let next_check_at = self.run.as_ref().map(|run| run.next_check_at(now));
+        Ok(again.into_iter().chain(next_check_at).min())
     }
 
     /// Waits for this moment, a guard's message, a signal or a child's death, and handles it.
@@ -309,7 +309,7 @@ impl Supervisor {
         let (outer_link, outer_socket) = GuardLink::pair()?;
         let (inner_link, inner_socket) = GuardLink::pair()?;
         let guard = process::spawn(
-            ourselves(&["exec-outer-guard"], &self.plan.command)
+            this_program(&["exec-outer-guard"], &self.plan.command)
                 .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
                 .env("BELLWETHER_TOKEN", token.0.to_string())
                 // A hook may have started this process. The command is not part of the hook.
@@ -321,7 +321,7 @@ impl Supervisor {
         let config = GuardConfig {
             until,
             kill_after,
-            files: self.plan.files,
+            file_limit: self.plan.file_limit,
             foreground: terminal.as_ref().map(|terminal| terminal.group().as_raw_pid()),
             shuts_down_descriptor: self.plan.shuts_down_descriptor,
         };
@@ -340,7 +340,7 @@ impl Supervisor {
             kill_at: None,
             wants_terminal: false,
             was_stopped_too_long: false,
-            is_ours_to_kill: false,
+            supervisor_kills: false,
             outer_guard_kills: false,
             complain_at: None,
             next_stage: CommandStage::Idle { not_before: self.clock.now(), ended_under: None },
@@ -406,7 +406,7 @@ impl Supervisor {
     }
 
     /// Checks that the guards kill in time. If they do not, kills in their place.
-    fn watch(&mut self, now: Moment) {
+    fn check_guards(&mut self, now: Moment) {
         let Some(run) = &mut self.run else { return };
         if run.kill_at.is_some_and(|at| at <= now) {
             error!("the program was stopped for too long: killing it");
@@ -423,14 +423,14 @@ impl Supervisor {
         // If the guard is dead, do not report it as late: its last messages may still be unread.
         let is_late = step == Some(KillStep::Kill)
             && (run.outer_link.is_none() || process::is_alive(run.outer_guard));
-        if is_late && !run.is_ours_to_kill {
+        if is_late && !run.supervisor_kills {
             error!("the guards of the program have not ended it in time: killing what is left");
-            run.is_ours_to_kill = true;
+            run.supervisor_kills = true;
         }
-        let looked = if run.is_ours_to_kill {
-            process::kill_with_all_left_to_us(run.outer_guard, HOOKS_VARIABLE)
+        let looked = if run.supervisor_kills {
+            process::kill_with_adopted(run.outer_guard, HOOKS_VARIABLE)
         } else if run.outer_link.is_none() {
-            process::left_to_us(run.outer_guard, HOOKS_VARIABLE)
+            process::alive_with_adopted(run.outer_guard, HOOKS_VARIABLE)
         } else {
             return;
         };
@@ -440,7 +440,7 @@ impl Supervisor {
         }
         // While the link is open, messages that the guard sent before it died may still be unread.
         if run.outer_link.is_none() {
-            self.ended_with_its_guard("the guards of the program died, and with them the program");
+            self.on_guard_died("the guards of the program died, and with them the program");
             self.forget_run();
         }
     }
@@ -454,18 +454,16 @@ impl Supervisor {
             }
             GuardEvent::Message(FromGuard::Job(change)) => self.on_job_change(change),
             GuardEvent::Message(FromGuard::Ended { code, by_itself }) => {
-                self.ended(code, by_itself)
+                self.on_command_ended(code, by_itself)
             }
             GuardEvent::Message(FromGuard::Kills) => run.outer_guard_kills = true,
             GuardEvent::Message(FromGuard::Gone) => self.forget_run(),
             GuardEvent::InnerGuardGone => {
                 run.inner_link = None;
-                self.ended_with_its_guard("a guard of the program died, and with it the program");
+                self.on_guard_died("a guard of the program died, and with it the program");
             }
             GuardEvent::OuterGuardGone => {
-                self.ended_with_its_guard(
-                    "the outer guard of the program died: the program is killed",
-                );
+                self.on_guard_died("the outer guard of the program died: the program is killed");
                 let Some(run) = &mut self.run else { return };
                 run.outer_link = None;
                 // The inner guard sees that the link is closed, and kills. Let it kill first: if it were killed before it
@@ -478,20 +476,20 @@ impl Supervisor {
 
     /// Handles the death of a guard. If the guard has not reported how the command ended, treats the command as killed.
     /// Logs it once.
-    fn ended_with_its_guard(&mut self, what: &str) {
+    fn on_guard_died(&mut self, what: &str) {
         let Some(run) = &self.run else { return };
         if run.has_ended {
             return;
         }
-        let by_itself = run.is_well();
+        let by_itself = run.is_running_normally();
         if by_itself {
             error!("{what}");
         }
-        self.ended(128 + 9, by_itself);
+        self.on_command_ended(128 + 9, by_itself);
     }
 
     /// Handles the end of the command. Processes that it left behind may still run.
-    fn ended(&mut self, code: u8, by_itself: bool) {
+    fn on_command_ended(&mut self, code: u8, by_itself: bool) {
         let (Some(run), now) = (&mut self.run, self.clock.now()) else { return };
         run.has_ended = true;
         run.take_terminal_back();
@@ -520,11 +518,11 @@ impl Supervisor {
                 run.next_stage = CommandStage::Idle { not_before: now, ended_under: Some(token) };
             }
             OnExit::Restart => {
-                let rest = rest(self.last_rest, now.since(run.begun_at));
-                self.last_rest = Some(rest);
-                info!(code, "the program has ended: it is started again in {rest:?}");
+                let delay = restart_delay(self.last_restart_delay, now.since(run.begun_at));
+                self.last_restart_delay = Some(delay);
+                info!(code, "the program has ended: it is started again in {delay:?}");
                 run.next_stage =
-                    CommandStage::Idle { not_before: now.after(rest), ended_under: None };
+                    CommandStage::Idle { not_before: now.after(delay), ended_under: None };
             }
         }
     }
@@ -573,10 +571,10 @@ impl Run {
     /// Returns whether neither the supervisor nor the outer guard has begun to end the run. At the end of a lease, they kill
     /// the inner guard, which is not a failure of the command. A supervisor that was frozen until then has not yet checked
     /// the time, nor read the outer guard's message.
-    fn is_well(&self) -> bool {
+    fn is_running_normally(&self) -> bool {
         let outer_guard_kills = self.outer_guard_kills
             || self.outer_link.as_ref().is_some_and(GuardLink::announces_kill);
-        self.countdown.runs() && !self.is_ours_to_kill && !outer_guard_kills
+        self.countdown.runs() && !self.supervisor_kills && !outer_guard_kills
     }
 
     /// Gives the foreground of the terminal to the command, if this process has it. Returns whether the command has it
@@ -597,15 +595,15 @@ impl Run {
         }
     }
 
-    /// Returns when to call [`watch`](Supervisor::watch) next.
-    fn look_at(&self, now: Moment) -> Moment {
-        let look_at = if self.is_ours_to_kill || self.outer_link.is_none() {
-            now.after(AGAIN)
+    /// Returns when to call [`check_guards`](Supervisor::check_guards) next.
+    fn next_check_at(&self, now: Moment) -> Moment {
+        let at = if self.supervisor_kills || self.outer_link.is_none() {
+            now.after(RECHECK_INTERVAL)
         } else {
-            self.countdown.look_at()
+            self.countdown.next_step_at()
         };
-        let look_at = self.kill_at.map_or(look_at, |kill_at| kill_at.min(look_at));
-        if self.wants_terminal { look_at.min(now.after(FOREGROUND_CHECK)) } else { look_at }
+        let at = self.kill_at.map_or(at, |kill_at| kill_at.min(at));
+        if self.wants_terminal { at.min(now.after(FOREGROUND_CHECK)) } else { at }
     }
 
     /// Asks the guards to kill the command. If they do not do so in time, the supervisor kills it.
@@ -619,7 +617,7 @@ impl Run {
             match link.send(message) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     error!("a guard of the program hears nothing: killing all");
-                    self.is_ours_to_kill = true;
+                    self.supervisor_kills = true;
                 }
                 // If the guard is gone, the next read of the link reports it.
                 Ok(()) | Err(_) => {}

@@ -13,14 +13,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-/// Checks the application for as long as the election runs. `files` is the limit of open files for a check's command, if
+/// Checks the application for as long as the election runs. `file_limit` is the limit of open files for a check's command, if
 /// there is one.
 ///
 /// # Errors
 /// The signal handler for ended children cannot be set up.
 pub async fn run(
     health: Health,
-    files: Option<u64>,
+    file_limit: Option<u64>,
     requests: mpsc::Sender<MemberRequest>,
     published: watch::Sender<Option<Application>>,
 ) -> io::Result<()> {
@@ -28,7 +28,7 @@ pub async fn run(
     let mut debounce = Debounce::new(health.failures);
     let mut last_failure = None;
     loop {
-        let failure = probe::probe(&health, files, &mut deaths).await.err();
+        let failure = probe::probe(&health, file_limit, &mut deaths).await.err();
         // Log a failure once, and not at each check.
         if failure != last_failure
             && let Some(failure) = &failure

@@ -7,16 +7,16 @@ use std::process::Stdio;
 use tokio::signal::unix::Signal;
 
 /// Runs a command with these additional environment variables, and with `input` on its standard input, until it ends or
-/// until `enough` resolves and the command is killed. Reaps dead children at each event of `deaths`.
+/// until `stopped` resolves and the command is killed. Reaps dead children at each event of `deaths`.
 pub(super) async fn run(
     command: &[String],
-    files: Option<u64>,
+    file_limit: Option<u64>,
     environment: &[(&str, Option<String>)],
     input: &str,
     deaths: &mut Signal,
-    enough: impl Future<Output = StopReason>,
+    stopped: impl Future<Output = StopReason>,
 ) -> Result<(), HookError> {
-    let mut start = started_by_us(command, files);
+    let mut start = started_by_us(command, file_limit);
     for (name, value) in environment {
         match value {
             Some(value) => start.env(name, value),
@@ -27,10 +27,10 @@ pub(super) async fn run(
     start.stdin(stdin).stdout(io::stderr()).stderr(io::stderr());
     let mut child = process::spawn(&mut start).map_err(cannot_start)?;
     let why = tokio::select! {
-        ended = child.success(deaths) => return ended.map_err(HookError::Failed),
-        why = enough => why,
+        ended = child.wait(deaths) => return ended.map_err(HookError::Failed),
+        why = stopped => why,
     };
-    child.end_by_force(deaths).await;
+    child.kill(deaths).await;
     Err(why.into())
 }
 

@@ -27,7 +27,7 @@ const TOKEN_ANNOTATION: &str = "bellwether.io/fencing-token";
 const CONFLICTS_MAX: u32 = 3;
 
 /// Returns whether the object that was written for the view `written` must be written again for the view `now`.
-pub(super) fn has_changed(hook: &KubernetesHook, written: &View, now: &View) -> bool {
+pub(super) fn needs_rewrite(hook: &KubernetesHook, written: &View, now: &View) -> bool {
     match hook.target {
         KubernetesTarget::PodLabel { .. } => {
             written.own_term().is_some() != now.own_term().is_some()

@@ -54,8 +54,8 @@ impl fmt::Display for HookError {
 }
 
 impl From<StopReason> for HookError {
-    fn from(enough: StopReason) -> Self {
-        match enough {
+    fn from(reason: StopReason) -> Self {
+        match reason {
             StopReason::TimedOut(limit) => Self::Failed(format!("not done within {limit:?}")),
             StopReason::LostLeadership => Self::CutShort("aborted: this member no longer leads"),
             StopReason::Overtaken => Self::CutShort("aborted: its message is outdated"),

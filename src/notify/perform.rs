@@ -16,12 +16,12 @@ pub(super) struct Notice {
     pub(super) body: String,
 }
 
-/// Runs a command, sends a signal or posts a message. `files` is the limit of open files for a command, if there is one.
+/// Runs a command, sends a signal or posts a message. `file_limit` is the limit of open files for a command, if there is one.
 /// `stopped` resolves after this time, or before that if the action must end.
 pub(super) async fn perform(
     action: &HookAction,
     notice: &Notice,
-    files: Option<u64>,
+    file_limit: Option<u64>,
     clock: Clock,
     deaths: &mut Signal,
     mut stopped: impl AsyncFnMut(Duration) -> StopReason,
@@ -29,7 +29,7 @@ pub(super) async fn perform(
     match action {
         HookAction::Run { command, timeout } => {
             let Notice { environment, input, .. } = notice;
-            command::run(command, files, environment, input, deaths, stopped(*timeout)).await
+            command::run(command, file_limit, environment, input, deaths, stopped(*timeout)).await
         }
         HookAction::Signal { signal, pid_file } => {
             process::send(*signal, pid_file).map_err(HookError::Failed)

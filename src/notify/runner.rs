@@ -21,8 +21,8 @@ use tracing::{error, info, warn};
 
 /// The shortest and the longest wait before a file or Kubernetes object that could not be written is written again. The
 /// wait doubles after each failure.
-const AGAIN: Duration = Duration::from_secs(1);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
 /// The occasion of a run that only brings a file or Kubernetes object up to date. The first event of a stream has the same
 /// name.
 const STATE: &str = "state";
@@ -31,7 +31,7 @@ const STATE: &str = "state";
 struct HookRunner {
     names: ElectionNames,
     /// The limit of open files for a command, if there is one.
-    files: Option<u64>,
+    file_limit: Option<u64>,
     /// The configured hooks, which change when the configuration is reloaded.
     lists: watch::Receiver<Arc<[HookConfig]>>,
     records: watch::Sender<Hooks>,
@@ -87,7 +87,7 @@ struct HookRun {
     since: Moment,
 }
 
-/// Runs the hooks for the changes that they are configured for, until this member leaves. `files` is the limit of open
+/// Runs the hooks for the changes that they are configured for, until this member leaves. `file_limit` is the limit of open
 /// files for a command, if there is one.
 ///
 /// # Errors
@@ -95,7 +95,7 @@ struct HookRun {
 pub async fn run(
     inputs: HookInputs,
     names: ElectionNames,
-    files: Option<u64>,
+    file_limit: Option<u64>,
     clock: Clock,
     status: StatusHandle,
 ) -> io::Result<()> {
@@ -103,7 +103,7 @@ pub async fn run(
     let StatusHandle { snapshot, .. } = status;
     let runner = HookRunner {
         names,
-        files,
+        file_limit,
         lists,
         records,
         watch: SnapshotWatch { clock, alarm: Alarm::new()?, snapshot, leaving },
@@ -118,8 +118,8 @@ pub async fn run(
 impl HookRunner {
     async fn run(mut self) {
         loop {
-            self.take_list();
-            let seen = self.watch.look();
+            self.update_hooks();
+            let seen = self.watch.current_role();
             // Take one change at a time: while a hook runs for it, later changes may become outdated.
             if let Some(change) = changes(&self.handled, &seen.role).into_iter().next() {
                 self.handled = change.view();
@@ -128,7 +128,7 @@ impl HookRunner {
             }
             let again = self.refresh_all().await;
             // If the view has changed meanwhile, run the hooks for it before the index counts as reached.
-            if self.watch.look().view() != self.handled {
+            if self.watch.current_role().view() != self.handled {
                 continue;
             }
             let done = seen.index;
@@ -137,7 +137,7 @@ impl HookRunner {
                 return;
             }
             tokio::select! {
-                () = self.watch.changed(self.handled.own_term(), again) => {}
+                () = self.watch.wait_for_change(self.handled.own_term(), again) => {}
                 Ok(()) = self.lists.changed() => {}
                 // As the first process of a container, this process adopts the processes that hooks leave behind.
                 _ = self.deaths.recv() => reap(),
@@ -146,7 +146,7 @@ impl HookRunner {
     }
 
     /// Takes over the new list of hooks. A hook that was in the old list keeps its state and its record.
-    fn take_list(&mut self) {
+    fn update_hooks(&mut self) {
         let list = self.lists.borrow_and_update().clone();
         if list.iter().eq(self.hook_states.iter().map(|state| &state.hook)) {
             return;
@@ -220,7 +220,7 @@ impl HookRunner {
         let clock = self.watch.clock;
         let watch = &mut self.watch;
         let stopped = async |limit| watch.stopped(term, limit).await;
-        perform(&action, notice, self.files, clock, &mut self.deaths, stopped).await
+        perform(&action, notice, self.file_limit, clock, &mut self.deaths, stopped).await
     }
 
     /// Brings files and Kubernetes objects up to date. Returns when the next write or check is due, if any.
@@ -234,7 +234,7 @@ impl HookRunner {
     /// Brings a file or Kubernetes object up to date with the snapshot, which may be newer than the change that the other
     /// hooks run for.
     async fn refresh(&mut self, n: usize, occasion: &'static str) {
-        let seen = self.watch.look();
+        let seen = self.watch.current_role();
         let view = seen.view();
         let index = seen.index;
         let HookState { hook, written, again, .. } = &self.hook_states[n];
@@ -265,7 +265,7 @@ impl HookRunner {
             (Ok(()), _) => (Some(view), None),
             (Err(_), _) => {
                 let before = again.map_or(Duration::ZERO, |(_, before)| before);
-                let put_off = (2 * before).clamp(AGAIN, AGAIN_AT_MOST);
+                let put_off = (2 * before).clamp(RETRY_MIN, RETRY_MAX);
                 (None, Some((now.after(put_off), put_off)))
             }
         };
@@ -297,7 +297,7 @@ impl HookRunner {
             }
             HookAction::Kubernetes(hook) => {
                 let reason = self.watch.stopped_or_outdated(view.own_term(), hook.timeout, |now| {
-                    kubernetes::has_changed(&hook, view, now)
+                    kubernetes::needs_rewrite(&hook, view, now)
                 });
                 tokio::select! {
                     done = kubernetes::set(&hook, view) => done.map_err(HookError::Failed),
@@ -371,7 +371,7 @@ impl HookState {
 /// Returns whether a file or Kubernetes object that was written for the view `written` is also right for the view `now`.
 fn has_same_content(action: &HookAction, written: &View, now: &View) -> bool {
     match action {
-        HookAction::Kubernetes(hook) => !kubernetes::has_changed(hook, written, now),
+        HookAction::Kubernetes(hook) => !kubernetes::needs_rewrite(hook, written, now),
         _ => written == now,
     }
 }
@@ -385,12 +385,12 @@ struct SnapshotWatch {
 }
 
 /// This member's role in the current snapshot, and the snapshot's index.
-struct SeenChange {
+struct CurrentRole {
     role: Role,
     index: Option<u64>,
 }
 
-impl SeenChange {
+impl CurrentRole {
     fn view(&self) -> View {
         View::of(&self.role)
     }
@@ -398,19 +398,19 @@ impl SeenChange {
 
 impl SnapshotWatch {
     /// Returns this member's role now.
-    fn look(&self) -> SeenChange {
+    fn current_role(&self) -> CurrentRole {
         let now = self.clock.now();
         // If the runner has ended, or the process is about to, the lease is not renewed. So treat this member as absent.
         let is_over = self.snapshot.has_changed().is_err() || self.leaving.borrow().is_some();
         let standing = &self.snapshot.borrow().standing;
         let role = if is_over { Role::Absent } else { standing.at(now) };
-        SeenChange { role, index: standing.index_at(now) }
+        CurrentRole { role, index: standing.index_at(now) }
     }
 
     /// Returns when the lease ends, if this member leads in the term of this view.
     fn valid_until(&self, view: &View) -> Option<KernelTime> {
         let now = self.clock.now();
-        let seen = self.look();
+        let seen = self.current_role();
         match (view.own_term(), &seen.role) {
             (Some(term), Role::Leader { left, .. }) if seen.view().own_term() == Some(term) => {
                 Some(self.clock.kernel_time(now.after(*left)))
@@ -421,7 +421,7 @@ impl SnapshotWatch {
 
     /// Returns why a run must end now, or `None` if it may continue. `term` is the term that it belongs to, if any.
     fn stop_reason(&self, term: Option<FencingToken>, now: Moment) -> Option<StopReason> {
-        if term.is_some() && self.look().view().own_term() != term {
+        if term.is_some() && self.current_role().view().own_term() != term {
             return Some(StopReason::LostLeadership);
         }
         let deadline = *self.leaving.borrow();
@@ -446,19 +446,19 @@ impl SnapshotWatch {
             if let Some(reason) = self.stop_reason(term, now) {
                 return reason;
             }
-            if is_overtaken(&self.look().view()) {
+            if is_overtaken(&self.current_role().view()) {
                 return StopReason::Overtaken;
             }
             if late_at <= now {
                 return StopReason::TimedOut(limit);
             }
-            self.changed(term, Some(late_at)).await;
+            self.wait_for_change(term, Some(late_at)).await;
         }
     }
 
     /// Waits for a new snapshot, the end of the lease, the deadline of the shutdown or this moment. The caller must check
     /// again.
-    async fn changed(&mut self, term: Option<FencingToken>, moment: Option<Moment>) {
+    async fn wait_for_change(&mut self, term: Option<FencingToken>, moment: Option<Moment>) {
         let lease_end = self.snapshot.borrow().standing.changes_at(self.clock.now());
         let deadline = *self.leaving.borrow();
         let due = [lease_end.filter(|_| term.is_some()), deadline, moment].into_iter().flatten();

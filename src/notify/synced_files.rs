@@ -22,7 +22,7 @@ use tracing::{info, warn};
 const CHANGED: &str = "config-changed";
 
 /// How long to wait before a failed write is repeated, and before a value is requested again.
-const AGAIN: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Keeps one value in its file.
 struct FileSync {
@@ -30,7 +30,7 @@ struct FileSync {
     /// The position of this value's record in `records`.
     n: usize,
     /// The limit of open files for a command, if there is one.
-    files: Option<u64>,
+    file_limit: Option<u64>,
     clock: Clock,
     records: Arc<watch::Sender<Vec<SyncedFile>>>,
     lock: WriteLock,
@@ -46,7 +46,7 @@ struct FileSync {
 pub async fn sync_all(
     all: Vec<SyncedFileConfig>,
     handle: ConfigHandle,
-    files: Option<u64>,
+    file_limit: Option<u64>,
     clock: Clock,
     records: watch::Sender<Vec<SyncedFile>>,
 ) -> io::Result<()> {
@@ -56,7 +56,7 @@ pub async fn sync_all(
         let sync = FileSync {
             config,
             n,
-            files,
+            file_limit,
             clock,
             records: records.clone(),
             lock: WriteLock::default(),
@@ -88,24 +88,24 @@ pub fn records(all: &[SyncedFileConfig]) -> Vec<SyncedFile> {
 
 impl FileSync {
     async fn run(mut self, handle: ConfigHandle) {
-        let mut watched = self.watched(&handle).await;
+        let mut watched = self.watch_value(&handle).await;
         loop {
             let known = watched.known.borrow_and_update().clone();
-            let is_behind = self.take(&known).await;
+            let is_behind = self.apply(&known).await;
             tokio::select! {
                 changed = watched.known.changed() => if changed.is_err() {
                     // Either the thread of the locks and barriers starts again, or this member leaves.
                     self.publish(SyncedFileStatus::Away, None);
-                    sleep(AGAIN).await;
-                    watched = self.watched(&handle).await;
+                    sleep(RETRY_INTERVAL).await;
+                    watched = self.watch_value(&handle).await;
                 },
-                () = sleep(AGAIN), if is_behind => {}
+                () = sleep(RETRY_INTERVAL), if is_behind => {}
             }
         }
     }
 
     /// Watches the value. Repeats the request until it is accepted.
-    async fn watched(&self, handle: &ConfigHandle) -> WatchedValue {
+    async fn watch_value(&self, handle: &ConfigHandle) -> WatchedValue {
         loop {
             let (answer, answered) = oneshot::channel();
             let asked =
@@ -115,13 +115,13 @@ impl FileSync {
             {
                 return watched;
             }
-            sleep(AGAIN).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
     /// Writes the value if it is new, and publishes the state of the file. Returns whether the write failed and must be
     /// repeated.
-    async fn take(&mut self, known: &ValueState) -> bool {
+    async fn apply(&mut self, known: &ValueState) -> bool {
         let reading = known.reading.as_deref();
         let value = reading.and_then(|reading| Some((reading.index, reading.value.as_ref()?)));
         if let Some((index, value)) = value
@@ -193,7 +193,7 @@ impl FileSync {
             sleep(limit).await;
             StopReason::TimedOut(limit)
         };
-        perform(then, &notice, self.files, self.clock, &mut self.deaths, stopped).await
+        perform(then, &notice, self.file_limit, self.clock, &mut self.deaths, stopped).await
     }
 
     fn path(&self) -> String {

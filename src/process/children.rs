@@ -20,13 +20,13 @@ struct ChildRegistry {
     awaited: BTreeMap<i32, oneshot::Sender<WaitStatus>>,
     /// Adopted children, which this process did not start, and whether to spare them. This is decided when a child is first
     /// seen: later it may have become another program, or hang so that `/proc` cannot be read.
-    left_to_us: BTreeMap<i32, bool>,
+    adopted: BTreeMap<i32, bool>,
 }
 
 /// Children belong to the whole process, so this is a static. A child is started, and waited for, only while the lock is
 /// held. So the process ids in here have not been reused.
-static KNOWN: Mutex<ChildRegistry> =
-    Mutex::new(ChildRegistry { awaited: BTreeMap::new(), left_to_us: BTreeMap::new() });
+static REGISTRY: Mutex<ChildRegistry> =
+    Mutex::new(ChildRegistry { awaited: BTreeMap::new(), adopted: BTreeMap::new() });
 
 /// Limits the wait for a killed child: a process that is stuck in the kernel may never end.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -46,17 +46,17 @@ pub struct Child {
 /// It cannot be started.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     use std::os::unix::process::CommandExt;
-    let mut known = known();
+    let mut registry = registry();
     let started = command.env_remove(CREDENTIALS_VARIABLE).process_group(0).spawn()?;
     let pid = Pid::from_child(&started);
     let (ended, end) = oneshot::channel();
-    known.awaited.insert(pid.as_raw_pid(), ended);
+    registry.awaited.insert(pid.as_raw_pid(), ended);
     Ok(Child { pid, end })
 }
 
 /// Reaps all dead children, including adopted ones.
 pub fn reap() {
-    known().collect();
+    registry().reap();
 }
 
 /// Spares, from now on, the existing children that this process did not start: those of the program that became this
@@ -64,13 +64,13 @@ pub fn reap() {
 ///
 /// # Errors
 /// `/proc` cannot be read.
-pub fn spare_those_left_to_us() -> io::Result<()> {
-    let mut known = known();
-    known.collect();
+pub fn spare_existing_children() -> io::Result<()> {
+    let mut registry = registry();
+    registry.reap();
     for process in procfs::children()? {
         let number = process.as_raw_pid();
-        if !known.awaited.contains_key(&number) {
-            known.left_to_us.insert(number, true);
+        if !registry.awaited.contains_key(&number) {
+            registry.adopted.insert(number, true);
         }
     }
     Ok(())
@@ -78,9 +78,9 @@ pub fn spare_those_left_to_us() -> io::Result<()> {
 
 /// Returns whether this child, which this process started, is alive.
 pub fn is_alive(child: Pid) -> bool {
-    let mut known = known();
-    known.collect();
-    known.awaited.contains_key(&child.as_raw_pid())
+    let mut registry = registry();
+    registry.reap();
+    registry.awaited.contains_key(&child.as_raw_pid())
 }
 
 /// Returns this child, if it is alive, and all live children that were adopted because this process is a subreaper, except
@@ -88,19 +88,19 @@ pub fn is_alive(child: Pid) -> bool {
 ///
 /// # Errors
 /// `/proc` cannot be read. The processes may be alive.
-pub fn left_to_us(child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
-    known().alive(child, sparing_variable)
+pub fn alive_with_adopted(child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
+    registry().alive(child, sparing_variable)
 }
 
-/// Kills the processes that [`left_to_us`] returns, and returns them. Their own children are then adopted in turn, so call
+/// Kills the processes that [`alive_with_adopted`] returns, and returns them. Their own children are then adopted in turn, so call
 /// this again until it returns no process.
 ///
 /// # Errors
 /// `/proc` cannot be read. The processes may be alive.
-pub fn kill_with_all_left_to_us(child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
+pub fn kill_with_adopted(child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
     // While the lock is held, no other code reaps these processes, so their process ids are not reused.
-    let mut known = known();
-    let alive = known.alive(child, sparing_variable)?;
+    let mut registry = registry();
+    let alive = registry.alive(child, sparing_variable)?;
     for process in &alive {
         let _dead_already = kill_process(*process, Signal::KILL);
     }
@@ -109,9 +109,9 @@ pub fn kill_with_all_left_to_us(child: Pid, sparing_variable: &str) -> io::Resul
 
 impl ChildRegistry {
     /// Reaps all dead children, and forwards the exit status of those that this process started.
-    fn collect(&mut self) {
+    fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            self.left_to_us.remove(&pid.as_raw_pid());
+            self.adopted.remove(&pid.as_raw_pid());
             if let Some(ended) = self.awaited.remove(&pid.as_raw_pid()) {
                 let _receiver_gone = ended.send(status);
             }
@@ -120,14 +120,14 @@ impl ChildRegistry {
 
     /// Returns this child and the adopted children, without the spared and the dead ones.
     fn alive(&mut self, child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
-        self.collect();
+        self.reap();
         let mut alive = vec![];
         for process in procfs::children()? {
             let number = process.as_raw_pid();
             let is_wanted = match self.awaited.contains_key(&number) {
                 true => process == child,
                 false => !*self
-                    .left_to_us
+                    .adopted
                     .entry(number)
                     .or_insert_with(|| procfs::has_variable(process, sparing_variable)),
             };
@@ -148,7 +148,7 @@ impl Child {
     ///
     /// # Errors
     /// The child did not end with exit code 0.
-    pub async fn success(&mut self, deaths: &mut Deaths) -> Result<(), String> {
+    pub async fn wait(&mut self, deaths: &mut Deaths) -> Result<(), String> {
         let status = loop {
             tokio::select! {
                 ended = &mut self.end => break ended.ok(),
@@ -167,19 +167,19 @@ impl Child {
     }
 
     /// Kills the child and its process group, unless it has ended: then its process id may have been reused.
-    pub async fn end_by_force(&mut self, deaths: &mut Deaths) {
+    pub async fn kill(&mut self, deaths: &mut Deaths) {
         {
             // While the lock is held, the child is not reaped, so its process id is not reused.
-            let known = known();
-            if known.awaited.contains_key(&self.pid.as_raw_pid()) {
+            let registry = registry();
+            if registry.awaited.contains_key(&self.pid.as_raw_pid()) {
                 let _dead_already = kill_process_group(self.pid, Signal::KILL);
             }
         }
-        let _dead_or_stuck = tokio::time::timeout(REAP_TIMEOUT, self.success(deaths)).await;
+        let _dead_or_stuck = tokio::time::timeout(REAP_TIMEOUT, self.wait(deaths)).await;
     }
 }
 
-fn known() -> MutexGuard<'static, ChildRegistry> {
+fn registry() -> MutexGuard<'static, ChildRegistry> {
     // The data stays consistent even if a holder of the lock panics.
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,34 +12,34 @@ use std::process::Command;
 
 /// Returns a command that runs this same program, even if its file was replaced since, with these arguments, `--` and
 /// `command`.
-pub fn ourselves<S: AsRef<OsStr>>(arguments: &[&str], command: &[S]) -> Command {
+pub fn this_program<S: AsRef<OsStr>>(arguments: &[&str], command: &[S]) -> Command {
     let mut start = Command::new("/proc/self/exe");
     start.arg0("bellwether").args(arguments).arg("--").args(command);
     start
 }
 
-/// Returns a command for a process that becomes `command`, and dies with the thread that starts it. `files` is the limit of
+/// Returns a command for a process that becomes `command`, and dies with the thread that starts it. `file_limit` is the limit of
 /// open files for the command, if there is one.
-pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], files: Option<u64>) -> Command {
-    started_in_foreground(command, files, None)
+pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], file_limit: Option<u64>) -> Command {
+    started_in_foreground(command, file_limit, None)
 }
 
 /// Like [`started_by_us`], but the process also takes the foreground of the terminal from the process group `group`.
 pub(super) fn started_in_foreground<S: AsRef<OsStr>>(
     command: &[S],
-    files: Option<u64>,
+    file_limit: Option<u64>,
     group: Option<i32>,
 ) -> Command {
-    let files = files.map_or_else(|| "none".to_owned(), |files| files.to_string());
+    let limit = file_limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
     let group = group.map_or_else(|| "none".to_owned(), |group| group.to_string());
-    ourselves(&["exec-command", &getpid().as_raw_pid().to_string(), &files, &group], command)
+    this_program(&["exec-command", &getpid().as_raw_pid().to_string(), &limit, &group], command)
 }
 
 /// Replaces this process, which `parent` has just started, with the command. Takes the foreground of the terminal if the
 /// process group `foreground` has it. Returns only on failure, with the exit code and the reason.
 pub fn become_command(
     parent: i32,
-    files: Option<u64>,
+    file_limit: Option<u64>,
     foreground: Option<i32>,
     command: &[OsString],
 ) -> (u8, String) {
@@ -55,7 +55,7 @@ pub fn become_command(
     let limit = getrlimit(Resource::Nofile);
     // The parent has raised its own limit, and this process has inherited that. If the former limit cannot be set again, the
     // command keeps the raised one.
-    let _ignored = setrlimit(Resource::Nofile, Rlimit { current: files, ..limit });
+    let _ignored = setrlimit(Resource::Nofile, Rlimit { current: file_limit, ..limit });
     let [program, arguments @ ..] = command else { return (125, "no command given".into()) };
     let error = Command::new(program).args(arguments).exec();
     let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };

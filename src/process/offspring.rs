@@ -48,10 +48,10 @@ impl Offspring {
     pub fn start(
         command: &[OsString],
         stdin: OwnedFd,
-        files: Option<u64>,
+        file_limit: Option<u64>,
         foreground: Option<i32>,
     ) -> io::Result<Self> {
-        let mut command = started_in_foreground(command, files, foreground);
+        let mut command = started_in_foreground(command, file_limit, foreground);
         let child = command.stdin(Stdio::from(stdin)).process_group(0).spawn()?;
         Ok(Self { leader: Pid::from_child(&child), leader_is_dead: false })
     }
@@ -105,7 +105,7 @@ impl Offspring {
             self.leader_is_dead = true;
             let status = waitpid(Some(self.leader), WaitOptions::NOHANG);
             let code = status.ok().flatten().map_or(125, |(_, status)| code(status));
-            return Reaped::Leader { code };
+            return Reaped::LeaderDied { code };
         }
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -113,18 +113,18 @@ impl Offspring {
                 Ok(Some((pid, status))) if pid == self.leader => {
                     leader_is_dead();
                     self.leader_is_dead = true;
-                    return Reaped::Leader { code: code(status) };
+                    return Reaped::LeaderDied { code: code(status) };
                 }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) => return Reaped::None,
-                Err(_) => return Reaped::All,
+                Ok(None) => return Reaped::StillRunning,
+                Err(_) => return Reaped::NoneLeft,
             }
         }
     }
 }
 
 /// Reaps dead children, and calls `died` for each. Returns whether no child is left.
-pub fn is_all_gone(mut died: impl FnMut(Pid)) -> bool {
+pub fn reap_children(mut died: impl FnMut(Pid)) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((pid, _))) => died(pid),
