@@ -1,5 +1,6 @@
-//! Starts processes and waits for them, in one place. The first process of a container has to wait for any child, which
-//! would take the exit status from other code that waits for a particular child.
+//! Starts child processes and waits for them. All of the program's code must start and wait for its children here: the
+//! first process of a container has to reap every child (`wait` for any), and so it would take away the exit status for
+//! which other code waits.
 
 use super::procfs;
 use crate::config::security::CREDENTIALS_VARIABLE;
@@ -18,32 +19,34 @@ use tokio::sync::oneshot;
 struct ChildRegistry {
     /// Children that this process started, each with the channel that receives its exit status.
     awaited: BTreeMap<i32, oneshot::Sender<WaitStatus>>,
-    /// Adopted children, which this process did not start, and whether to spare them. This is decided when a child is first
-    /// seen: later it may have become another program, or hang so that `/proc` cannot be read.
+    /// Adopted children, which this process did not start. The value is true if the child must not be killed. This is
+    /// decided when the child is first seen: later its environment in `/proc` may be that of another program, or
+    /// unreadable because the child hangs.
     adopted: BTreeMap<i32, bool>,
 }
 
-/// Children belong to the whole process, so this is a static. A child is started, and waited for, only while the lock is
-/// held. So the process ids in here have not been reused.
+/// The registry is a static because children belong to the whole process. A child is started, and reaped, only while the
+/// lock is held. So the process ids in the registry have not been reused for other processes.
 static REGISTRY: Mutex<ChildRegistry> =
     Mutex::new(ChildRegistry { awaited: BTreeMap::new(), adopted: BTreeMap::new() });
 
-/// Limits the wait for a killed child: a process that is stuck in the kernel may never end.
+/// The time limit to wait for a killed child, because a process that is stuck in the kernel may never end.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
 const UNKNOWN_STATUS: &str = "unknown exit status";
 
-/// A child that leads its own process group.
+/// A child that [`spawn`] started, and that leads its own process group.
 pub struct Child {
     pid: Pid,
+    /// Receives the exit status when [`reap`] has found the child dead.
     end: oneshot::Receiver<WaitStatus>,
 }
 
-/// Starts a command, without the member's credentials in its environment. Its end is noticed only if [`reap`] is called at
-/// each SIGCHLD.
+/// Starts a command, without the member's credentials in its environment. The caller must call [`reap`] (or
+/// [`Child::wait`]) at each SIGCHLD: otherwise the end of the child is not noticed.
 ///
 /// # Errors
-/// It cannot be started.
+/// The command cannot be started.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     use std::os::unix::process::CommandExt;
     let mut registry = registry();
@@ -54,13 +57,14 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     Ok(Child { pid, end })
 }
 
-/// Reaps all dead children, including adopted ones.
+/// Reaps all dead children, including adopted ones, and passes their exit statuses to the owners of each [`Child`].
 pub fn reap() {
     registry().reap();
 }
 
-/// Spares, from now on, the existing children that this process did not start: those of the program that became this
-/// process by `exec`, and adopted ones.
+/// Excludes the existing children that this process did not start from [`kill_with_adopted`]. They were adopted, or the
+/// program that replaced itself by this one (`exec`) had started them. So they do not belong to a command that this
+/// process starts later.
 ///
 /// # Errors
 /// `/proc` cannot be read.
@@ -76,15 +80,15 @@ pub fn spare_existing_children() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether this child, which this process started, is alive.
+/// Returns whether `child`, which [`spawn`] started, is alive.
 pub fn is_alive(child: Pid) -> bool {
     let mut registry = registry();
     registry.reap();
     registry.awaited.contains_key(&child.as_raw_pid())
 }
 
-/// Returns this child, if it is alive, and all live children that were adopted because this process is a subreaper, except
-/// those that are spared or have the given variable in their environment.
+/// Returns `child`, if it is alive, and all live children that were adopted because this process is a subreaper. Adopted
+/// children are left out if [`spare_existing_children`] excluded them or if their environment has `sparing_variable`.
 ///
 /// # Errors
 /// `/proc` cannot be read. The processes may be alive.
@@ -92,8 +96,8 @@ pub fn alive_with_adopted(child: Pid, sparing_variable: &str) -> io::Result<Vec<
     registry().alive(child, sparing_variable)
 }
 
-/// Kills the processes that [`alive_with_adopted`] returns, and returns them. Their own children are then adopted in turn, so call
-/// this again until it returns no process.
+/// Kills the processes that [`alive_with_adopted`] returns, and returns them. This process then adopts their children, so
+/// call this function again until it returns no process.
 ///
 /// # Errors
 /// `/proc` cannot be read. The processes may be alive.
@@ -108,7 +112,7 @@ pub fn kill_with_adopted(child: Pid, sparing_variable: &str) -> io::Result<Vec<P
 }
 
 impl ChildRegistry {
-    /// Reaps all dead children, and forwards the exit status of those that this process started.
+    /// Reaps all dead children, and sends the exit status of each child that this process started to its [`Child`].
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             self.adopted.remove(&pid.as_raw_pid());
@@ -118,20 +122,20 @@ impl ChildRegistry {
         }
     }
 
-    /// Returns this child and the adopted children, without the spared and the dead ones.
+    /// Does the work of [`alive_with_adopted`].
     fn alive(&mut self, child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
         self.reap();
         let mut alive = vec![];
         for process in procfs::children()? {
             let number = process.as_raw_pid();
-            let is_wanted = match self.awaited.contains_key(&number) {
+            let is_included = match self.awaited.contains_key(&number) {
                 true => process == child,
                 false => !*self
                     .adopted
                     .entry(number)
                     .or_insert_with(|| procfs::has_variable(process, sparing_variable)),
             };
-            if is_wanted {
+            if is_included {
                 alive.push(process);
             }
         }
@@ -144,7 +148,7 @@ impl Child {
         self.pid
     }
 
-    /// Waits until the child has ended. Reaps all dead children at each event of `deaths`.
+    /// Waits until the child has ended. Reaps all dead children at each SIGCHLD, which `deaths` receives.
     ///
     /// # Errors
     /// The child did not end with exit code 0.
@@ -166,7 +170,8 @@ impl Child {
         }
     }
 
-    /// Kills the child and its process group, unless it has ended: then its process id may have been reused.
+    /// Kills the child and its process group, and waits for the child's death. Does nothing if the child has ended,
+    /// because its process id may have been reused.
     pub async fn kill(&mut self, deaths: &mut Deaths) {
         {
             // While the lock is held, the child is not reaped, so its process id is not reused.
@@ -175,11 +180,12 @@ impl Child {
                 let _dead_already = kill_process_group(self.pid, Signal::KILL);
             }
         }
-        let _dead_or_stuck = tokio::time::timeout(REAP_TIMEOUT, self.wait(deaths)).await;
+        // The result does not matter: the child is dead, or stuck in the kernel.
+        let _ignored = tokio::time::timeout(REAP_TIMEOUT, self.wait(deaths)).await;
     }
 }
 
 fn registry() -> MutexGuard<'static, ChildRegistry> {
-    // The data stays consistent even if a holder of the lock panics.
+    // Use the registry even after a panic in a thread that held the lock: no panic leaves it half changed.
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }

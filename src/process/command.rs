@@ -18,8 +18,8 @@ pub fn this_program<S: AsRef<OsStr>>(arguments: &[&str], command: &[S]) -> Comma
     start
 }
 
-/// Returns a command for a process that becomes `command`, and dies with the thread that starts it. `file_limit` is the limit of
-/// open files for the command, if there is one.
+/// Returns a command for a process that becomes `command`, and dies with the thread that starts it. `file_limit` is the
+/// limit of open files for the command, if there is one.
 pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], file_limit: Option<u64>) -> Command {
     started_in_foreground(command, file_limit, None)
 }
@@ -53,8 +53,8 @@ pub fn become_command(
         take_foreground_from(group);
     }
     let limit = getrlimit(Resource::Nofile);
-    // The parent has raised its own limit, and this process has inherited that. If the former limit cannot be set again, the
-    // command keeps the raised one.
+    // The parent has raised its own limit, and this process has inherited that. If the former limit cannot be set again,
+    // the command keeps the raised one.
     let _ignored = setrlimit(Resource::Nofile, Rlimit { current: file_limit, ..limit });
     let [program, arguments @ ..] = command else { return (125, "no command given".into()) };
     let error = Command::new(program).args(arguments).exec();

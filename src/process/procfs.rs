@@ -58,8 +58,8 @@ fn parent_of(process: Pid) -> io::Result<Option<Pid>> {
     Ok(parent.and_then(number))
 }
 
-/// Returns whether the process was started with this variable in its environment. Returns `false` if the environment cannot
-/// be read.
+/// Returns whether the process was started with this variable in its environment. Returns `false` if the environment
+/// cannot be read.
 pub(super) fn has_variable(process: Pid, name: &str) -> bool {
     let environment = fs::read(format!("/proc/{}/environ", process.as_raw_pid()));
     environment.is_ok_and(|environment| {
