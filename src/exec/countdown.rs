@@ -1,36 +1,36 @@
-//! Decides when to ask the command to end, and when to kill it. Pure: each guard and the supervisor keep a countdown of
-//! their own.
+//! Decides when to ask the command to end, and when to kill it. Pure: no clock and no processes. Each guard and the
+//! supervisor have a countdown of their own.
 
 use recipes::Moment;
 use std::time::Duration;
 
-/// The interval between checks that all killed processes are dead.
+/// The interval at which to check whether all killed processes are dead, and to kill those that are not.
 pub(super) const RECHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Counts down to the end of a lease. Each renewal postpones that end.
+/// Counts down to the end of a lease. Each renewal moves the end of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Countdown {
     /// How long the command may keep running after it was asked to end.
     kill_after: Duration,
-    /// How long a killed process may take to die.
+    /// The time before the end of the lease at which to kill, so that killed processes are dead when the lease ends.
     margin: Duration,
-    /// When the lease ends.
+    /// The end of the lease.
     until: Moment,
     stage: KillStage,
 }
 
-/// How far the command has been ended.
+/// The steps already taken to end the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KillStage {
     /// The command runs and has not been asked to end.
     Runs,
-    /// The command was asked to end.
+    /// The command was asked to end. It is killed at `kill_at`, or earlier if the lease ends before that.
     Ending { kill_at: Moment },
-    /// The command was killed; at `again_at`, whatever is still alive is killed again.
+    /// The command was killed. At `again_at`, all processes that are still alive are killed again.
     Killed { again_at: Moment },
 }
 
-/// A step to take at this moment.
+/// The step that the owner of the countdown takes now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillStep {
     /// Ask the command to end.
@@ -44,19 +44,20 @@ impl Countdown {
         Self { kill_after, margin, until, stage: KillStage::Runs }
     }
 
-    /// Moves the end of the lease. A command that was already asked to end must still end.
+    /// Moves the end of the lease to `until`. A command that was already asked to end must still end.
     pub(super) fn renew(&mut self, until: Moment) {
         self.until = until;
     }
 
-    /// Notes that the command was asked to end at this moment. Has no effect if it was asked or killed before.
+    /// Notes that the command was asked to end at the moment `at`. Has no effect if it was already asked to end, or
+    /// killed.
     pub(super) fn note_end_request(&mut self, at: Moment) {
         if self.runs() {
             self.stage = KillStage::Ending { kill_at: at.after(self.kill_after) };
         }
     }
 
-    /// Makes the kill due at this moment, without `kill_after`.
+    /// Makes the kill due at the moment `kill_at`, whatever `kill_after` is.
     pub(super) fn kill_at(&mut self, kill_at: Moment) {
         self.stage = KillStage::Ending { kill_at };
     }
@@ -66,18 +67,17 @@ impl Countdown {
         self.stage == KillStage::Runs
     }
 
-    /// Returns whether the command was killed, at the latest with the step just taken: every process that is found alive from
-    /// then on is killed as well.
+    /// Returns whether the command was killed. From then on, the owner also kills every process that it still finds alive.
     pub(super) fn has_killed(&self) -> bool {
         matches!(self.stage, KillStage::Killed { .. })
     }
 
-    /// When the lease ends.
+    /// Returns the end of the lease.
     pub(super) fn until(&self) -> Moment {
         self.until
     }
 
-    /// Takes the step that is due at this moment.
+    /// Returns the step that is due at `now`, if any, and notes it as taken.
     pub(super) fn step(&mut self, now: Moment) -> Option<KillStep> {
         if self.next_step_at() > now {
             return None;
@@ -99,12 +99,13 @@ impl Countdown {
         }
     }
 
-    /// Returns the last moment to kill: a command that is killed later might outlive the lease.
+    /// Returns the last moment at which to kill the command. If it is killed later, it might outlive the lease.
     fn last_moment(&self) -> Moment {
         before(self.until, self.margin)
     }
 }
 
+/// Returns the moment that is `span` before `moment`.
 fn before(moment: Moment, span: Duration) -> Moment {
     Moment(moment.0.saturating_sub(span))
 }

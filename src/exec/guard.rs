@@ -101,8 +101,8 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
         let inner = Pid::from_child(&inner);
         let mut inner_has_ended = false;
         let mut is_cut_short = false;
-        // Report the kill before doing it. Otherwise the supervisor might first see the dead inner guard and take its death
-        // for a failure.
+        // Report the kill before doing it. Otherwise the supervisor might first see the dead inner guard and take its
+        // death for a failure.
         let mut kill_notice = Some(FromGuard::Kills);
         while !reap_children(|dead| {
             // The processes that the inner guard left behind are now this guard's children.
@@ -154,8 +154,8 @@ struct GuardState {
     alarm: Alarm,
     countdown: Countdown,
     supervisor_is_gone: bool,
-    /// A descriptor that stays open until every process below this guard is dead. Until then, another process cannot resume
-    /// the saved session, and a lock that depends on this connection is not granted to another owner.
+    /// A descriptor that stays open until every process below this guard is dead. Until then, another process cannot
+    /// resume the saved session, and a lock that depends on this connection is not granted to another owner.
     descriptor: Option<OwnedFd>,
 }
 

@@ -1,5 +1,5 @@
-//! The messages between the supervisor and a guard, one packet of JSON each. When one side has exited, the other side's next
-//! read returns `None`.
+//! The messages between the supervisor and a guard, one packet of JSON each. When one side has exited, the other side's
+//! next read returns `None`.
 
 use crate::process::JobChange;
 use recipes::Moment;
@@ -124,7 +124,8 @@ impl GuardLink {
         Ok(())
     }
 
-    /// Sends a [`ToGuard`] or a [`FromGuard`]. Fails if the other side has closed its end, or if its receive buffer is full.
+    /// Sends a [`ToGuard`] or a [`FromGuard`]. Fails if the other side has closed its end, or if its receive buffer is
+    /// full.
     pub(super) fn send(&self, message: impl Serialize) -> io::Result<()> {
         let bytes = serde_json::to_vec(&message)?;
         send(&self.0, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;

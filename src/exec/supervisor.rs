@@ -369,8 +369,8 @@ impl Supervisor {
         }
     }
 
-    /// Takes the terminal back while the command is stopped, so that keys reach this process. Gives it to the command again
-    /// when it continues.
+    /// Takes the terminal back while the command is stopped, so that keys reach this process. Gives it to the command
+    /// again when it continues.
     fn on_job_change(&mut self, change: JobChange) {
         let Some(run) = &mut self.run else { return };
         let Some(program) = run.program else { return };
@@ -568,9 +568,9 @@ impl Supervisor {
 }
 
 impl Run {
-    /// Returns whether neither the supervisor nor the outer guard has begun to end the run. At the end of a lease, they kill
-    /// the inner guard, which is not a failure of the command. A supervisor that was frozen until then has not yet checked
-    /// the time, nor read the outer guard's message.
+    /// Returns whether neither the supervisor nor the outer guard has begun to end the run. At the end of a lease, they
+    /// kill the inner guard, which is not a failure of the command. A supervisor that was frozen until then has not yet
+    /// checked the time, nor read the outer guard's message.
     fn is_running_normally(&self) -> bool {
         let outer_guard_kills = self.outer_guard_kills
             || self.outer_link.as_ref().is_some_and(GuardLink::announces_kill);
