@@ -58,7 +58,7 @@ pub(super) fn decide(
                 (CommandStep::Start(token, until), None)
             }
         }
-        // Also renew the lease of a command that was asked to end: the guards then kill it later.
+        // Also renew the lease of a command that was asked to end, so that it is not killed before `kill_after` is over.
         (
             CommandStage::Runs(under) | CommandStage::Ends(under),
             Some(CommandLease { token, until }),

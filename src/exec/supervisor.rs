@@ -1,5 +1,5 @@
-//! The supervisor starts the command under a lease of leadership or of a lock. It ends the command before the lease is
-//! given up, whether an operator, the application or a signal asks for that.
+//! The supervisor starts the command while there is a lease of leadership or of a lock. If an operator, the application
+//! or a signal requests the end of leadership or of the lock, the supervisor ends the command first.
 
 use super::countdown::{Countdown, KillStep, RECHECK_INTERVAL};
 use super::decide::{CommandLease, CommandStage, CommandStep, after_exit, decide, restart_delay};
@@ -28,45 +28,48 @@ use tracing::{error, info, warn};
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub command: Vec<OsString>,
-    /// The name of the lease for logs: leadership, or the lock.
+    /// The name of the lease in log lines, for example "leadership" or "the lock".
     pub under: &'static str,
+    /// The time between asking the command to end and killing it.
     pub kill_after: Duration,
-    /// How long the command may be stopped, for example with Ctrl-Z, until it is killed.
+    /// The time for which the command may be stopped, for example with Ctrl-Z, before it is killed.
     pub stopped_for: Duration,
+    /// What to do after the command has ended by itself.
     pub on_exit: OnExit,
-    /// Leave as soon as the command has ended with exit code 0.
+    /// Whether to leave as soon as the command has ended with exit code 0, whatever `on_exit` says.
     pub once: bool,
     /// The limit of open files for the command, if there is one: the limit that this process had before it raised its own.
     pub file_limit: Option<u64>,
-    /// Environment variables that describe this member, besides the token.
+    /// Environment variables for the command, besides `BELLWETHER_TOKEN`.
     pub environment: Vec<(&'static str, String)>,
     /// A descriptor that the guards keep open until the command is dead.
     pub descriptor: Option<Arc<OwnedFd>>,
-    /// Whether the guards shut down `descriptor` whenever the command is dead, even if another process has it open.
-    /// Otherwise they do so only if they had to kill the command.
+    /// Whether the guards shut down `descriptor`, a connection, in any case when the command is dead. Otherwise they do
+    /// so only if they had to kill the command.
     pub shuts_down_descriptor: bool,
-    /// An earlier process may have run the command, and its guards may have been killed with it.
+    /// Whether an earlier process of this member may have run the command. Its guards may have been killed, and its
+    /// command may still be dying.
     pub after_restart: bool,
 }
 
-/// Receives the requests to the member that would otherwise go to the runner directly.
+/// Receives all requests to the member. The supervisor forwards them to the election's runner.
 pub type Requests = mpsc::Receiver<MemberRequest>;
 
-/// The process that started this one may forward a signal that this one also received itself. Within this time, a second
-/// signal counts as the same signal, not as a demand to hurry.
+/// The time in which a second signal to end counts as the first one, received twice: the parent process may forward a
+/// signal that this process also received itself. A later second signal kills the command.
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
-/// How often to check whether this process is in the foreground, while the program is stopped because it used the terminal
-/// in the background.
+/// The interval at which to check whether this process has the foreground of the terminal, while the program is stopped
+/// because it used the terminal in the background.
 const FOREGROUND_CHECK: Duration = Duration::from_millis(250);
-/// How much later than the guards the supervisor acts, so that the guards can finish first.
+/// The time by which the supervisor kills later than the inner guard, so that the guards can finish first.
 const GUARDS_HEAD_START: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
-/// The exit code, by the shell's convention, of a program that SIGINT ended.
+/// The exit code, by the shell's convention, of a program that was ended by SIGINT (signal 2).
 const INTERRUPTED: u8 = 128 + 2;
-/// How long after killing processes to log that they are still alive, and the interval between two such log lines.
+/// The time after which to log that killed processes are still alive, and the interval between two such log lines.
 const COMPLAIN_AFTER: Duration = Duration::from_secs(1);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// The signals that are forwarded to the command, or end it.
+/// The signals that the supervisor handles: SIGTERM and SIGINT end the command, and the others are forwarded to it.
 const FORWARDED: [Signal; 8] = [
     Signal::TERM,
     Signal::INT,
@@ -78,21 +81,23 @@ const FORWARDED: [Signal; 8] = [
     Signal::CONT,
 ];
 
-/// Runs the command whenever this member leads, until the member leaves. Returns the exit code to leave with.
+/// Runs the command whenever this member leads, until the member leaves. Returns the exit code for this process.
 ///
 /// # Errors
-/// The operating system refuses a process or a socket, or the election died.
+/// The operating system refuses a process or a socket, or the thread of the election died.
 pub async fn supervise(
     plan: Plan,
     clock: Clock,
     mut status: StatusHandle,
     mut requests: Requests,
 ) -> io::Result<u8> {
-    // If all guards of an earlier process are dead, the kernel kills its command, which may take up to `KILL_MARGIN`.
+    // If all guards of an earlier process are dead, the kernel kills its command, which may take up to `KILL_MARGIN`. So
+    // do not start the command earlier.
     let not_before =
         clock.now().after(if plan.after_restart { KILL_MARGIN } else { Duration::ZERO });
     let mut supervisor = Supervisor::begin(plan, clock, not_before)?;
-    // Commands for the member (resign, hand over, pause, and a later resume) that wait until the program has ended.
+    // The commands for the member that would end its leadership (resign, hand over, pause), and a resume after them. They
+    // wait here until the program has ended.
     let mut held: Vec<(election::Command, ReplyTo)> = vec![];
     loop {
         supervisor.check_guards(clock.now());
@@ -113,8 +118,8 @@ pub async fn supervise(
             changed = status.snapshot.changed() => {
                 changed.map_err(|_| io::Error::other("the election died, see the log"))?;
             }
-            // A move of the lease alone is not a change of the snapshot, so wait for it here: the guards kill the command
-            // when the last lease that they received ends.
+            // A renewal of the lease alone is not published as a new snapshot. The guards need each renewal, because they
+            // kill the command when the last lease that they received ends.
             () = status.lease_moved.notified() => {}
             Some(request) = requests.recv() => match request {
                 MemberRequest::Command(command, caller)
@@ -122,7 +127,7 @@ pub async fn supervise(
                 {
                     info!("dropped {command:?}: its caller timed out");
                 }
-                // A resume must not overtake the commands that wait.
+                // A resume must not overtake the commands in `held`, above all not a pause.
                 MemberRequest::Command(command @ election::Command::Resume, caller) if !held.is_empty() => {
                     held.push((command, caller));
                 }
@@ -146,7 +151,7 @@ pub async fn supervise(
     }
 }
 
-/// Returns the lease of a member that leads.
+/// Returns the lease of a member with this role, if it leads.
 fn lease_of(role: &Role, now: Moment) -> Option<CommandLease> {
     match role {
         Role::Leader { announcement, left } => {
@@ -156,11 +161,12 @@ fn lease_of(role: &Role, now: Moment) -> Option<CommandLease> {
     }
 }
 
-/// Runs the command once, under a lease that is read from a published value. Returns its exit code, or `None` if the
-/// command was ended because the lease was over, or was not started because the lease was too short.
+/// Runs the command once, under the lease that the function `lease` finds in the latest value of `published`. Returns the
+/// command's exit code, or `None` if the command was ended because the lease was over, or was not started because the
+/// lease was too short.
 ///
 /// # Errors
-/// The operating system refuses a process or a socket, or the publisher is gone.
+/// The operating system refuses a process or a socket, or the sender of `published` is gone.
 pub async fn run_under<T>(
     plan: Plan,
     clock: Clock,
@@ -182,82 +188,93 @@ pub async fn run_under<T>(
             }
         }
         supervisor.check_guards(clock.now());
-        // The command is not restarted.
+        // The run has ended. Return instead of starting another one.
         if supervisor.run.is_none() {
             return Ok(supervisor.leaving);
         }
     }
 }
 
-/// Sends the command to the member, and returns when it has been carried out. No program is started meanwhile.
+/// Sends the command to the member, and returns when it has been carried out. Until then the caller starts no program, so
+/// the program does not start again just before its leadership ends.
 async fn carry_out(status: &StatusHandle, command: election::Command, caller: ReplyTo) {
-    let (ours, when_done) = ReplyTo::new(caller.waits_until);
-    let _receiver_gone = status.requests.send(MemberRequest::Command(command, ours)).await;
-    if let Ok(confirmed) = when_done.await {
-        caller.send(confirmed);
+    let (reply_to, reply) = ReplyTo::new(caller.waits_until);
+    let _receiver_gone = status.requests.send(MemberRequest::Command(command, reply_to)).await;
+    if let Ok(reply) = reply.await {
+        caller.send(reply);
     }
 }
 
+/// Starts the command through its guards, and ends it. The documentation of `exec` says how the three processes work together.
 struct Supervisor {
     plan: Plan,
     clock: Clock,
+    /// SIGCHLD, at which dead children are reaped.
     deaths: Signals,
+    /// The signals in `FORWARDED`.
     signals: SignalListener,
     alarm: Alarm,
     stage: CommandStage,
+    /// `None` while no process of the command or of its guards is alive.
     run: Option<Run>,
-    /// The delay of the last restart of the command.
+    /// The delay before the last restart of the command.
     last_restart_delay: Option<Duration>,
-    /// The exit code with which to leave as soon as the command has ended.
+    /// If this process is to leave, the exit code with which it does so as soon as the command has ended.
     leaving: Option<u8>,
-    /// Before this moment, a second signal to leave counts as the first one, received twice.
+    /// Until this moment, a second signal to end counts as the first one, received twice.
     patient_until: Option<Moment>,
 }
 
-/// A run of the command.
+/// A run of the command, from the start of the guards until no process of the run is left.
 struct Run {
     begun_at: Moment,
+    /// The process of the outer guard, which is the supervisor's child.
     outer_guard: Pid,
-    /// `None` if the outer guard is gone. The supervisor then ends what is left of the run.
+    /// The link to the outer guard. `None` if this guard is dead: the supervisor then kills the processes that are left.
     outer_link: Option<GuardLink>,
+    /// The link to the inner guard. `None` if this guard is dead.
     inner_link: Option<GuardLink>,
+    /// Whether the command has ended. Processes that it started may still run.
     has_ended: bool,
     /// The command's process, once the inner guard has reported it.
     program: Option<Pid>,
-    /// The terminal whose foreground the command was given.
+    /// The terminal whose foreground the command received, at the start of the run or when it was continued.
     terminal: Option<ControllingTerminal>,
-    /// If the command is stopped, the moment at which it is killed unless it is continued.
+    /// If the command is stopped, the moment at which it is killed, unless it is continued before.
     kill_at: Option<Moment>,
-    /// Whether the command is stopped because it used the terminal in the background. It continues once it is in the
-    /// foreground.
+    /// Whether the command is stopped because it used the terminal in the background. The supervisor continues it when it
+    /// has given the foreground to it.
     wants_terminal: bool,
     /// Whether the supervisor killed the command because it was stopped for too long.
     was_stopped_too_long: bool,
-    /// Whether the supervisor kills the processes itself, because the guards did not do so in time.
+    /// Whether the supervisor kills the processes of this run itself, because the guards did not do so in time.
     supervisor_kills: bool,
-    /// The outer guard reported that it is about to kill the inner guard, because the time has run out.
+    /// Whether the outer guard has reported that it is about to kill the inner guard, because the lease is almost over.
     outer_guard_kills: bool,
     /// When to log next that killed processes are still alive.
     complain_at: Option<Moment>,
     /// The supervisor's stage once every process of this run is gone.
     next_stage: CommandStage,
-    /// Runs later than the countdowns of the guards, so it reaches its end only if the guards fail.
+    /// The supervisor's own countdown. It is later than the countdowns of the guards, so it ends only if the guards fail.
     countdown: Countdown,
 }
 
-/// A message from one of the guards, or its end.
+/// A message from one of the guards, or the death of a guard.
 enum GuardEvent {
     Message(FromGuard),
+    /// The link to the inner guard is closed, because this guard has exited or was killed.
     InnerGuardGone,
+    /// The link to the outer guard is closed, because this guard has exited or was killed.
     OuterGuardGone,
 }
 
 impl Supervisor {
-    /// Creates a supervisor without a run. A run must not start before this moment.
+    /// Creates a supervisor without a run. The first run must not start before the moment `not_before`.
     fn begin(plan: Plan, clock: Clock, not_before: Moment) -> io::Result<Self> {
         let deaths = signal(SignalKind::child())?;
         let signals = SignalListener::new(&FORWARDED)?;
-        // Processes that killed guards leave behind become children of this process, and not of process 1.
+        // Become a subreaper: the processes that killed guards leave behind become children of this process, and not of
+        // process 1.
         set_child_subreaper(Some(getpid()))?;
         process::spare_existing_children()?;
         Ok(Self {
@@ -274,11 +291,11 @@ impl Supervisor {
         })
     }
 
-    /// Starts the command, forwards a renewal or ends the command, whichever the lease requires at this moment. Returns
-    /// when to call this again.
+    /// Starts the command, forwards a renewal of the lease, or ends the command, as `lease` requires at the moment `now`.
+    /// Returns the moment at which to call this again at the latest.
     fn follow(&mut self, lease: Option<CommandLease>, now: Moment) -> io::Result<Option<Moment>> {
         let time_to_end = self.plan.kill_after + KILL_MARGIN;
-        let (step, again) = decide(self.stage, lease, now, time_to_end);
+        let (step, decide_at) = decide(self.stage, lease, now, time_to_end);
         match step {
             CommandStep::Start(token, until) => self.start(token, until)?,
             CommandStep::Renew(until) => self.renew(until),
@@ -289,10 +306,10 @@ impl Supervisor {
             CommandStep::Nothing => {}
         }
         let next_check_at = self.run.as_ref().map(|run| run.next_check_at(now));
-        Ok(again.into_iter().chain(next_check_at).min())
+        Ok(decide_at.into_iter().chain(next_check_at).min())
     }
 
-    /// Waits for this moment, a guard's message, a signal or a child's death, and handles it.
+    /// Waits for the moment `wake_at`, a guard's message, a signal or a child's death, and handles it.
     async fn next_event(&mut self, wake_at: Option<Moment>) {
         let Self { run, signals, deaths, alarm, .. } = &mut *self;
         tokio::select! {
@@ -304,7 +321,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts the guards, which start the command.
+    /// Starts the outer guard, which starts the inner guard, which starts the command.
     fn start(&mut self, token: FencingToken, until: Moment) -> io::Result<()> {
         let (outer_link, outer_socket) = GuardLink::pair()?;
         let (inner_link, inner_socket) = GuardLink::pair()?;
@@ -312,7 +329,9 @@ impl Supervisor {
             this_program(&["exec-outer-guard"], &self.plan.command)
                 .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
                 .env("BELLWETHER_TOKEN", token.0.to_string())
-                // A hook may have started this process. The command is not part of the hook.
+                // If a hook started this process, its variable is in the environment. Remove it, because
+                // `alive_with_adopted` takes processes with this variable for those of hooks, and the command is not one
+                // of them.
                 .env_remove(HOOKS_VARIABLE)
                 .stdin(Stdio::from(outer_socket)),
         )?;
@@ -360,7 +379,7 @@ impl Supervisor {
         }
     }
 
-    /// Asks the guards to end the command with this signal.
+    /// Asks the guards to end the command with `signal`, unless they were asked before.
     fn end(&mut self, signal: Signal) {
         if let (Some(run), CommandStage::Runs(token)) = (&mut self.run, self.stage) {
             run.countdown.note_end_request(self.clock.now().after(GUARDS_HEAD_START));
@@ -369,8 +388,9 @@ impl Supervisor {
         }
     }
 
-    /// Takes the terminal back while the command is stopped, so that keys reach this process. Gives it to the command
-    /// again when it continues.
+    /// Handles that the command was stopped or continued. While it is stopped, this process takes the foreground of the
+    /// terminal back, so that keys such as Ctrl-C reach this process. When the command continues, it gets the foreground
+    /// again.
     fn on_job_change(&mut self, change: JobChange) {
         let Some(run) = &mut self.run else { return };
         let Some(program) = run.program else { return };
@@ -379,7 +399,8 @@ impl Supervisor {
             JobChange::Stopped { signal } => {
                 let signal = Signal::from_named_raw(signal);
                 let uses_terminal = matches!(signal, Some(Signal::TTIN | Signal::TTOU));
-                // A program that was just continued may read from the terminal before it is given the foreground.
+                // The kernel stops a program that was just continued and reads from the terminal before it has the
+                // foreground again. So continue it once more, now in the foreground.
                 if uses_terminal && run.give_terminal() {
                     return run.send(ToGuard::Signal(Signal::CONT));
                 }
@@ -405,7 +426,7 @@ impl Supervisor {
         }
     }
 
-    /// Checks that the guards kill in time. If they do not, kills in their place.
+    /// Checks that the guards kill the command in time. If they do not, kills all processes of the run itself.
     fn check_guards(&mut self, now: Moment) {
         let Some(run) = &mut self.run else { return };
         if run.kill_at.is_some_and(|at| at <= now) {
@@ -414,31 +435,32 @@ impl Supervisor {
             run.was_stopped_too_long = true;
             run.kill(now);
         }
-        // A shell sends no signal to a running job that it puts into the foreground, so check here.
+        // A shell that puts this process into the foreground while it runs sends no signal, so check whether it did.
         if run.wants_terminal && run.give_terminal() {
             run.wants_terminal = false;
             run.send(ToGuard::Signal(Signal::CONT));
         }
         let step = run.countdown.step(now);
-        // If the guard is dead, do not report it as late: its last messages may still be unread.
+        // If the outer guard is dead but its link is still open, it may have killed in time: its last messages are unread.
         let is_late = step == Some(KillStep::Kill)
             && (run.outer_link.is_none() || process::is_alive(run.outer_guard));
         if is_late && !run.supervisor_kills {
             error!("the guards of the program have not ended it in time: killing what is left");
             run.supervisor_kills = true;
         }
-        let looked = if run.supervisor_kills {
+        let alive = if run.supervisor_kills {
             process::kill_with_adopted(run.outer_guard, HOOKS_VARIABLE)
         } else if run.outer_link.is_none() {
             process::alive_with_adopted(run.outer_guard, HOOKS_VARIABLE)
         } else {
             return;
         };
-        match looked {
+        match alive {
             Ok(alive) if alive.is_empty() => {}
             alive => return run.complain(alive, self.plan.under, now),
         }
-        // While the link is open, messages that the guard sent before it died may still be unread.
+        // No process of the run is alive. While the link is open, first read the messages that the guard sent before it
+        // died.
         if run.outer_link.is_none() {
             self.on_guard_died("the guards of the program died, and with them the program");
             self.forget_run();
@@ -466,37 +488,40 @@ impl Supervisor {
                 self.on_guard_died("the outer guard of the program died: the program is killed");
                 let Some(run) = &mut self.run else { return };
                 run.outer_link = None;
-                // The inner guard sees that the link is closed, and kills. Let it kill first: if it were killed before it
-                // finished, only the supervisor would be left to kill the command.
+                // Close the link to the inner guard, at which that guard kills the command. Let it do so before the
+                // supervisor kills: if the inner guard were killed first, only the supervisor would be left to kill the
+                // command.
                 run.inner_link = None;
                 run.countdown.kill_at(self.clock.now().after(GUARDS_HEAD_START));
             }
         }
     }
 
-    /// Handles the death of a guard. If the guard has not reported how the command ended, treats the command as killed.
-    /// Logs it once.
-    fn on_guard_died(&mut self, what: &str) {
+    /// Handles the death of a guard. If no guard has reported how the command ended, treats the command as killed by
+    /// SIGKILL. Logs `problem`, unless the run was being ended anyway.
+    fn on_guard_died(&mut self, problem: &str) {
         let Some(run) = &self.run else { return };
         if run.has_ended {
             return;
         }
         let by_itself = run.is_running_normally();
         if by_itself {
-            error!("{what}");
+            error!("{problem}");
         }
         self.on_command_ended(128 + 9, by_itself);
     }
 
-    /// Handles the end of the command. Processes that it left behind may still run.
+    /// Handles the end of the command: decides whether this member leaves, leads on without it, or restarts it. Processes
+    /// that the command left behind may still run. `by_itself` is false if the command was asked to end or killed.
     fn on_command_ended(&mut self, code: u8, by_itself: bool) {
         let (Some(run), now) = (&mut self.run, self.clock.now()) else { return };
         run.has_ended = true;
         run.take_terminal_back();
-        // The processes left behind get the time that the command would have had to end.
+        // The processes that the command left behind have `kill_after` to end, as the command would have had.
         run.countdown.note_end_request(now.after(GUARDS_HEAD_START));
         let CommandStage::Runs(token) = self.stage else {
             info!(code, "the program has ended, as it was told");
+            // If this process is to leave, it does so with the command's exit code.
             self.leaving = self.leaving.map(|_| code);
             return;
         };
@@ -527,7 +552,7 @@ impl Supervisor {
         }
     }
 
-    /// Drops the run, once all of its processes are gone.
+    /// Drops the run, after all of its processes have died.
     fn forget_run(&mut self) {
         if let Some(run) = self.run.take() {
             self.stage = run.next_stage;
@@ -535,7 +560,8 @@ impl Supervisor {
         reap();
     }
 
-    /// Handles a signal to this process: ends the command and leaves, or forwards the signal to the command.
+    /// Handles a signal to this process. At SIGTERM or SIGINT, ends the command and then leaves. Forwards any other
+    /// signal to the command.
     fn on_signal(&mut self, signal: Signal) {
         let name = signal_name(signal);
         let ends_us = matches!(signal, Signal::TERM | Signal::INT);
@@ -568,17 +594,18 @@ impl Supervisor {
 }
 
 impl Run {
-    /// Returns whether neither the supervisor nor the outer guard has begun to end the run. At the end of a lease, they
-    /// kill the inner guard, which is not a failure of the command. A supervisor that was frozen until then has not yet
-    /// checked the time, nor read the outer guard's message.
+    /// Returns whether neither the supervisor nor the outer guard has begun to end the run. If one of them has, the death
+    /// of a guard or of the command is not a failure of its own. Suppose the supervisor was frozen until the end of the
+    /// lease. Then the outer guard's message about the kill may still be unread, so this function also looks at the next
+    /// unread message.
     fn is_running_normally(&self) -> bool {
         let outer_guard_kills = self.outer_guard_kills
             || self.outer_link.as_ref().is_some_and(GuardLink::announces_kill);
         self.countdown.runs() && !self.supervisor_kills && !outer_guard_kills
     }
 
-    /// Gives the foreground of the terminal to the command, if this process has it. Returns whether the command has it
-    /// then.
+    /// Gives the foreground of the terminal to the command, if this process has the foreground. Returns whether the
+    /// command has the foreground now.
     fn give_terminal(&mut self) -> bool {
         if let (Some(terminal), Some(program)) =
             (ControllingTerminal::in_foreground(), self.program)
@@ -589,6 +616,7 @@ impl Run {
         self.terminal.as_ref().is_some_and(|terminal| terminal.foreground() == self.program)
     }
 
+    /// Takes the foreground of the terminal back from the command, if the command has it.
     fn take_terminal_back(&self) {
         if let (Some(terminal), Some(program)) = (&self.terminal, self.program) {
             terminal.take_back_from(program);
@@ -612,23 +640,25 @@ impl Run {
         self.send(ToGuard::Kill);
     }
 
+    /// Sends a message to both guards.
     fn send(&mut self, message: ToGuard) {
         for link in [&self.inner_link, &self.outer_link].into_iter().flatten() {
             match link.send(message) {
+                // The guard does not read its messages, so it may be frozen.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     error!("a guard of the program hears nothing: killing all");
                     self.supervisor_kills = true;
                 }
-                // If the guard is gone, the next read of the link reports it.
+                // Other errors mean that the guard is dead, which the next read from its link reports.
                 Ok(()) | Err(_) => {}
             }
         }
     }
 
-    /// Logs the killed processes that are still alive. Leadership or the lock is kept until they are dead, but the lease
-    /// may end before that.
+    /// Logs the killed processes that are still alive, if they are so for some time. This process does not give up
+    /// leadership or the lock before they are dead, but the lease may end before that.
     fn complain(&mut self, alive: io::Result<Vec<Pid>>, under: &str, now: Moment) {
-        // Killed processes may take a moment to die.
+        // Killed processes may take a moment to die, so do not log them at once.
         let first = now.after(COMPLAIN_AFTER).min(self.countdown.until());
         let complain_at = *self.complain_at.get_or_insert(first);
         if now < complain_at {
@@ -652,7 +682,7 @@ impl Run {
     }
 }
 
-/// Waits for the next message of a guard, or its end.
+/// Waits for the next message of a guard, or the death of a guard.
 async fn next_guard_event(run: &Option<Run>) -> GuardEvent {
     let Some(Run { outer_link, inner_link, .. }) = run else { return pending().await };
     tokio::select! {
@@ -663,6 +693,7 @@ async fn next_guard_event(run: &Option<Run>) -> GuardEvent {
     }
 }
 
+/// Waits for the next message. Waits without end if there is no link.
 async fn receive(link: &Option<GuardLink>) -> Option<FromGuard> {
     match link {
         Some(link) => link.receive().await,
