@@ -122,7 +122,7 @@ struct Daemon {
     /// The log's level, which a reload may change.
     level: Level,
     config: ActiveConfig,
-    /// SIGINT and SIGTERM, which end the daemon.
+    /// SIGINT and SIGTERM, which end the daemon. With a command, its supervisor handles them first.
     signals: SignalListener,
     /// SIGHUP, at which the daemon reloads its configuration.
     hangup: Signal,

@@ -12,7 +12,8 @@ use std::process::Stdio;
 use tokio::signal::unix::Signal;
 use tokio::time::timeout;
 
-/// Returns the reason if the application is not healthy. Reaps dead children at each event of `deaths`.
+/// Checks the application once: sends an HTTP request, or runs a command. Returns the reason if the check fails. While a
+/// command runs, reaps dead children at each SIGCHLD, which `deaths` receives.
 pub(super) async fn probe(
     health: &Health,
     file_limit: Option<u64>,
