@@ -148,6 +148,7 @@ impl Daemon {
         let active_config = ActiveConfig::of(&effective);
         let config = effective.config;
         let plan = task.map(|task| task.plan(&config, file_limit, &resume)).transpose()?;
+        // The settings of locks, barriers and the shared configuration, unless they are switched off.
         let recipes = config.recipes.map(|paths| HoldingsSettings {
             zookeeper: config.settings.zookeeper.clone(),
             paths,
@@ -158,9 +159,11 @@ impl Daemon {
         let member = Member::new(Arc::new(config.profile), config.policy);
         let member = member.reserving(config.reserve).of_priority(config.priority);
         let member = match config.settings.znodes.family() {
+            // The queue is shared with contenders of another client library, for example Curator.
             Some(_) => member.among_others(),
             None => member,
         };
+        // With a health check, the member joins the queue only when the application is reported healthy.
         let member = if config.health.is_some() { member.unhealthy_at_first() } else { member };
         let (publisher, status) = status::set_up(&member, clock.now());
         // If there is a command, its supervisor receives the requests to the member first. It ends the command before it
@@ -179,6 +182,7 @@ impl Daemon {
         let (signals, hangup) = (SignalListener::for_termination()?, signals::hangup()?);
         let listeners =
             Listeners::open(&config.listen, &config.socket, config.probe_listen).await?;
+        // The command reaches the API at the address that was bound, whose port may have been chosen by the kernel.
         if let Some((plan, ..)) = &mut supervised {
             plan.environment.push(("BELLWETHER_URL", listeners.url()?));
         }
@@ -189,16 +193,15 @@ impl Daemon {
                 config.listen
             );
         }
+        // The channels to the hooks, and those to the thread of the locks and barriers.
         let (hook_inputs, HooksHandle { hooks, leave, records }) = notify::set_up(config.hooks);
         let (health_out, application) = watch::channel(None);
         let budget = ByteBudget::of_mib(config.buffers_mib);
-        let recipes = recipes.map(|settings| {
-            let holdings = holdings::set_up();
-            let shared_config = shared_config::set_up(&settings.paths.config, &budget);
-            (settings, holdings, shared_config)
-        });
         let (recipes, holdings, shared_config) = match recipes {
-            Some((settings, (holding_requests, holdings), (config_requests, shared_config))) => {
+            Some(settings) => {
+                let (holding_requests, holdings) = holdings::set_up();
+                let (config_requests, shared_config) =
+                    shared_config::set_up(&settings.paths.config, &budget);
                 let requests = (holding_requests, config_requests);
                 (Some((settings, requests)), Some(holdings), Some(shared_config))
             }
@@ -208,6 +211,7 @@ impl Daemon {
         // `config.kept` lists the values of the shared configuration that are written to files ([[config]]).
         let file_sync = shared_config.clone().filter(|_| !config.kept.is_empty());
         let file_sync = file_sync.map(|handle| (config.kept, handle, file_records));
+        // The handle with which the HTTP services and the other threads read the daemon's state and send requests to it.
         let status = StatusHandle {
             hooks: records,
             application,
@@ -229,6 +233,7 @@ impl Daemon {
         if cli::is_service() {
             tokio::spawn(systemd::report(status.clone(), clock));
         }
+        // Start the threads. The sessions of the election and of the locks and barriers share the credentials.
         let credentials = Credentials::of(&settings.zookeeper);
         let holdings_credentials = credentials.clone();
         let election =
@@ -252,6 +257,7 @@ impl Daemon {
         let command = supervised
             .map(|(plan, status, requests)| CommandThread::start(plan, clock, status, requests))
             .transpose()?;
+        // This thread only serves clients from now on, so it may run after the other threads.
         resources::lower_thread_priority();
         Ok(Self {
             clock,

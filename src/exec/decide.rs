@@ -48,21 +48,24 @@ pub(super) fn decide(
     now: Moment,
     time_to_end: Duration,
 ) -> (CommandStep, Option<Moment>) {
-    match (stage, lease.filter(|lease| now < lease.until)) {
-        (CommandStage::Idle { not_before, ended_under }, Some(CommandLease { token, until }))
-            if until.since(now) > time_to_end && ended_under != Some(token) =>
+    // A lease that has ended counts as none.
+    let lease = lease.filter(|lease| now < lease.until);
+    match (stage, lease) {
+        (CommandStage::Idle { not_before, ended_under }, Some(lease))
+            if lease.until.since(now) > time_to_end && ended_under != Some(lease.token) =>
         {
             if now < not_before {
                 (CommandStep::Nothing, Some(not_before))
             } else {
-                (CommandStep::Start(token, until), None)
+                (CommandStep::Start(lease.token, lease.until), None)
             }
         }
         // Also renew the lease of a command that was asked to end, so that it is not killed before `kill_after` is over.
-        (
-            CommandStage::Runs(under) | CommandStage::Ends(under),
-            Some(CommandLease { token, until }),
-        ) if under == token => (CommandStep::Renew(until), None),
+        (CommandStage::Runs(token) | CommandStage::Ends(token), Some(lease))
+            if lease.token == token =>
+        {
+            (CommandStep::Renew(lease.until), None)
+        }
         (CommandStage::Runs(_), _) => (CommandStep::End, None),
         (CommandStage::Idle { .. } | CommandStage::Ends(_), _) => (CommandStep::Nothing, None),
     }

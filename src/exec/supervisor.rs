@@ -34,7 +34,7 @@ pub struct Plan {
     pub kill_after: Duration,
     /// The time for which the command may be stopped, for example with Ctrl-Z, before it is killed.
     pub stopped_for: Duration,
-    /// What to do after the command has ended by itself.
+    /// The behaviour after the command has ended by itself.
     pub on_exit: OnExit,
     /// Whether to leave as soon as the command has ended with exit code 0, whatever `on_exit` says.
     pub once: bool,

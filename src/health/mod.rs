@@ -38,6 +38,7 @@ pub async fn run(
         }
         let has_changed = debounce.note(failure.is_none());
         let healthy = debounce.is_healthy();
+        // An application may be unhealthy still although its last check succeeded.
         let recovering = || "its checks succeed again, but not yet often enough".to_owned();
         let reason = failure.clone().or_else(|| (!healthy).then(recovering));
         published.send_replace(Some(Application { healthy, failure: reason }));

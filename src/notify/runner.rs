@@ -63,11 +63,13 @@ pub struct HookInputs {
 
 /// Creates the channels between the runner of the hooks and the daemon.
 pub fn set_up(hooks: Vec<HookConfig>) -> (HookInputs, HooksHandle) {
-    let (hooks, hooks_out) = watch::channel(Arc::from(hooks));
+    let (hooks, list) = watch::channel(Arc::from(hooks));
     let (leave, leaving) = watch::channel(None);
     let (records_in, records) = watch::channel(Hooks::default());
-    let inputs = HookInputs { hooks: hooks_out, leaving, records: records_in };
-    (inputs, HooksHandle { hooks, leave, records })
+    (
+        HookInputs { hooks: list, leaving, records: records_in },
+        HooksHandle { hooks, leave, records },
+    )
 }
 
 /// A hook, and the state of its file or Kubernetes object.
@@ -303,6 +305,7 @@ impl HookRunner {
                 let date = self.watch.clock.date();
                 let until = self.watch.valid_until(view);
                 let content = message::file(view, &self.names, index, date, until);
+                // `None` removes the file.
                 let text = (unknown == WhenUnknown::Keep || *view != View::NoLeader)
                     .then(|| (api::json(&content) + "\n").into_bytes());
                 let lock = self.hook_states[n].lock.clone();

@@ -128,12 +128,13 @@ impl ChildRegistry {
         let mut alive = vec![];
         for process in procfs::children()? {
             let number = process.as_raw_pid();
-            let is_included = match self.awaited.contains_key(&number) {
-                true => process == child,
-                false => !*self
-                    .adopted
-                    .entry(number)
-                    .or_insert_with(|| procfs::has_variable(process, sparing_variable)),
+            let is_included = if self.awaited.contains_key(&number) {
+                process == child
+            } else {
+                let entry = self.adopted.entry(number);
+                let spare =
+                    entry.or_insert_with(|| procfs::has_variable(process, sparing_variable));
+                !*spare
             };
             if is_included {
                 alive.push(process);
