@@ -6,7 +6,7 @@
 
 use super::countdown::{Countdown, KillStep};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard, receive_config};
-use super::{INNER_GUARD_KILLS, OUTER_GUARD_KILLS};
+use super::{INNER_GUARD_MARGIN, OUTER_GUARD_MARGIN};
 use crate::clock::{Alarm, Clock};
 use crate::process::{Offspring, Reaped, kill_children, reap_children, this_program};
 use crate::runtime;
@@ -39,7 +39,7 @@ const IGNORED_SIGNALS: [SignalKind; 6] = [
 /// The operating system refuses a process, a socket or a timer.
 pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
     run_on_runtime(async {
-        let (mut state, stdin) = GuardState::begin(INNER_GUARD_KILLS)?;
+        let (mut state, stdin) = GuardState::begin(INNER_GUARD_MARGIN)?;
         // If starting took so long that the lease leaves no time to run the command, report its end without a start.
         if state.count_down().is_some() {
             let message = FromGuard::Ended { code: 125, by_itself: false };
@@ -96,7 +96,7 @@ pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
 /// The operating system refuses a process, a socket or a timer.
 pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
     run_on_runtime(async {
-        let (mut state, socket) = GuardState::begin(OUTER_GUARD_KILLS)?;
+        let (mut state, socket) = GuardState::begin(OUTER_GUARD_MARGIN)?;
         let inner = this_program(&["exec-inner-guard"], command)
             .stdin(Stdio::from(socket))
             .process_group(0)
@@ -126,7 +126,7 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
             }
             // The inner guard receives the same message, or sees the same end of the link, and is given time to kill
             // first. If it were killed before that, only this guard would be left to kill the command.
-            let inner_head_start = INNER_GUARD_KILLS - OUTER_GUARD_KILLS;
+            let inner_head_start = INNER_GUARD_MARGIN - OUTER_GUARD_MARGIN;
             match state.next_wakeup().await {
                 GuardWakeup::Message(ToGuard::End(_)) => state.note_end_request(inner_head_start),
                 GuardWakeup::Message(ToGuard::Kill) | GuardWakeup::Orphaned => {

@@ -5,7 +5,7 @@ use super::countdown::{Countdown, KillStep, RECHECK_INTERVAL};
 use super::decide::{CommandLease, CommandStage, CommandStep, after_exit, decide, restart_delay};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
 use super::signals::{SignalListener, signal_name};
-use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
+use super::{INNER_GUARD_MARGIN, SUPERVISOR_MARGIN};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, KILL_MARGIN, OnExit};
 use crate::process::{self, ControllingTerminal, JobChange, reap, this_program};
@@ -57,17 +57,17 @@ pub type Requests = mpsc::Receiver<MemberRequest>;
 
 /// The time in which a second signal to end counts as the first one, received twice: the parent process may forward a
 /// signal that this process also received itself. A later second signal kills the command.
-const SAME_SIGNAL: Duration = Duration::from_millis(250);
+const SAME_SIGNAL_WINDOW: Duration = Duration::from_millis(250);
 /// The interval at which to check whether this process has the foreground of the terminal, while the program is stopped
 /// because it used the terminal in the background.
-const FOREGROUND_CHECK: Duration = Duration::from_millis(250);
+const FOREGROUND_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The time by which the supervisor kills later than the inner guard, so that the guards can finish first.
-const GUARDS_HEAD_START: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
+const GUARDS_HEAD_START: Duration = INNER_GUARD_MARGIN.checked_sub(SUPERVISOR_MARGIN).unwrap();
 /// The exit code, by the shell's convention, of a program that was ended by SIGINT (signal 2).
 const INTERRUPTED: u8 = 128 + 2;
 /// The time after which to log that killed processes are still alive, and the interval between two such log lines.
 const COMPLAIN_AFTER: Duration = Duration::from_secs(1);
-const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+const COMPLAIN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The signals that the supervisor handles: SIGTERM and SIGINT end the command, and the others are forwarded to it.
 const FORWARDED: [Signal; 8] = [
@@ -205,7 +205,8 @@ async fn carry_out(status: &StatusHandle, command: election::Command, caller: Re
     }
 }
 
-/// Starts the command through its guards, and ends it. The documentation of `exec` says how the three processes work together.
+/// Starts the command through its guards, and ends it. The documentation of `exec` says how the three processes work
+/// together.
 struct Supervisor {
     plan: Plan,
     clock: Clock,
@@ -222,7 +223,7 @@ struct Supervisor {
     /// If this process is to leave, the exit code with which it does so as soon as the command has ended.
     leaving: Option<u8>,
     /// Until this moment, a second signal to end counts as the first one, received twice.
-    patient_until: Option<Moment>,
+    same_signal_until: Option<Moment>,
 }
 
 /// A run of the command, from the start of the guards until no process of the run is left.
@@ -244,7 +245,7 @@ struct Run {
     kill_at: Option<Moment>,
     /// Whether the command is stopped because it used the terminal in the background. The supervisor continues it when it
     /// has given the foreground to it.
-    wants_terminal: bool,
+    waits_for_terminal: bool,
     /// Whether the supervisor killed the command because it was stopped for too long.
     was_stopped_too_long: bool,
     /// Whether the supervisor kills the processes of this run itself, because the guards did not do so in time.
@@ -287,7 +288,7 @@ impl Supervisor {
             run: None,
             last_restart_delay: None,
             leaving: None,
-            patient_until: None,
+            same_signal_until: None,
         })
     }
 
@@ -357,13 +358,13 @@ impl Supervisor {
             program: None,
             terminal,
             kill_at: None,
-            wants_terminal: false,
+            waits_for_terminal: false,
             was_stopped_too_long: false,
             supervisor_kills: false,
             outer_guard_kills: false,
             complain_at: None,
             next_stage: CommandStage::Idle { not_before: self.clock.now(), ended_under: None },
-            countdown: Countdown::new(kill_after, SUPERVISOR_KILLS, until),
+            countdown: Countdown::new(kill_after, SUPERVISOR_MARGIN, until),
         });
         self.stage = CommandStage::Runs(token);
         Ok(())
@@ -404,7 +405,7 @@ impl Supervisor {
                 if uses_terminal && run.give_terminal() {
                     return run.send(ToGuard::Signal(Signal::CONT));
                 }
-                run.wants_terminal = uses_terminal;
+                run.waits_for_terminal = uses_terminal;
                 run.kill_at =
                     run.kill_at.or_else(|| Some(self.clock.now().after(self.plan.stopped_for)));
                 run.take_terminal_back();
@@ -419,7 +420,7 @@ impl Supervisor {
             }
             JobChange::Continued => {
                 run.kill_at = None;
-                run.wants_terminal = false;
+                run.waits_for_terminal = false;
                 info!("the program goes on");
                 run.give_terminal();
             }
@@ -436,8 +437,8 @@ impl Supervisor {
             run.kill(now);
         }
         // A shell that puts this process into the foreground while it runs sends no signal, so check whether it did.
-        if run.wants_terminal && run.give_terminal() {
-            run.wants_terminal = false;
+        if run.waits_for_terminal && run.give_terminal() {
+            run.waits_for_terminal = false;
             run.send(ToGuard::Signal(Signal::CONT));
         }
         let step = run.countdown.step(now);
@@ -570,7 +571,7 @@ impl Supervisor {
             None => info!("{name}: no program is running to pass it on to"),
             Some(run) if ends_us && self.leaving.is_some() => {
                 let now = self.clock.now();
-                if self.patient_until.is_some_and(|until| now < until) {
+                if self.same_signal_until.is_some_and(|until| now < until) {
                     return info!("{name} again");
                 }
                 warn!("{name} again: killing the program");
@@ -579,7 +580,7 @@ impl Supervisor {
             Some(_) if ends_us => {
                 info!("{name}: ending the program, then leaving");
                 self.leaving = Some(0);
-                self.patient_until = Some(self.clock.now().after(SAME_SIGNAL));
+                self.same_signal_until = Some(self.clock.now().after(SAME_SIGNAL_WINDOW));
                 self.end(signal);
             }
             Some(run) => {
@@ -631,7 +632,7 @@ impl Run {
             self.countdown.next_step_at()
         };
         let at = self.kill_at.map_or(at, |kill_at| kill_at.min(at));
-        if self.wants_terminal { at.min(now.after(FOREGROUND_CHECK)) } else { at }
+        if self.waits_for_terminal { at.min(now.after(FOREGROUND_CHECK_INTERVAL)) } else { at }
     }
 
     /// Asks the guards to kill the command. If they do not do so in time, the supervisor kills it.
@@ -664,7 +665,7 @@ impl Run {
         if now < complain_at {
             return;
         }
-        self.complain_at = Some(now.after(COMPLAIN_EVERY));
+        self.complain_at = Some(now.after(COMPLAIN_INTERVAL));
         let what = match alive {
             Ok(alive) => {
                 let numbers: Vec<_> = alive.iter().map(|pid| pid.as_raw_pid()).collect();

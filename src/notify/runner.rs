@@ -65,11 +65,8 @@ pub struct HookInputs {
 pub fn set_up(hooks: Vec<HookConfig>) -> (HookInputs, HooksHandle) {
     let (hooks, list) = watch::channel(Arc::from(hooks));
     let (leave, leaving) = watch::channel(None);
-    let (records_in, records) = watch::channel(Hooks::default());
-    (
-        HookInputs { hooks: list, leaving, records: records_in },
-        HooksHandle { hooks, leave, records },
-    )
+    let (sender, records) = watch::channel(Hooks::default());
+    (HookInputs { hooks: list, leaving, records: sender }, HooksHandle { hooks, leave, records })
 }
 
 /// A hook, and the state of its file or Kubernetes object.

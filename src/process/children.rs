@@ -57,7 +57,7 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     Ok(Child { pid, end })
 }
 
-/// Reaps all dead children, including adopted ones, and passes their exit statuses to the owners of each [`Child`].
+/// Reaps all dead children, including adopted ones, and passes the exit status of each started child to its [`Child`].
 pub fn reap() {
     registry().reap();
 }
