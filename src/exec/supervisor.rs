@@ -127,7 +127,7 @@ pub async fn supervise(
                 {
                     info!("dropped {command:?}: its caller timed out");
                 }
-                // A resume must not overtake the commands in `held`, above all not a pause.
+                // A resume must not overtake the commands in `held`: after a pause, it would have no effect.
                 MemberRequest::Command(command @ election::Command::Resume, caller) if !held.is_empty() => {
                     held.push((command, caller));
                 }
@@ -441,6 +441,7 @@ impl Supervisor {
             run.waits_for_terminal = false;
             run.send(ToGuard::Signal(Signal::CONT));
         }
+        // Only the kill matters here, because the inner guard asks the command to end.
         let step = run.countdown.step(now);
         // If the outer guard is dead but its link is still open, it may have killed in time: its last messages are unread.
         let is_late = step == Some(KillStep::Kill)
@@ -468,6 +469,7 @@ impl Supervisor {
         }
     }
 
+    /// Handles a message from a guard, or the death of a guard.
     fn on_guard_event(&mut self, event: GuardEvent) {
         let Some(run) = &mut self.run else { return };
         match event {
