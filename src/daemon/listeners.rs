@@ -14,37 +14,42 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::info;
 
-/// The number of connections that may wait in the kernel to be accepted. The client of a further connection retries after a
-/// second.
+/// The number of connections that may wait in the kernel until this process accepts them. If more clients connect at once,
+/// their kernels retry after a second.
 const BACKLOG: u32 = 1024;
 
 /// Listeners that are bound, but not served yet.
 pub(super) struct Listeners {
+    /// The value of `http.listen`.
     listen: Listen,
     /// The listener of the application's API.
     api: ApiListener,
-    /// The file of the Unix socket, to be removed at the end.
+    /// The path of the Unix socket, if the API is served there. The file is removed at shutdown.
     socket: Option<PathBuf>,
-    /// The listener for probes only.
+    /// The listener of `http.probe_listen`, which serves only probes.
     probes: Option<TcpListener>,
 }
 
+/// The listener of the application's API, as `http.listen` requires.
 enum ApiListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// The server for the application. The probe port is served until the process ends.
+/// The running server of the application's API. The port for probes is not part of it, because probes are answered until
+/// the process ends.
 pub(super) struct Server {
+    /// Sent to at shutdown. The server then accepts no further connections.
     pub(super) close: oneshot::Sender<()>,
-    /// Completes when the server has finished its requests.
+    /// Completes when the server has finished the requests in progress.
     pub(super) done: JoinHandle<()>,
-    /// The file of the Unix socket. It is removed before the listener is closed: afterwards, it may be that of the next
-    /// process.
+    /// The path of the Unix socket. The file is removed before the listener is closed, because the next process may create
+    /// its own socket at this path as soon as no process listens.
     pub(super) socket: Option<PathBuf>,
 }
 
 impl Listeners {
+    /// Binds the listeners of the API and, if `probe` is given, of the probes.
     pub(super) async fn open(
         listen: &Listen,
         access: &SocketAccess,
@@ -67,16 +72,17 @@ impl Listeners {
         Ok(format!("http://{}", config::on_this_machine(listener.local_addr()?)))
     }
 
-    /// Starts serving.
+    /// Starts the servers of the API and of the probes.
     pub(super) fn serve(self, services: Services, limits: ConnectionLimits) -> io::Result<Server> {
         let Self { listen, api, socket, probes } = self;
         let probe_limits = ConnectionLimits::for_probes(limits.budget().clone());
         if let Some(listener) = probes {
             info!("probes answered on {}", listener.local_addr()?);
-            // This task ends with the process, so a member that leaves answers probes until the end.
+            // No one closes this server, so a member answers probes also while it leaves.
             tokio::spawn(http::serve(listener, services.probes, probe_limits, pending()));
         }
         let (close, closed) = oneshot::channel::<()>();
+        // Completes when `close` is sent or dropped.
         let closing = async { drop(closed.await) };
         let done = match api {
             ApiListener::Tcp(listener) => {
@@ -92,7 +98,7 @@ impl Listeners {
     }
 }
 
-/// Binds a port. An error names `key`.
+/// Binds the TCP port of the setting `key`, and names the setting in the error.
 fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     listener(address)
         .with_context(|| format!("cannot serve at {address} ({key}): is it in use, or not ours?"))
@@ -103,13 +109,14 @@ fn listener(address: SocketAddr) -> io::Result<TcpListener> {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
-    // Without this, a restarted process would have to wait until the kernel forgets the connections of the previous one.
+    // Without this option, a restarted process cannot bind the port until the kernel has forgotten the connections of the
+    // previous process, a minute later.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Binds a Unix socket, and replaces the file of a dead process.
+/// Binds a Unix socket at `path`. Replaces a socket file that a dead process left behind.
 async fn bind_socket(
     listen: &Listen,
     path: &Path,
@@ -120,8 +127,8 @@ async fn bind_socket(
         Ok(found) if !found.file_type().is_socket() => {
             bail!("{}: a file that is not a socket exists there", cannot());
         }
-        // A killed process leaves its socket file behind, and that file prevents `bind`. The kernel refuses a connection
-        // only if no process listens, so then the file can be removed.
+        // A killed process leaves its socket file behind, and `bind` fails while the file exists. The kernel refuses a
+        // connection only if no process listens at the socket, so a file that refuses can be removed.
         Ok(_) => match UnixStream::connect(path).await {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 fs::remove_file(path).with_context(cannot)?;
@@ -136,7 +143,8 @@ async fn bind_socket(
     let cannot = || format!("{}: is its directory there, and ours to write in?", cannot());
     let socket = UnixSocket::new_stream()?;
     socket.bind(path).with_context(cannot)?;
-    // Set these before listening, so that no client gets in through the permissions of a new file.
+    // Set the group and the mode before listening. Otherwise a client could connect with the default permissions of the
+    // file.
     if access.group.is_some() {
         let key = "http.socket_group";
         chown(path, None, access.group).with_context(|| {

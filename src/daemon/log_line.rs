@@ -1,4 +1,4 @@
-//! Formats log lines for people. Programs read the JSON format, which has every field.
+//! Formats the fields of log lines in the text format, for people. The JSON format, for programs, has every field.
 
 use std::error::Error;
 use std::fmt::{self, Debug};
@@ -7,10 +7,11 @@ use tracing_subscriber::field::{RecordFields, VisitOutput};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultVisitor, Writer};
 
-/// Omits the fields of a protocol event, because its text contains them already.
+/// Formats fields as `tracing` does, but omits `event` and the fields after it: the log line of a protocol event has a
+/// text that contains their values already.
 pub(super) struct InWords;
 
-/// Writes the fields before `event`, and omits that field and all later ones.
+/// Writes the fields that come before the field `event`, and omits `event` and all later fields.
 struct UntilEvent<'a> {
     visitor: DefaultVisitor<'a>,
     event_seen: bool,
@@ -26,8 +27,8 @@ impl<'a> FormatFields<'a> for InWords {
 }
 
 impl UntilEvent<'_> {
-    /// Returns whether to write the field. The text comes first, then `event`, then the fields that the text contains
-    /// already.
+    /// Returns whether to write the field. In a protocol event, the text (`message`) comes first, then `event`, then the
+    /// fields whose values the text contains.
     fn is_shown(&mut self, field: &Field) -> bool {
         self.event_seen |= field.name() == "event";
         !self.event_seen

@@ -1,4 +1,4 @@
-//! Reads the configuration again at run time, and applies the changes that need no restart.
+//! Reads the configuration again at SIGHUP, and applies the changes that need no restart.
 
 use super::logging::Level;
 use super::secrets;
@@ -12,26 +12,26 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-/// The active configuration, key by key, as it was written.
-pub(super) struct InForce {
+/// The configuration that is active now. A reload compares the new configuration with it.
+pub(super) struct ActiveConfig {
+    /// The value of each setting, as it was written, by the setting's key.
     values: BTreeMap<&'static str, String>,
     znodes: ZnodeNames,
     hooks: Arc<[HookConfig]>,
     synced_files: Vec<SyncedFileConfig>,
 }
 
-impl InForce {
+impl ActiveConfig {
     pub(super) fn of(effective: &Effective) -> Self {
         let values = effective.values.iter().map(|value| (value.row.key, value.text.clone()));
-        let znodes = &effective.config.settings.znodes;
-        let values = values.collect();
-        let hooks = effective.config.hooks.clone().into();
-        let synced_files = effective.config.synced_files.clone();
-        Self { values, znodes: znodes.clone(), hooks, synced_files }
+        let config = &effective.config;
+        let znodes = config.settings.znodes.clone();
+        let hooks = config.hooks.clone().into();
+        Self { values: values.collect(), znodes, hooks, synced_files: config.synced_files.clone() }
     }
 
-    /// Reads the configuration. Applies changes that need no restart, and logs the others. A configuration with an error
-    /// changes nothing.
+    /// Reads the configuration. Applies the changes that need no restart, and logs the changes that need one. If the new
+    /// configuration has an error, nothing changes.
     pub(super) async fn reload(
         &mut self,
         status: &StatusHandle,
@@ -40,7 +40,8 @@ impl InForce {
     ) {
         let new = match cli::read() {
             Ok(CliCommand::Run(new) | CliCommand::CheckConfig { effective: new, .. }) => new,
-            // Only the daemon handles SIGHUP, so there cannot be another command.
+            // Only the daemon handles SIGHUP, so the command line, which is the same as at the start, has no other
+            // command.
             Ok(_) => return,
             Err(errors) => {
                 let errors = errors.replace('\n', "; ");
@@ -64,18 +65,18 @@ impl InForce {
         if changed.is_empty() && !hooks_changed && !files_changed {
             return info!("SIGHUP: nothing in the configuration has changed");
         }
-        if let Some(changed_level) = among(&changed, &table::LOG_LEVEL.row) {
+        if let Some(changed_level) = changed_value(&changed, &table::LOG_LEVEL.row) {
             match level.set(&new.config.log_level) {
-                Ok(()) => self.take(changed_level),
+                Ok(()) => self.activate(changed_level),
                 Err(error) => error!("SIGHUP: {error}; the level stays as it was"),
             }
         }
         self.update_profile(status, &new.config.profile, &changed).await;
-        // A priority set with `PATCH /member` is kept, unless the file's value has changed.
-        if let Some(priority) = among(&changed, &table::PRIORITY.row)
+        // A priority that was set with `PATCH /member` stays, unless the value in the configuration has changed.
+        if let Some(priority) = changed_value(&changed, &table::PRIORITY.row)
             && send(status, Command::SetPriority(new.config.priority)).await
         {
-            self.take(priority);
+            self.activate(priority);
         }
         for value in changed.iter().filter(|value| !value.row.changes_in_flight) {
             let key = value.row.key;
@@ -93,16 +94,16 @@ impl InForce {
             .collect()
     }
 
-    /// Sends the new profile to the member. Changes made with `PATCH /member` are kept, unless the file's value has
-    /// changed.
+    /// Sends the new address and labels to the member. An address or labels that were set with `PATCH /member` stay,
+    /// unless their value in the configuration has changed.
     async fn update_profile(
         &mut self,
         status: &StatusHandle,
         new: &Profile,
         changed: &[&SettingValue],
     ) {
-        let address = among(changed, &table::ADDRESS.row);
-        let labels = among(changed, &table::LABELS.row);
+        let address = changed_value(changed, &table::ADDRESS.row);
+        let labels = changed_value(changed, &table::LABELS.row);
         if address.is_none() && labels.is_none() {
             return;
         }
@@ -118,18 +119,18 @@ impl InForce {
         }
         let command = Command::UpdateProfile { address: profile.address, labels: profile.labels };
         if send(status, command).await {
-            address.into_iter().chain(labels).for_each(|value| self.take(value));
+            address.into_iter().chain(labels).for_each(|value| self.activate(value));
         }
     }
 
-    /// Notes that this setting's new value is active.
-    fn take(&mut self, value: &SettingValue) {
+    /// Logs that this setting's new value is active now, and saves it for the next comparison.
+    fn activate(&mut self, value: &SettingValue) {
         info!("SIGHUP: {} is {:?} now", value.row.key, value.shown());
         self.values.insert(value.row.key, value.text.clone());
     }
 }
 
-/// Sends a command to the member. Returns false if the election has ended.
+/// Sends a command to the member, without waiting until it is carried out. Returns false if the election has ended.
 async fn send(status: &StatusHandle, command: Command) -> bool {
     let (caller, _) = ReplyTo::new(None);
     let sent = status.requests.send(MemberRequest::Command(command, caller)).await.is_ok();
@@ -139,7 +140,8 @@ async fn send(status: &StatusHandle, command: Command) -> bool {
     sent
 }
 
-fn among<'a>(changed: &[&'a SettingValue], row: &Row) -> Option<&'a SettingValue> {
+/// Returns the new value of the setting in this row of the table, if it is among the changed ones.
+fn changed_value<'a>(changed: &[&'a SettingValue], row: &Row) -> Option<&'a SettingValue> {
     changed.iter().copied().find(|value| value.row.key == row.key)
 }
 

@@ -3,18 +3,20 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use tracing::warn;
 
-/// The nice value of the thread that serves clients. On a busy core it gets a third of an equal share.
-const READERS_NICE: i32 = 5;
+/// The nice value of the thread that serves clients. On a busy core, this thread gets about a third of the processor time
+/// of a thread with the normal nice value, 0.
+const SERVING_NICE: i32 = 5;
 
-/// The minimum limit of open files: enough for a member without clients, and a few more.
+/// The lowest limit of open files with which the daemon starts: enough for a member with a few clients.
 const FILES_MIN: u64 = 40;
 
-/// Raises the limit of open files as far as the administrator allows. The usual limit of 1024 exists for programs that use
-/// select(2), and would make clients wait that could be served. Returns the previous limit.
+/// Raises the process's limit of open files to the highest value that the administrator allows (the hard limit), because
+/// each client needs an open file. The usual limit of 1024 exists only for programs that use select(2). Returns the
+/// previous limit, or `None` if there was none.
 ///
 /// # Errors
-/// The limit is too low for this process to run.
-pub(super) fn open_more_files() -> Result<Option<u64>, String> {
+/// Even the raised limit is too low for this process to run.
+pub(super) fn raise_file_limit() -> Result<Option<u64>, String> {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     if let Err(error) = raised {
@@ -28,7 +30,8 @@ pub(super) fn open_more_files() -> Result<Option<u64>, String> {
     }
 }
 
-/// Lowers the priority of this thread, which only serves clients from now on, so that the other threads run first.
-pub(super) fn serve_last() {
-    let _as_urgent_without = setpriority_process(None, READERS_NICE);
+/// Lowers the priority of the calling thread, which only serves clients from now on, so that the other threads run first.
+pub(super) fn lower_thread_priority() {
+    // `None` is the calling thread: on Linux, a nice value belongs to a thread. If this fails, the normal priority stays.
+    let _ignored = setpriority_process(None, SERVING_NICE);
 }

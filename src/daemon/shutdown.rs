@@ -1,13 +1,14 @@
-//! The shutdown, in order. Each step has a deadline, and the next step begins when that has passed.
+//! The steps of the shutdown, in order. Each step has a time limit: a step that has not finished by then is abandoned,
+//! and the next step begins.
 //!
-//! | step | deadline |
+//! | step | time limit |
 //! |---|---|
 //! | notify systemd | 100 ms |
-//! | end leadership and leave the queue, and release all locks | 1.5 s; then the znodes are left to expire |
-//! | run the hooks for the end of leadership | 1.65 s from the same moment; 100 ms later, the rest is abandoned |
+//! | end leadership and leave the queue, and release all locks | 1.5 s; then the znodes expire with the session |
+//! | run the hooks for the end of leadership | 1.65 s from the start of the step before; 100 ms more for hooks that must be killed |
 //! | finish the requests in progress | 200 ms |
 //!
-//! A second signal ends the whole shutdown at once, but not within the first 250 ms.
+//! A second SIGINT or SIGTERM ends the whole shutdown at once, but not before its first 250 ms are over.
 
 use super::Daemon;
 use super::listeners::Server;
@@ -22,19 +23,20 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-/// The time limit for leaving the queue. The rest of the two seconds is for the HTTP server.
+/// The time limit for leaving the queue and releasing the locks. The whole shutdown takes at most about two seconds.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// The time in which a second signal does not cut the shutdown short. If the server answers, leaving takes less.
+/// The time in which a second signal does not end the shutdown. If ZooKeeper answers, the member has left the queue by
+/// then.
 const HANDOVER_TIMEOUT: Duration = Duration::from_millis(250);
-/// The time limit for finishing the requests in progress.
+/// The time limit for finishing the HTTP requests in progress.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
-/// The time limit for the hooks, from the moment at which leaving begins.
+/// The time limit for the hooks, counted from the moment at which the member begins to leave the queue.
 pub(super) const HOOKS_TIMEOUT: Duration = Duration::from_millis(1650);
-/// The time limit for ending hooks that still run after that.
+/// The time limit for killing hooks that still run after `HOOKS_TIMEOUT`.
 const ABORT_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Daemon {
-    /// Ends leadership and leaves the queue, runs the hooks for that, then stops serving.
+    /// Ends leadership and leaves the queue, runs the hooks for the end of leadership, then stops the HTTP server.
     pub(super) async fn shutdown(self) {
         let Self { clock, mut signals, server, election, holdings, mut application, .. } = self;
         let Server { close, done, socket } = server;
@@ -43,16 +45,17 @@ impl Daemon {
         }
         let in_order = async {
             let hooks_until = clock.now().after(HOOKS_TIMEOUT);
-            tokio::join!(leave_queue(election), give_locks_back(holdings));
+            tokio::join!(leave_queue(election), release_locks(holdings));
             finish_hooks(&mut application, clock, hooks_until).await;
             if let Some(socket) = socket {
                 let _already_gone = fs::remove_file(socket);
             }
-            let _already_gone = close.send(());
+            // Tell the server to accept no further connections and to finish its requests.
+            let _receiver_gone = close.send(());
             drop(timeout(DRAIN_TIMEOUT, done).await);
         };
-        // The process that started this one may forward a signal that this process also received itself. So a second signal
-        // counts only after enough time to hand over.
+        // The parent process may forward a signal that this process also received itself, for example Ctrl-C. So a
+        // second signal takes effect only after enough time to hand leadership over.
         let second = async {
             sleep(HANDOVER_TIMEOUT).await;
             signals.next().await
@@ -67,6 +70,7 @@ impl Daemon {
     }
 }
 
+/// Ends leadership and leaves the queue, within `LEAVE_TIMEOUT`.
 async fn leave_queue(election: SessionThread) {
     if election.end(LEAVE_TIMEOUT).await {
         info!("left the queue");
@@ -75,7 +79,8 @@ async fn leave_queue(election: SessionThread) {
     }
 }
 
-async fn give_locks_back(holdings: Option<SessionThread>) {
+/// Releases all locks and leaves all barriers, within `LEAVE_TIMEOUT`.
+async fn release_locks(holdings: Option<SessionThread>) {
     let Some(holdings) = holdings else { return };
     if !holdings.end(LEAVE_TIMEOUT).await {
         warn!(
@@ -85,10 +90,10 @@ async fn give_locks_back(holdings: Option<SessionThread>) {
     }
 }
 
-/// Lets the hooks run until this moment at the latest. If the election published the end of leadership, the hooks for it
-/// already run. Otherwise they start now.
+/// Waits until the hooks for the end of leadership have run, until `until` at the latest. These hooks run already if the
+/// election has published the end of leadership. Otherwise they start now.
 pub(super) async fn finish_hooks(hooks: &mut ApplicationThread, clock: Clock, until: Moment) {
     hooks.leave.send_replace(Some(until));
-    let patience = until.since(clock.now()) + ABORT_TIMEOUT;
-    drop(timeout(patience, &mut hooks.ended).await);
+    let limit = until.since(clock.now()) + ABORT_TIMEOUT;
+    drop(timeout(limit, &mut hooks.ended).await);
 }

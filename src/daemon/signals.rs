@@ -7,16 +7,17 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tracing::{error, info};
 
-/// Sends SIGTERM to this process when a client requests its end. So it ends in the usual way, and so does the program of
-/// `exec`.
-pub(super) async fn terminate_when_asked(asked: Arc<Notify>) {
-    asked.notified().await;
+/// Sends SIGTERM to this process when a client sends `POST /shutdown`. So the daemon shuts down as on any SIGTERM, and the
+/// supervisor of a command, which receives the signal too, ends the command first.
+pub(super) async fn terminate_when_asked(shutdown_requested: Arc<Notify>) {
+    shutdown_requested.notified().await;
     info!("POST /shutdown: to leave, as on SIGTERM");
     if let Err(problem) = kill_process(getpid(), Number::TERM) {
         error!("POST /shutdown: this process may not signal itself: {problem}");
     }
 }
 
+/// Begins to receive SIGHUP, at which the daemon reloads its configuration.
 pub(super) fn hangup() -> io::Result<Signal> {
     signal(SignalKind::hangup())
 }

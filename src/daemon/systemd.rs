@@ -1,37 +1,40 @@
-//! Reports to systemd that this member serves, and that its loop runs.
+//! Notifies systemd that the daemon has started, that the loop of the election runs (the watchdog), and that the daemon
+//! stops.
 
 use crate::clock::Clock;
 use crate::status::StatusHandle;
 use sd_notify::NotifyState;
 use std::time::Duration;
 
-/// Notifies systemd that the member is ready, and then feeds the watchdog.
+/// Notifies systemd that the daemon is ready, and then notifies systemd's watchdog, if it is enabled, until the election
+/// ends.
 pub(super) async fn report(status: StatusHandle, clock: Clock) {
     notify("READY=1").await;
-    let Some(patience) = sd_notify::watchdog_enabled() else { return };
+    let Some(watchdog_timeout) = sd_notify::watchdog_enabled() else { return };
     let snapshot = status.snapshot;
     while snapshot.has_changed().is_ok() {
-        // Feed it only while the runner's loop runs, so that systemd restarts a member that is stuck.
+        // Notify the watchdog only while the election's loop runs, so that systemd restarts a daemon whose loop is stuck.
         let is_alive = snapshot.borrow().loop_runs(clock.now());
         if is_alive {
             notify("WATCHDOG=1").await;
         }
-        // Feed it three times as often as it requires, so that a late wake-up does not cause a timeout.
-        clock.sleep_until(Some(clock.now().after(patience / 3))).await;
+        // Notify the watchdog three times within its timeout, so that one late wake-up does not make systemd restart the
+        // daemon.
+        clock.sleep_until(Some(clock.now().after(watchdog_timeout / 3))).await;
     }
 }
 
-/// Notifies systemd that the member leaves.
+/// Notifies systemd that the daemon is shutting down.
 pub(super) async fn leaving() {
-    // This must not delay the shutdown.
+    // Wait for systemd only briefly, because the shutdown has a deadline.
     drop(tokio::time::timeout(Duration::from_millis(100), notify("STOPPING=1")).await);
 }
 
-/// Sends a message to the service manager from another thread, because the manager may be slow to read, and clients must
-/// not wait for it.
-async fn notify(what: &str) {
-    let what = what.to_owned();
+/// Sends a message to systemd from another thread: systemd may be slow to read, and the calling thread serves clients.
+async fn notify(message: &str) {
+    let state = message.to_owned();
     let sending =
-        tokio::task::spawn_blocking(move || sd_notify::notify(&[NotifyState::Custom(&what)]));
-    let _receiver_gone = sending.await;
+        tokio::task::spawn_blocking(move || sd_notify::notify(&[NotifyState::Custom(&state)]));
+    // If systemd cannot be reached, the daemon runs on.
+    let _ignored = sending.await;
 }

@@ -1,4 +1,4 @@
-//! The threads besides the main thread. Each runs its part of the daemon on its own runtime.
+//! The threads besides the main thread. Each runs its part of the daemon on a Tokio runtime of its own.
 
 use crate::api::{Application, SyncedFile};
 use crate::clock::Clock;
@@ -26,15 +26,16 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tracing::error;
 
-/// A thread with its own ZooKeeper session. The election's thread is slowed down neither by a client of the API nor by
-/// requests for locks and barriers.
+/// A thread with a ZooKeeper session of its own: that of the election, or that of the locks and barriers. The election
+/// has its own thread, so that clients of the API and requests for locks cannot delay its heartbeats.
 pub(super) struct SessionThread {
     stop: oneshot::Sender<()>,
-    /// Receives, when the thread has ended, whether all of its znodes are known to be deleted.
+    /// Receives `true`, when the thread has ended, if ZooKeeper confirmed that all znodes of its session are deleted.
     pub(super) left: oneshot::Receiver<bool>,
 }
 
 impl SessionThread {
+    /// Starts the thread of the election.
     pub(super) fn election(
         member: Member,
         settings: Settings,
@@ -52,7 +53,8 @@ impl SessionThread {
         })
     }
 
-    /// Starts the thread of the locks and barriers. It starts again after a panic.
+    /// Starts the thread of the locks and barriers. After a panic, the thread loses all of them and starts over with a new
+    /// session.
     pub(super) fn holdings(
         settings: HoldingsSettings,
         credentials: Arc<Credentials>,
@@ -61,7 +63,7 @@ impl SessionThread {
     ) -> io::Result<Self> {
         let (stop, mut stopping) = oneshot::channel();
         let (mut requests, mut config) = requests;
-        let mut life = async move || {
+        let mut run = async move || {
             let requests = (&mut requests, &mut config);
             zookeeper::run_holdings(
                 settings.clone(),
@@ -74,33 +76,34 @@ impl SessionThread {
         };
         let left = spawn("holdings", move || {
             loop {
-                if let Some(left) = unless_panics(&mut life) {
-                    return left;
+                if let Some(znodes_deleted) = unless_panics(&mut run) {
+                    return znodes_deleted;
                 }
                 error!(
-                    "the thread of the locks and barriers died: all are lost, and it starts over in {PAUSE:?}"
+                    "the thread of the locks and barriers died: all are lost, and it starts over in {RESTART_DELAY:?}"
                 );
-                thread::sleep(PAUSE);
+                thread::sleep(RESTART_DELAY);
             }
         });
         Ok(Self { stop, left: left? })
     }
 
-    /// Ends the thread. Returns whether its znodes were confirmed as deleted within `patience`.
-    pub(super) async fn end(self, patience: Duration) -> bool {
-        let _already_gone = self.stop.send(());
-        matches!(timeout(patience, self.left).await, Ok(Ok(true)))
+    /// Ends the thread. Returns whether ZooKeeper confirmed within `limit` that the session's znodes are deleted.
+    pub(super) async fn end(self, limit: Duration) -> bool {
+        let _receiver_gone = self.stop.send(());
+        matches!(timeout(limit, self.left).await, Ok(Ok(true)))
     }
 }
 
-/// The thread of the hooks and the health check. A slow hook does not slow down other parts, and hooks do not wait for
-/// clients of the API.
+/// The thread of the hooks and the health check. They have their own thread, so that a slow hook delays no other part of
+/// the daemon, and hooks do not wait for clients of the API.
 pub(super) struct ApplicationThread {
-    /// The hooks to run.
+    /// The list of hooks to run. A reload of the configuration sends a new list.
     pub(super) hooks: watch::Sender<Arc<[HookConfig]>>,
-    /// Set to the deadline of all hooks when this member leaves, and thus no longer leads.
+    /// Sends, when this member leaves the election, the deadline of all hooks. From then on, hooks see a member that does
+    /// not lead.
     pub(super) leave: watch::Sender<Option<Moment>>,
-    /// Receives the result when the thread has ended.
+    /// Receives the thread's result when it has ended.
     pub(super) ended: oneshot::Receiver<io::Result<()>>,
 }
 
@@ -115,65 +118,68 @@ impl ApplicationThread {
     }
 }
 
-/// The values to write to files, the handle to read them through, and the channel for the state of the files.
-pub(super) type Keeping = (Vec<SyncedFileConfig>, ConfigHandle, watch::Sender<Vec<SyncedFile>>);
+/// The values of the shared configuration to write to files, the handle through which to read these values, and the
+/// channel on which to publish the state of the files.
+pub(super) type SyncInputs = (Vec<SyncedFileConfig>, ConfigHandle, watch::Sender<Vec<SyncedFile>>);
 
 /// The inputs of the thread of the hooks and the health check.
 pub(super) struct ApplicationInputs {
-    pub(super) stage: HookInputs,
+    pub(super) hooks: HookInputs,
     pub(super) names: ElectionNames,
     pub(super) health: Option<Health>,
-    /// Publishes the results of the health check.
-    pub(super) examined: watch::Sender<Option<Application>>,
-    /// The values that are written to files, if any.
-    pub(super) keeping: Option<Keeping>,
-    /// The limit of open files for a command, if there is one.
-    pub(super) files: Option<u64>,
+    /// Publishes the application's health.
+    pub(super) health_out: watch::Sender<Option<Application>>,
+    /// `None` if no value of the shared configuration is written to a file.
+    pub(super) file_sync: Option<SyncInputs>,
+    /// The limit of open files for the commands of hooks and health checks, if there is one.
+    pub(super) file_limit: Option<u64>,
     pub(super) clock: Clock,
     pub(super) status: StatusHandle,
 }
 
 impl ApplicationInputs {
-    /// Runs until the hooks have reported that this member leaves, or until one of the tasks cannot run.
+    /// Runs all tasks of this thread until the hooks have run for the end of this member's leadership at shutdown. Fails
+    /// if a task cannot run. A task that is not configured, or that ends without an error, must not end the others, so it
+    /// stays `pending`.
     async fn run(self) -> io::Result<()> {
-        let Self { stage, names, health, examined, keeping, files, clock, status } = self;
+        let Self { hooks, names, health, health_out, file_sync, file_limit, clock, status } = self;
         let requests = status.requests.clone();
-        let own_state = status.clone();
-        let of_preemption = status.clone();
-        let telling = notify::run(stage, names, files, clock, status);
-        let telling_state = async {
-            own_state::publish(own_state).await;
+        let status_of_own_state = status.clone();
+        let status_of_preemption = status.clone();
+        let running_hooks = notify::run(hooks, names, file_limit, clock, status);
+        let publishing_own_state = async {
+            own_state::publish(status_of_own_state).await;
             pending::<io::Result<()>>().await
         };
         let preempting = async {
-            preemption::run(of_preemption, clock).await;
+            preemption::run(status_of_preemption, clock).await;
             pending::<io::Result<()>>().await
         };
-        let checking = async {
+        let checking_health = async {
             if let Some(health) = health {
-                health::run(health, files, requests, examined).await?;
+                health::run(health, file_limit, requests, health_out).await?;
             }
             pending::<io::Result<()>>().await
         };
-        let keeping = async {
-            if let Some((values, handle, records)) = keeping {
-                notify::sync_all(values, handle, files, clock, records).await?;
+        let syncing_files = async {
+            if let Some((values, handle, records)) = file_sync {
+                notify::sync_all(values, handle, file_limit, clock, records).await?;
             }
             pending::<io::Result<()>>().await
         };
         tokio::select! {
-            ended = telling => ended,
-            failed = checking => failed,
-            never = telling_state => never,
+            ended = running_hooks => ended,
+            failed = checking_health => failed,
+            never = publishing_own_state => never,
             never = preempting => never,
-            failed = keeping => failed,
+            failed = syncing_files => failed,
         }
     }
 }
 
-/// The thread of the supervisor. When it ends, the guards kill the command.
+/// The thread of the supervisor of a command. If the thread dies, the guards kill the command.
 pub(super) struct CommandThread {
-    /// Receives the command's exit code.
+    /// Receives the exit code of the daemon when the supervisor has ended.
     pub(super) ended: oneshot::Receiver<io::Result<u8>>,
 }
 
@@ -189,35 +195,36 @@ impl CommandThread {
     }
 }
 
-/// How long to wait before the thread of the locks and barriers starts again after a panic.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The time before the thread of the locks and barriers starts again after a panic.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// Runs `life` on a runtime. Returns `None` if it panicked.
-fn unless_panics<T>(life: &mut impl AsyncFnMut() -> T) -> Option<T> {
+/// Calls `run` on a new runtime. Returns its result, or `None` if it panicked.
+fn unless_panics<T>(run: &mut impl AsyncFnMut() -> T) -> Option<T> {
     // The closure borrows only channels, which a panic leaves intact.
-    catch_unwind(AssertUnwindSafe(|| runtime::run(life()))).ok()
+    catch_unwind(AssertUnwindSafe(|| runtime::run(run()))).ok()
 }
 
-/// Starts a thread that runs `life` on a runtime.
+/// Starts a thread that calls `run` on a new runtime. Returns the receiver of its result.
 fn start<T, F>(
     name: &str,
-    life: impl FnOnce() -> F + Send + 'static,
+    run: impl FnOnce() -> F + Send + 'static,
 ) -> io::Result<oneshot::Receiver<T>>
 where
     T: Send + 'static,
     F: Future<Output = T> + 'static,
 {
-    spawn(name, move || runtime::run(life()))
+    spawn(name, move || runtime::run(run()))
 }
 
-/// Starts a thread. Returns the receiver of its result, which is closed if the thread panicked.
+/// Starts a thread that calls `run`. Returns the receiver of its result. If the thread panics, the channel is closed
+/// without a result.
 fn spawn<T: Send + 'static>(
     name: &str,
-    life: impl FnOnce() -> T + Send + 'static,
+    run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<oneshot::Receiver<T>> {
     let (ended, end) = oneshot::channel();
     thread::Builder::new().name(name.into()).spawn(move || {
-        let _receiver_gone = ended.send(life());
+        let _receiver_gone = ended.send(run());
     })?;
     Ok(end)
 }

@@ -143,7 +143,7 @@ impl MemberProcess {
 
     /// Waits until the member has ended, and returns how it ended.
     pub(super) async fn end(&mut self, deaths: &mut Deaths) -> String {
-        match self.child.success(deaths).await {
+        match self.child.wait(deaths).await {
             Ok(()) => "exit code 0".to_owned(),
             Err(how) => how,
         }

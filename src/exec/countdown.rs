@@ -1,36 +1,36 @@
-//! Decides when to ask the command to end, and when to kill it. Pure: each guard and the supervisor keep a countdown of
-//! their own.
+//! Decides when to ask the command to end, and when to kill it. Pure: no clock and no processes. Each guard and the
+//! supervisor have a countdown of their own.
 
 use recipes::Moment;
 use std::time::Duration;
 
-/// The interval between checks that all killed processes are dead.
-pub(super) const AGAIN: Duration = Duration::from_millis(10);
+/// The interval at which to check whether all killed processes are dead, and to kill those that are not.
+pub(super) const RECHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Counts down to the end of a lease. Each renewal postpones that end.
+/// Counts down to the end of a lease. Each renewal moves the end of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Countdown {
     /// How long the command may keep running after it was asked to end.
     kill_after: Duration,
-    /// How long a killed process may take to die.
+    /// The time before the end of the lease at which to kill, so that killed processes are dead when the lease ends.
     margin: Duration,
-    /// When the lease ends.
+    /// The end of the lease.
     until: Moment,
     stage: KillStage,
 }
 
-/// How far the command has been ended.
+/// The steps already taken to end the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KillStage {
     /// The command runs and has not been asked to end.
     Runs,
-    /// The command was asked to end.
+    /// The command was asked to end. It is killed at `kill_at`, or earlier if the lease ends before that.
     Ending { kill_at: Moment },
-    /// The command was killed; at `again_at`, whatever is still alive is killed again.
+    /// The command was killed. At `again_at`, all processes that are still alive are killed again.
     Killed { again_at: Moment },
 }
 
-/// A step to take at this moment.
+/// The step that the owner of the countdown takes now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillStep {
     /// Ask the command to end.
@@ -44,19 +44,20 @@ impl Countdown {
         Self { kill_after, margin, until, stage: KillStage::Runs }
     }
 
-    /// Moves the end of the lease. A command that was already asked to end must still end.
+    /// Moves the end of the lease to `until`. A command that was already asked to end must still end.
     pub(super) fn renew(&mut self, until: Moment) {
         self.until = until;
     }
 
-    /// Notes that the command was asked to end at this moment. Has no effect if it was asked or killed before.
+    /// Notes that the command was asked to end at the moment `at`. Has no effect if it was already asked to end, or
+    /// killed.
     pub(super) fn note_end_request(&mut self, at: Moment) {
         if self.runs() {
             self.stage = KillStage::Ending { kill_at: at.after(self.kill_after) };
         }
     }
 
-    /// Makes the kill due at this moment, without `kill_after`.
+    /// Makes the kill due at the moment `kill_at`, whatever `kill_after` is.
     pub(super) fn kill_at(&mut self, kill_at: Moment) {
         self.stage = KillStage::Ending { kill_at };
     }
@@ -66,32 +67,31 @@ impl Countdown {
         self.stage == KillStage::Runs
     }
 
-    /// Returns whether the command was killed, at the latest with the step just taken: every process that is found alive from
-    /// then on is killed as well.
+    /// Returns whether the command was killed. From then on, the owner also kills every process that it still finds alive.
     pub(super) fn has_killed(&self) -> bool {
         matches!(self.stage, KillStage::Killed { .. })
     }
 
-    /// When the lease ends.
+    /// Returns the end of the lease.
     pub(super) fn until(&self) -> Moment {
         self.until
     }
 
-    /// Takes the step that is due at this moment.
+    /// Returns the step that is due at `now`, if any, and notes it as taken.
     pub(super) fn step(&mut self, now: Moment) -> Option<KillStep> {
-        if self.look_at() > now {
+        if self.next_step_at() > now {
             return None;
         }
         if self.runs() && now < self.last_moment() {
             self.note_end_request(now);
             return Some(KillStep::RequestEnd);
         }
-        self.stage = KillStage::Killed { again_at: now.after(AGAIN) };
+        self.stage = KillStage::Killed { again_at: now.after(RECHECK_INTERVAL) };
         Some(KillStep::Kill)
     }
 
     /// Returns when to call [`step`](Self::step) next, at the latest.
-    pub(super) fn look_at(&self) -> Moment {
+    pub(super) fn next_step_at(&self) -> Moment {
         match self.stage {
             KillStage::Runs => before(self.last_moment(), self.kill_after),
             KillStage::Ending { kill_at } => kill_at.min(self.last_moment()),
@@ -99,12 +99,13 @@ impl Countdown {
         }
     }
 
-    /// Returns the last moment to kill: a command that is killed later might outlive the lease.
+    /// Returns the last moment at which to kill the command. If it is killed later, it might outlive the lease.
     fn last_moment(&self) -> Moment {
         before(self.until, self.margin)
     }
 }
 
+/// Returns the moment that is `span` before `moment`.
 fn before(moment: Moment, span: Duration) -> Moment {
     Moment(moment.0.saturating_sub(span))
 }
@@ -141,39 +142,39 @@ mod tests {
     #[test]
     fn without_renewal_the_command_is_told_and_then_killed_before_the_lease_ends() {
         let mut countdown = countdown();
-        assert_eq!(countdown.look_at(), at(4750));
+        assert_eq!(countdown.next_step_at(), at(4750));
         assert_eq!(countdown.step(at(4749)), None);
         assert!(countdown.runs());
         assert_eq!(countdown.step(at(4750)), Some(KillStep::RequestEnd));
-        assert_eq!(countdown.look_at(), at(6750));
+        assert_eq!(countdown.next_step_at(), at(6750));
         assert_eq!(countdown.step(at(6749)), None);
         assert_eq!(countdown.step(at(6750)), Some(KillStep::Kill));
-        assert_eq!(countdown.look_at(), at(6760));
+        assert_eq!(countdown.next_step_at(), at(6760));
         assert_eq!(countdown.step(at(6760)), Some(KillStep::Kill), "until all are dead");
     }
 
     #[test]
     fn a_renewal_puts_the_end_off() {
         assert_eq!(renewed(countdown(), at(9000)).step(at(4750)), None);
-        assert_eq!(renewed(countdown(), at(9000)).look_at(), at(6750));
+        assert_eq!(renewed(countdown(), at(9000)).next_step_at(), at(6750));
     }
 
     #[test]
     fn a_command_that_was_told_to_end_ends_whatever_is_renewed() {
         let mut told = told_at(at(1000));
-        assert_eq!(told.look_at(), at(3000));
+        assert_eq!(told.next_step_at(), at(3000));
         assert_eq!(renewed(told, at(9000)).step(at(3000)), Some(KillStep::Kill));
         told.note_end_request(at(2000));
-        assert_eq!(told.look_at(), at(3000), "once is enough");
+        assert_eq!(told.next_step_at(), at(3000), "once is enough");
     }
 
     #[test]
     fn a_command_that_is_told_late_has_only_until_the_lease_ends() {
-        assert_eq!(told_at(at(6000)).look_at(), at(6750));
+        assert_eq!(told_at(at(6000)).next_step_at(), at(6750));
         let mut late = countdown();
         assert_eq!(late.step(at(6000)), Some(KillStep::RequestEnd));
-        assert_eq!(late.look_at(), at(6750));
-        assert_eq!(renewed(told_at(at(1000)), at(2000)).look_at(), at(1750), "a cut lease");
+        assert_eq!(late.next_step_at(), at(6750));
+        assert_eq!(renewed(told_at(at(1000)), at(2000)).next_step_at(), at(1750), "a cut lease");
     }
 
     #[test]

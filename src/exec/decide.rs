@@ -1,89 +1,98 @@
-//! Decides when to start the command, and when to end it. Pure.
+//! Decides when to start the command, and when to end it. Pure: no clock and no processes.
 
 use crate::config::OnExit;
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
 
-/// The right to run the command: until when, and with which fencing token.
+/// The right to run the command, from leadership or from a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandLease {
+    /// The fencing token of the term or of the lock.
     pub token: FencingToken,
+    /// The end of the lease, unless it is renewed.
     pub until: Moment,
 }
 
-/// Whether the command runs, and under which lease.
+/// The state of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandStage {
-    /// The command does not run. It must not start before `not_before`, nor again in the term with the token `ended_under`.
+    /// The command does not run. It must not start before `not_before`, and it must not start again in the term whose
+    /// token is `ended_under`, because it ended by itself in that term and is not to be restarted.
     Idle { not_before: Moment, ended_under: Option<FencingToken> },
     /// The command runs under the lease with this token.
     Runs(FencingToken),
-    /// The command still runs under the lease with this token, but was asked to end.
+    /// The command runs under the lease with this token, but was asked to end.
     Ends(FencingToken),
 }
 
-/// A step to take at this moment.
+/// The step that the supervisor takes now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandStep {
-    /// Start the command with this token. The lease ends at this moment, unless it is renewed.
+    /// Start the command under the lease with this token and this end.
     Start(FencingToken, Moment),
-    /// The lease of the running command now ends at this moment.
+    /// Tell the guards that the lease of the running command ends at this moment.
     Renew(Moment),
-    /// End the command: no lease covers it any longer.
+    /// End the command, because its lease is over.
     End,
     Nothing,
 }
 
-/// Returns the next step, and when to decide again if nothing happens before.
+/// Returns the step to take at `now`, and the moment at which to decide again even if the lease does not change until
+/// then.
 ///
-/// `time_to_end` is the time needed to end a command. A command is started only if its lease lasts longer than that.
+/// `time_to_end` is the time needed to end a command. A command is started only if its lease lasts longer than
+/// `time_to_end`.
 pub(super) fn decide(
     stage: CommandStage,
     lease: Option<CommandLease>,
     now: Moment,
     time_to_end: Duration,
 ) -> (CommandStep, Option<Moment>) {
-    match (stage, lease.filter(|lease| now < lease.until)) {
-        (CommandStage::Idle { not_before, ended_under }, Some(CommandLease { token, until }))
-            if until.since(now) > time_to_end && ended_under != Some(token) =>
+    // A lease that has ended counts as none.
+    let lease = lease.filter(|lease| now < lease.until);
+    match (stage, lease) {
+        (CommandStage::Idle { not_before, ended_under }, Some(lease))
+            if lease.until.since(now) > time_to_end && ended_under != Some(lease.token) =>
         {
             if now < not_before {
                 (CommandStep::Nothing, Some(not_before))
             } else {
-                (CommandStep::Start(token, until), None)
+                (CommandStep::Start(lease.token, lease.until), None)
             }
         }
-        // A command that is being ended may use a renewed lease for that.
-        (
-            CommandStage::Runs(under) | CommandStage::Ends(under),
-            Some(CommandLease { token, until }),
-        ) if under == token => (CommandStep::Renew(until), None),
+        // Also renew the lease of a command that was asked to end, so that it is not killed before `kill_after` is over.
+        (CommandStage::Runs(token) | CommandStage::Ends(token), Some(lease))
+            if lease.token == token =>
+        {
+            (CommandStep::Renew(lease.until), None)
+        }
         (CommandStage::Runs(_), _) => (CommandStep::End, None),
         (CommandStage::Idle { .. } | CommandStage::Ends(_), _) => (CommandStep::Nothing, None),
     }
 }
 
-/// Returns what the member does after its command ended by itself with this exit code. With `once`, exit code 0 means
-/// leave.
+/// Returns what the member does after its command ended by itself with the exit code `code`: in general `on_exit`, the
+/// setting. With `once`, the member leaves after exit code 0.
 pub(super) fn after_exit(code: u8, on_exit: OnExit, once: bool) -> OnExit {
     match on_exit {
         _ if once && code == 0 => OnExit::Leave,
-        // By the shell's convention, the program cannot be run or was not found. A restart would fail in the same way.
+        // By the shell's convention, 126 means that the program cannot be run, and 127 that it was not found. A restart
+        // would fail in the same way.
         _ if matches!(code, 126 | 127) => OnExit::Leave,
         other => other,
     }
 }
 
-/// The shortest and the longest wait between the end of a command and its restart.
-const SHORTEST_REST: Duration = Duration::from_secs(1);
-const LONGEST_REST: Duration = Duration::from_secs(60);
+/// The shortest and the longest delay between the end of a command and its restart.
+const RESTART_DELAY_MIN: Duration = Duration::from_secs(1);
+const RESTART_DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// Returns how long to wait before the restart of a command that ran for `ran`: twice the wait before the last restart, but
-/// the shortest wait if the command ran for at least the longest one.
-pub(super) fn rest(before: Option<Duration>, ran: Duration) -> Duration {
-    match before.filter(|_| ran < LONGEST_REST) {
-        Some(before) => (2 * before).min(LONGEST_REST),
-        None => SHORTEST_REST,
+/// Returns the delay before the restart of a command that ran for `ran`. It is twice the delay of the last restart
+/// (`last`), but starts again from the shortest delay if the command ran for at least the longest delay.
+pub(super) fn restart_delay(last: Option<Duration>, ran: Duration) -> Duration {
+    match last {
+        Some(last) if ran < RESTART_DELAY_MAX => (2 * last).min(RESTART_DELAY_MAX),
+        _ => RESTART_DELAY_MIN,
     }
 }
 
@@ -180,9 +189,9 @@ mod tests {
         let s = Duration::from_secs;
         let mut rests = vec![];
         for _ in 0..8 {
-            rests.push(rest(rests.last().copied(), s(59)));
+            rests.push(restart_delay(rests.last().copied(), s(59)));
         }
         assert_eq!(rests, [1, 2, 4, 8, 16, 32, 60, 60].map(s));
-        assert_eq!(rest(Some(s(60)), s(60)), s(1));
+        assert_eq!(restart_delay(Some(s(60)), s(60)), s(1));
     }
 }

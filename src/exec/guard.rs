@@ -1,13 +1,14 @@
-//! The two guards: processes between the sidecar and the command.
+//! The two guards: processes between the sidecar (or `bellwether lock`) and the command.
 //!
 //! The inner guard starts the command and ends it before the lease ends. The outer guard starts the inner guard, and kills
-//! the processes that the inner guard leaves behind. Each guard exits only when no process below it is left.
+//! the processes that the inner guard leaves behind. Each guard exits only when none of its children is left,
+//! including the processes that it adopted.
 
 use super::countdown::{Countdown, KillStep};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard, receive_config};
-use super::{INNER_GUARD_KILLS, OUTER_GUARD_KILLS};
+use super::{INNER_GUARD_MARGIN, OUTER_GUARD_MARGIN};
 use crate::clock::{Alarm, Clock};
-use crate::process::{Offspring, Reaped, is_all_gone, kill_children, ourselves};
+use crate::process::{Offspring, Reaped, kill_children, reap_children, this_program};
 use crate::runtime;
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
@@ -19,10 +20,10 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
-/// Signals that a guard ignores. The supervisor forwards signals meant for the command. A signal that reaches a guard
-/// directly was sent to every process of the service, as systemd does, so the supervisor and the command received it as
-/// well.
-const NOT_FOR_US: [SignalKind; 6] = [
+/// The signals that a guard ignores. The supervisor sends it messages instead, and forwards the signals for the command.
+/// A signal that a guard itself receives was sent to every process of the service, for example by systemd, so the
+/// supervisor and the command have received it as well.
+const IGNORED_SIGNALS: [SignalKind; 6] = [
     SignalKind::hangup(),
     SignalKind::interrupt(),
     SignalKind::quit(),
@@ -31,37 +32,39 @@ const NOT_FOR_US: [SignalKind; 6] = [
     SignalKind::user_defined2(),
 ];
 
-/// Runs the inner guard. Its standard input is the link to the supervisor, over which it receives the command's standard
-/// input.
+/// Runs the inner guard, with the link to the supervisor as its standard input. Over the link, the guard also receives
+/// the descriptor of the command's standard input.
 ///
 /// # Errors
 /// The operating system refuses a process, a socket or a timer.
 pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
-    in_a_runtime(async {
-        let (mut state, stdin) = GuardState::begin(INNER_GUARD_KILLS)?;
-        // Starting took so long that the lease leaves no time to run the command.
+    run_on_runtime(async {
+        let (mut state, stdin) = GuardState::begin(INNER_GUARD_MARGIN)?;
+        // If starting took so long that the lease leaves no time to run the command, report its end without a start.
         if state.count_down().is_some() {
             let message = FromGuard::Ended { code: 125, by_itself: false };
-            let _or_gone = state.link.send(message);
+            let _receiver_gone = state.link.send(message);
             return Ok(());
         }
         let mut command =
-            Offspring::start(command, stdin, state.config.files, state.config.foreground)?;
-        // If the supervisor is gone, `next_wakeup` reports it below.
-        let _or_gone = state.link.send(FromGuard::Started { pid: command.leader().as_raw_pid() });
+            Offspring::start(command, stdin, state.config.file_limit, state.config.foreground)?;
+        let pid = command.leader().as_raw_pid();
+        // If the supervisor is gone, the message cannot be sent, and `next_wakeup` reports the closed link below.
+        let _receiver_gone = state.link.send(FromGuard::Started { pid });
         loop {
+            // A command that dies now ended by itself, unless it was asked to end before.
             let by_itself = state.countdown.runs();
             match command.reap(|| state.note_end_request(Duration::ZERO)) {
-                Reaped::All => return Ok(()),
-                Reaped::Leader { code } => {
+                Reaped::NoneLeft => return Ok(()),
+                Reaped::LeaderDied { code } => {
                     let message = FromGuard::Ended { code, by_itself };
-                    let _or_gone = state.link.send(message);
+                    let _receiver_gone = state.link.send(message);
                     continue;
                 }
-                Reaped::None => {}
+                Reaped::StillRunning => {}
             }
             while let Some(change) = command.job_change() {
-                let _or_gone = state.link.send(FromGuard::Job(change));
+                let _receiver_gone = state.link.send(FromGuard::Job(change));
             }
             if state.count_down() == Some(KillStep::RequestEnd) {
                 command.end(Signal::TERM);
@@ -74,10 +77,10 @@ pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
                     state.note_end_request(Duration::ZERO);
                     command.end(signal);
                 }
-                // Processes that a dead command left behind may be in other process groups, so kill all children and not
-                // only its group.
+                // This kills all children of the guard, and not only the command's process group, because processes that
+                // the command left behind may be in other groups.
                 GuardWakeup::Message(ToGuard::Kill) | GuardWakeup::Orphaned => {
-                    state.kill(Duration::ZERO);
+                    state.schedule_kill(Duration::ZERO);
                 }
                 GuardWakeup::Message(ToGuard::Signal(signal)) => command.signal(signal),
                 _ => {}
@@ -86,47 +89,48 @@ pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
     })
 }
 
-/// Runs the outer guard. Its standard input is the link to the supervisor, over which it receives that of the inner guard.
+/// Runs the outer guard, with the link to the supervisor as its standard input. Over the link, the guard also receives
+/// the descriptor that becomes the standard input of the inner guard.
 ///
 /// # Errors
 /// The operating system refuses a process, a socket or a timer.
 pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
-    in_a_runtime(async {
-        let (mut state, socket) = GuardState::begin(OUTER_GUARD_KILLS)?;
-        let inner = ourselves(&["exec-inner-guard"], command)
+    run_on_runtime(async {
+        let (mut state, socket) = GuardState::begin(OUTER_GUARD_MARGIN)?;
+        let inner = this_program(&["exec-inner-guard"], command)
             .stdin(Stdio::from(socket))
             .process_group(0)
             .spawn()?;
         let inner = Pid::from_child(&inner);
         let mut inner_has_ended = false;
         let mut is_cut_short = false;
-        // Report the kill before doing it. Otherwise the supervisor might first see the dead inner guard and take its death
-        // for a failure.
+        // Send this message before the kill. Otherwise the supervisor might first see that the inner guard is dead, and
+        // take its death for a failure.
         let mut kill_notice = Some(FromGuard::Kills);
-        while !is_all_gone(|dead| {
-            // The processes that the inner guard left behind are now this guard's children.
+        while !reap_children(|dead| {
+            // The inner guard has died. Kill the processes that it left behind, which are this guard's children now.
             if dead == inner {
                 inner_has_ended = true;
                 kill_notice = None;
-                state.kill(Duration::ZERO);
+                state.schedule_kill(Duration::ZERO);
             }
         }) {
-            // Each step is due later here than in the inner guard, which may be done by now. If it still runs, the command
-            // is cut short.
+            // A step is due later in this guard than in the inner guard, which usually has ended the command by then. If
+            // the inner guard still runs, the command is not ended in time and has to be killed, so it is cut short.
             is_cut_short |= state.count_down().is_some() && !inner_has_ended;
             if state.countdown.has_killed() {
                 if let Some(message) = kill_notice.take() {
-                    let _or_gone = state.link.send(message);
+                    let _receiver_gone = state.link.send(message);
                 }
                 kill_children();
             }
-            // The inner guard receives the same message or end of the link, and kills first. If it were killed before it
-            // finished, only this guard would be left to kill the command.
-            let inner_head_start = INNER_GUARD_KILLS - OUTER_GUARD_KILLS;
+            // The inner guard receives the same message, or sees the same end of the link, and is given time to kill
+            // first. If it were killed before that, only this guard would be left to kill the command.
+            let inner_head_start = INNER_GUARD_MARGIN - OUTER_GUARD_MARGIN;
             match state.next_wakeup().await {
                 GuardWakeup::Message(ToGuard::End(_)) => state.note_end_request(inner_head_start),
                 GuardWakeup::Message(ToGuard::Kill) | GuardWakeup::Orphaned => {
-                    state.kill(inner_head_start)
+                    state.schedule_kill(inner_head_start)
                 }
                 _ => {}
             }
@@ -134,50 +138,56 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
         if state.config.shuts_down_descriptor || is_cut_short {
             state.shut_down_descriptor();
         }
-        let _or_gone = state.link.send(FromGuard::Gone);
+        let _receiver_gone = state.link.send(FromGuard::Gone);
         Ok(())
     })
 }
 
-/// Runs the guard on a runtime.
-fn in_a_runtime(life: impl Future<Output = io::Result<()>>) -> io::Result<()> {
-    runtime::build()?.block_on(life)
+/// Runs a guard on a new Tokio runtime.
+fn run_on_runtime(guard: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    runtime::build()?.block_on(guard)
 }
 
-/// State common to both guards: the link to the supervisor, and a countdown to the end of the lease.
+/// The state that both guards have: the link to the supervisor, and a countdown to the end of the lease.
 struct GuardState {
+    /// SIGCHLD, which reports the death of a child.
     deaths: Signals,
+    /// The link to the supervisor.
     link: GuardLink,
     config: GuardConfig,
     clock: Clock,
     alarm: Alarm,
     countdown: Countdown,
+    /// Whether the supervisor has closed its end of the link. The link is then not read any longer.
     supervisor_is_gone: bool,
-    /// A descriptor that stays open until every process below this guard is dead. Until then, another process cannot resume
-    /// the saved session, and a lock that depends on this connection is not granted to another owner.
+    /// The session file's lock, or the connection that holds a lock. It stays open until every process below this guard
+    /// is dead. Until then, no other process can resume the saved session, and the lock is not granted to another owner.
     descriptor: Option<OwnedFd>,
 }
 
 /// The reason for the next iteration of a guard's loop.
 enum GuardWakeup {
-    /// A child process died, or a step of the countdown is due.
-    Look,
+    /// A child process died, the lease was renewed, or a step of the countdown is due.
+    Check,
+    /// The supervisor sent this message, which is not a renewal.
     Message(ToGuard),
     /// The supervisor's end of the link is closed: the sidecar was killed, so the command must be killed too.
     Orphaned,
 }
 
 impl GuardState {
-    /// Prepares a guard. Also returns the standard input that the supervisor sent.
+    /// Prepares a guard, which kills at the time `margin` before the end of the lease. Also returns the descriptor for
+    /// the standard input of the guard's child, which the supervisor sent.
     fn begin(margin: Duration) -> io::Result<(Self, OwnedFd)> {
-        // Do this first, so that no child's death is missed and no signal ends this guard before the command.
+        // Set up the signals first, so that the guard misses no child's death, and so that no signal ends the guard
+        // before the command.
         let deaths = signal(SignalKind::child())?;
-        for ignored in NOT_FOR_US {
+        for ignored in IGNORED_SIGNALS {
             let _never_read = signal(ignored)?;
         }
         set_child_subreaper(Some(getpid()))?;
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
-        let (config, sent, descriptor) = receive_config(&socket)?;
+        let (config, stdin, descriptor) = receive_config(&socket)?;
         let state = Self {
             deaths,
             link: GuardLink::over(socket)?,
@@ -188,24 +198,26 @@ impl GuardState {
             supervisor_is_gone: false,
             descriptor,
         };
-        Ok((state, sent))
+        Ok((state, stdin))
     }
 
-    /// Shuts down the descriptor that was kept open, if it is a connection. This works even if a frozen supervisor still
-    /// has it open, so that a lock can be granted to the next owner.
+    /// Shuts down the connection in `descriptor`, if there is one. The other side sees its end even if a frozen
+    /// supervisor still has it open, and can grant the lock to the next owner.
     fn shut_down_descriptor(&self) {
         if let Some(descriptor) = &self.descriptor {
-            let _no_connection = shutdown(descriptor, Shutdown::Both);
+            // This fails for the lock of a session file, which is not a connection.
+            let _ignored = shutdown(descriptor, Shutdown::Both);
         }
     }
 
-    /// Notes that the command was asked to end. `head_start` is the time by which the inner guard is ahead of this guard.
+    /// Notes that the command was asked to end. `head_start` delays this guard's own kill, so that the inner guard kills
+    /// first.
     fn note_end_request(&mut self, head_start: Duration) {
         self.countdown.note_end_request(self.clock.now().after(head_start));
     }
 
-    /// Makes the kill due after `head_start`, the time by which the inner guard is ahead of this guard.
-    fn kill(&mut self, head_start: Duration) {
+    /// Makes the kill due after `head_start`, the time for which this guard leaves the kill to the inner guard.
+    fn schedule_kill(&mut self, head_start: Duration) {
         self.countdown.kill_at(self.clock.now().after(head_start));
     }
 
@@ -214,15 +226,15 @@ impl GuardState {
         self.countdown.step(self.clock.now())
     }
 
-    /// Waits for a message, a child's death or a step of the countdown. Applies renewals itself.
+    /// Waits for a message, a child's death or a step of the countdown. Applies a renewal of the lease to the countdown.
     async fn next_wakeup(&mut self) -> GuardWakeup {
         tokio::select! {
-            _ = self.deaths.recv() => GuardWakeup::Look,
-            () = self.alarm.ring_at(self.countdown.look_at()) => GuardWakeup::Look,
+            _ = self.deaths.recv() => GuardWakeup::Check,
+            () = self.alarm.ring_at(self.countdown.next_step_at()) => GuardWakeup::Check,
             message = self.link.receive(), if !self.supervisor_is_gone => match message {
                 Some(ToGuard::Renewed(until)) => {
                     self.countdown.renew(until);
-                    GuardWakeup::Look
+                    GuardWakeup::Check
                 }
                 Some(message) => GuardWakeup::Message(message),
                 None => {

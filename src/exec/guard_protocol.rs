@@ -1,5 +1,5 @@
-//! The messages between the supervisor and a guard, one packet of JSON each. When one side has exited, the other side's next
-//! read returns `None`.
+//! The messages between the supervisor and a guard, one packet of JSON each. When one side has exited, the other side's
+//! next read returns `None`.
 
 use crate::process::JobChange;
 use recipes::Moment;
@@ -19,35 +19,36 @@ use std::os::unix::net::UnixStream as BlockingStream;
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// The size of a buffer for any message.
+/// The size in bytes of the receive buffer, more than the length of any message.
 const LONGEST_MESSAGE: usize = 512;
 
 /// The configuration that a guard needs before it starts the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct GuardConfig {
-    /// When the lease ends, unless it is renewed.
+    /// The end of the lease, unless it is renewed.
     #[serde(with = "moment")]
     pub(super) until: Moment,
-    /// How long the command may keep running after it was asked to end.
+    /// The time between asking the command to end and killing it.
     pub(super) kill_after: Duration,
     /// The limit of open files for the command, if there is one.
-    pub(super) files: Option<u64>,
+    pub(super) file_limit: Option<u64>,
     /// The supervisor's process group. If it is in the foreground of the terminal, the command's group takes its place.
     pub(super) foreground: Option<i32>,
-    /// Whether to shut down the descriptor whenever the command ends, and not only if the guards had to kill it.
+    /// Whether to shut down the descriptor in any case when the command is dead. Otherwise the guards do so only if they
+    /// had to kill the command.
     pub(super) shuts_down_descriptor: bool,
 }
 
 /// A message from the supervisor to a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ToGuard {
-    /// The lease now ends at this moment, unless it is renewed again.
+    /// The lease was renewed, and ends at this moment unless it is renewed again.
     Renewed(#[serde(with = "moment")] Moment),
     /// Ask the command to end, with this signal.
     End(#[serde(with = "signal")] Signal),
     /// Forward this signal to the command.
     Signal(#[serde(with = "signal")] Signal),
-    /// Kill the command, and all that it has started.
+    /// Kill the command and all processes that it has started.
     Kill,
 }
 
@@ -56,11 +57,13 @@ pub(super) enum ToGuard {
 pub(super) enum FromGuard {
     /// The command's process, which leads a group of its own.
     Started { pid: i32 },
-    /// The command has ended: by itself, or because a guard asked it to end or killed it.
+    /// The command has ended with this exit code. `by_itself` is false if a guard asked it to end or killed it. Sent by
+    /// the inner guard, as `Started` and `Job` are.
     Ended { code: u8, by_itself: bool },
     /// The command was stopped or continued.
     Job(JobChange),
-    /// The outer guard is about to kill the inner guard, because the time has run out.
+    /// The outer guard is about to kill the inner guard, because the lease is almost over. Sent by the outer guard, so
+    /// that the supervisor does not take the death of the inner guard for a failure.
     Kills,
     /// No process of the command is left. Sent by the outer guard.
     Gone,
@@ -91,7 +94,7 @@ mod signal {
     }
 }
 
-/// An end of the socket between the supervisor and a guard.
+/// One end of the socket between the supervisor and a guard.
 pub(super) struct GuardLink(UnixStream);
 
 impl GuardLink {
@@ -102,13 +105,15 @@ impl GuardLink {
         Ok((Self::over(ours)?, theirs))
     }
 
+    /// Returns the end that `socket` is.
     pub(super) fn over(socket: OwnedFd) -> io::Result<Self> {
         let stream = BlockingStream::from(socket);
         stream.set_nonblocking(true)?;
         Ok(Self(UnixStream::from_std(stream)?))
     }
 
-    /// Sends the configuration, the standard input for the guard's child, and the descriptor to keep open.
+    /// Sends the configuration, the standard input for the guard's child, and the descriptor that the guard keeps open,
+    /// if any.
     pub(super) fn send_config(
         &self,
         config: GuardConfig,
@@ -124,14 +129,15 @@ impl GuardLink {
         Ok(())
     }
 
-    /// Sends a [`ToGuard`] or a [`FromGuard`]. Fails if the other side has closed its end, or if its receive buffer is full.
+    /// Sends a [`ToGuard`] or a [`FromGuard`]. Fails if the other side has closed its end, or if its receive buffer is
+    /// full.
     pub(super) fn send(&self, message: impl Serialize) -> io::Result<()> {
         let bytes = serde_json::to_vec(&message)?;
         send(&self.0, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         Ok(())
     }
 
-    /// Returns whether the next unread message is [`FromGuard::Kills`].
+    /// Returns whether the next unread message is [`FromGuard::Kills`], without reading it.
     pub(super) fn announces_kill(&self) -> bool {
         let mut bytes = [0; LONGEST_MESSAGE];
         let peeked = recv(&self.0, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT);
@@ -139,7 +145,7 @@ impl GuardLink {
         message == Some(FromGuard::Kills)
     }
 
-    /// Returns the next message, or `None` if the other side is gone.
+    /// Waits for the next message. Returns `None` if the other side has closed its end.
     pub(super) async fn receive<T: DeserializeOwned>(&self) -> Option<T> {
         let mut bytes = [0; LONGEST_MESSAGE];
         loop {
@@ -152,7 +158,9 @@ impl GuardLink {
     }
 }
 
-/// Waits for the configuration, over a socket that is not a [`GuardLink`] yet.
+/// Waits for the configuration, over the guard's end of the socket. Blocks, because the socket is not a nonblocking
+/// [`GuardLink`] yet. Also returns the standard input for the guard's child, and the descriptor to keep open, if one was
+/// sent.
 pub(super) fn receive_config(
     socket: &impl AsFd,
 ) -> io::Result<(GuardConfig, OwnedFd, Option<OwnedFd>)> {
@@ -186,7 +194,7 @@ mod tests {
             let config = GuardConfig {
                 until: Moment(Duration::new(1, 5)),
                 kill_after: Duration::from_secs(2),
-                files: None,
+                file_limit: None,
                 shuts_down_descriptor: keeps,
                 foreground: keeps.then_some(1),
             };

@@ -1,14 +1,15 @@
 //! Runs a command only while this member leads, or only while a lock is held.
 //!
 //! Three processes watch the command, each with its own clock. The *supervisor* is a thread of `bellwether exec`, or runs
-//! in `bellwether lock`. It starts the command when there is a lease, forwards each renewal, and delays every request that
-//! would end leadership until the command is dead. The *inner guard* is the command's parent. It ends the command in time,
-//! even when everything else is frozen, disconnected or dead. The *outer guard* runs between the two. It and the supervisor
-//! kill whatever the inner guard did not.
+//! in `bellwether lock`. It starts the guards when there is a lease, forwards each renewal of the lease to them, and
+//! delays every request that would end leadership until the command is dead. The *inner guard* is the command's parent.
+//! It ends the command before the lease ends, even when the supervisor is frozen, disconnected or dead. The *outer guard*
+//! is the parent of the inner guard and a child of the supervisor. It and the supervisor kill the processes that the
+//! inner guard did not kill in time.
 //!
-//! All three are subreapers: when a process dies, its children are reparented to the nearest of the three above it, even if
-//! they created sessions of their own. So nothing that the command started outlives the lease as long as one of the three
-//! runs.
+//! All three are subreapers: when a process dies, its children become children of the nearest subreaper above it, even if
+//! they run in Unix sessions of their own. So no process that the command started outlives the lease as long as one of
+//! the three runs.
 
 mod countdown;
 mod decide;
@@ -25,12 +26,14 @@ pub use supervisor::{Plan, Requests, run_under, supervise};
 use crate::config::KILL_MARGIN;
 use std::time::Duration;
 
-/// The exit code when `exec` or `lock` itself fails, and not the command. `env` and `timeout` use the same code.
+/// The exit code if `bellwether exec` or `bellwether lock` itself fails, and not the command. The tools `env` and
+/// `timeout` use the same code.
 pub const FAILED: u8 = 125;
 
-/// How long before the end of the lease each of the three kills. Each margin is longer than it took to kill a hundred
-/// processes in the measurements of docs/exec.md. The three kill one after the other, because a guard that is killed too
-/// early cannot ask the command to end first.
-const INNER_GUARD_KILLS: Duration = KILL_MARGIN;
-const OUTER_GUARD_KILLS: Duration = Duration::from_millis(375);
-const SUPERVISOR_KILLS: Duration = Duration::from_millis(250);
+/// The times before the end of the lease at which the inner guard, the outer guard and the supervisor kill the processes
+/// that are left, in this order. If the outer guard or the supervisor killed first, it would also kill the inner guard,
+/// which might still be waiting for the command to end by itself. Each time is longer than it took to kill a hundred
+/// processes in the measurements of docs/exec.md.
+const INNER_GUARD_MARGIN: Duration = KILL_MARGIN;
+const OUTER_GUARD_MARGIN: Duration = Duration::from_millis(375);
+const SUPERVISOR_MARGIN: Duration = Duration::from_millis(250);

@@ -6,14 +6,14 @@ use std::io;
 use std::task::Poll;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
-/// Receives signals, which then no longer end this process.
+/// Receives several signals, each from a stream of its own. A signal with a stream no longer ends this process by default.
 pub struct SignalListener(Vec<(Signal, Signals)>);
 
 impl SignalListener {
-    /// Begins to receive these signals.
+    /// Begins to receive the signals in `wanted`.
     ///
     /// # Errors
-    /// The operating system refuses it.
+    /// The operating system refuses a signal handler.
     pub fn new(wanted: &[Signal]) -> io::Result<Self> {
         let mut streams = vec![];
         for number in wanted {
@@ -22,11 +22,11 @@ impl SignalListener {
         Ok(Self(streams))
     }
 
-    /// Begins to receive SIGINT and SIGTERM.
+    /// Begins to receive SIGINT and SIGTERM, which ask this process to end.
     ///
     /// # Errors
-    /// The operating system refuses it.
-    pub fn of_end() -> io::Result<Self> {
+    /// The operating system refuses a signal handler.
+    pub fn for_termination() -> io::Result<Self> {
         Self::new(&[Signal::INT, Signal::TERM])
     }
 

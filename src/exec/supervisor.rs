@@ -1,14 +1,14 @@
-//! The supervisor starts the command under a lease of leadership or of a lock. It ends the command before the lease is
-//! given up, whether an operator, the application or a signal asks for that.
+//! The supervisor starts the command while there is a lease of leadership or of a lock. If an operator, the application
+//! or a signal requests the end of leadership or of the lock, the supervisor ends the command first.
 
-use super::countdown::{AGAIN, Countdown, KillStep};
-use super::decide::{CommandLease, CommandStage, CommandStep, after_exit, decide, rest};
+use super::countdown::{Countdown, KillStep, RECHECK_INTERVAL};
+use super::decide::{CommandLease, CommandStage, CommandStep, after_exit, decide, restart_delay};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
 use super::signals::{SignalListener, signal_name};
-use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
+use super::{INNER_GUARD_MARGIN, SUPERVISOR_MARGIN};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, KILL_MARGIN, OnExit};
-use crate::process::{self, ControllingTerminal, JobChange, ourselves, reap};
+use crate::process::{self, ControllingTerminal, JobChange, reap, this_program};
 use crate::status::{self, MemberRequest, ReplyTo, StatusHandle};
 use recipes::election::{self, Role};
 use recipes::{FencingToken, Moment};
@@ -28,45 +28,48 @@ use tracing::{error, info, warn};
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub command: Vec<OsString>,
-    /// The name of the lease for logs: leadership, or the lock.
+    /// The name of the lease in log lines, for example "leadership" or "the lock".
     pub under: &'static str,
+    /// The time between asking the command to end and killing it.
     pub kill_after: Duration,
-    /// How long the command may be stopped, for example with Ctrl-Z, until it is killed.
+    /// The time for which the command may be stopped, for example with Ctrl-Z, before it is killed.
     pub stopped_for: Duration,
+    /// The behaviour after the command has ended by itself.
     pub on_exit: OnExit,
-    /// Leave as soon as the command has ended with exit code 0.
+    /// Whether to leave as soon as the command has ended with exit code 0, whatever `on_exit` says.
     pub once: bool,
     /// The limit of open files for the command, if there is one: the limit that this process had before it raised its own.
-    pub files: Option<u64>,
-    /// Environment variables that describe this member, besides the token.
+    pub file_limit: Option<u64>,
+    /// Environment variables for the command, besides `BELLWETHER_TOKEN`.
     pub environment: Vec<(&'static str, String)>,
     /// A descriptor that the guards keep open until the command is dead.
     pub descriptor: Option<Arc<OwnedFd>>,
-    /// Whether the guards shut down `descriptor` whenever the command is dead, even if another process has it open.
-    /// Otherwise they do so only if they had to kill the command.
+    /// Whether the guards shut down `descriptor`, a connection, in any case when the command is dead. Otherwise they do
+    /// so only if they had to kill the command.
     pub shuts_down_descriptor: bool,
-    /// An earlier process may have run the command, and its guards may have been killed with it.
+    /// Whether an earlier process of this member may have run the command. Its guards may have been killed, and its
+    /// command may still be dying.
     pub after_restart: bool,
 }
 
-/// Receives the requests to the member that would otherwise go to the runner directly.
+/// Receives all requests to the member. The supervisor forwards them to the election's runner.
 pub type Requests = mpsc::Receiver<MemberRequest>;
 
-/// The process that started this one may forward a signal that this one also received itself. Within this time, a second
-/// signal counts as the same signal, not as a demand to hurry.
-const SAME_SIGNAL: Duration = Duration::from_millis(250);
-/// How often to check whether this process is in the foreground, while the program is stopped because it used the terminal
-/// in the background.
-const FOREGROUND_CHECK: Duration = Duration::from_millis(250);
-/// How much later than the guards the supervisor acts, so that the guards can finish first.
-const GUARDS_HEAD_START: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
-/// The exit code, by the shell's convention, of a program that SIGINT ended.
+/// The time in which a second signal to end counts as the first one, received twice: the parent process may forward a
+/// signal that this process also received itself. A later second signal kills the command.
+const SAME_SIGNAL_WINDOW: Duration = Duration::from_millis(250);
+/// The interval at which to check whether this process has the foreground of the terminal, while the program is stopped
+/// because it used the terminal in the background.
+const FOREGROUND_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// The time by which the supervisor kills later than the inner guard, so that the guards can finish first.
+const GUARDS_HEAD_START: Duration = INNER_GUARD_MARGIN.checked_sub(SUPERVISOR_MARGIN).unwrap();
+/// The exit code, by the shell's convention, of a program that was ended by SIGINT (signal 2).
 const INTERRUPTED: u8 = 128 + 2;
-/// How long after killing processes to log that they are still alive, and the interval between two such log lines.
+/// The time after which to log that killed processes are still alive, and the interval between two such log lines.
 const COMPLAIN_AFTER: Duration = Duration::from_secs(1);
-const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+const COMPLAIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The signals that are forwarded to the command, or end it.
+/// The signals that the supervisor handles: SIGTERM and SIGINT end the command, and the others are forwarded to it.
 const FORWARDED: [Signal; 8] = [
     Signal::TERM,
     Signal::INT,
@@ -78,30 +81,32 @@ const FORWARDED: [Signal; 8] = [
     Signal::CONT,
 ];
 
-/// Runs the command whenever this member leads, until the member leaves. Returns the exit code to leave with.
+/// Runs the command whenever this member leads, until the member leaves. Returns the exit code for this process.
 ///
 /// # Errors
-/// The operating system refuses a process or a socket, or the election died.
+/// The operating system refuses a process or a socket, or the thread of the election died.
 pub async fn supervise(
     plan: Plan,
     clock: Clock,
     mut status: StatusHandle,
     mut requests: Requests,
 ) -> io::Result<u8> {
-    // If all guards of an earlier process are dead, the kernel kills its command, which may take up to `KILL_MARGIN`.
+    // If all guards of an earlier process are dead, the kernel kills its command, which may take up to `KILL_MARGIN`. So
+    // do not start the command earlier.
     let not_before =
         clock.now().after(if plan.after_restart { KILL_MARGIN } else { Duration::ZERO });
     let mut supervisor = Supervisor::begin(plan, clock, not_before)?;
-    // Commands for the member (resign, hand over, pause, and a later resume) that wait until the program has ended.
+    // The commands for the member that would end its leadership (resign, hand over, pause), and a resume after them. They
+    // wait here until the program has ended.
     let mut held: Vec<(election::Command, ReplyTo)> = vec![];
     loop {
-        supervisor.watch(clock.now());
+        supervisor.check_guards(clock.now());
         if supervisor.run.is_none() {
             if let Some(code) = supervisor.leaving {
                 return Ok(code);
             }
             for (command, caller) in held.drain(..) {
-                carry(&status, command, caller).await;
+                carry_out(&status, command, caller).await;
             }
         }
         let standing = status.snapshot.borrow_and_update().standing.clone();
@@ -113,8 +118,8 @@ pub async fn supervise(
             changed = status.snapshot.changed() => {
                 changed.map_err(|_| io::Error::other("the election died, see the log"))?;
             }
-            // A move of the lease alone is not a change of the snapshot, so wait for it here: the guards kill the command
-            // when the last lease that they received ends.
+            // A renewal of the lease alone is not published as a new snapshot. The guards need each renewal, because they
+            // kill the command when the last lease that they received ends.
             () = status.lease_moved.notified() => {}
             Some(request) = requests.recv() => match request {
                 MemberRequest::Command(command, caller)
@@ -122,7 +127,7 @@ pub async fn supervise(
                 {
                     info!("dropped {command:?}: its caller timed out");
                 }
-                // A resume must not overtake the commands that wait.
+                // A resume must not overtake the commands in `held`: after a pause, it would have no effect.
                 MemberRequest::Command(command @ election::Command::Resume, caller) if !held.is_empty() => {
                     held.push((command, caller));
                 }
@@ -146,7 +151,7 @@ pub async fn supervise(
     }
 }
 
-/// Returns the lease of a member that leads.
+/// Returns the lease of a member with this role, if it leads.
 fn lease_of(role: &Role, now: Moment) -> Option<CommandLease> {
     match role {
         Role::Leader { announcement, left } => {
@@ -156,11 +161,12 @@ fn lease_of(role: &Role, now: Moment) -> Option<CommandLease> {
     }
 }
 
-/// Runs the command once, under a lease that is read from a published value. Returns its exit code, or `None` if the
-/// command was ended because the lease was over, or was not started because the lease was too short.
+/// Runs the command once, under the lease that the function `lease` finds in the latest value of `published`. Returns the
+/// command's exit code, or `None` if the command was ended because the lease was over, or was not started because the
+/// lease was too short.
 ///
 /// # Errors
-/// The operating system refuses a process or a socket, or the publisher is gone.
+/// The operating system refuses a process or a socket, or the sender of `published` is gone.
 pub async fn run_under<T>(
     plan: Plan,
     clock: Clock,
@@ -181,85 +187,97 @@ pub async fn run_under<T>(
                 changed.map_err(|_| io::Error::other("no further information about the lease"))?;
             }
         }
-        supervisor.watch(clock.now());
-        // The command is not restarted.
+        supervisor.check_guards(clock.now());
+        // The run has ended. Return instead of starting another one.
         if supervisor.run.is_none() {
             return Ok(supervisor.leaving);
         }
     }
 }
 
-/// Sends the command to the member, and returns when it has been carried out. No program is started meanwhile.
-async fn carry(status: &StatusHandle, command: election::Command, caller: ReplyTo) {
-    let (ours, when_done) = ReplyTo::new(caller.waits_until);
-    let _receiver_gone = status.requests.send(MemberRequest::Command(command, ours)).await;
-    if let Ok(confirmed) = when_done.await {
-        caller.send(confirmed);
+/// Sends the command to the member, and returns when it has been carried out. Until then the caller starts no program, so
+/// the program does not start again just before its leadership ends.
+async fn carry_out(status: &StatusHandle, command: election::Command, caller: ReplyTo) {
+    let (reply_to, reply) = ReplyTo::new(caller.waits_until);
+    let _receiver_gone = status.requests.send(MemberRequest::Command(command, reply_to)).await;
+    if let Ok(reply) = reply.await {
+        caller.send(reply);
     }
 }
 
+/// Starts the command through its guards, and ends it. The documentation of `exec` says how the three processes work
+/// together.
 struct Supervisor {
     plan: Plan,
     clock: Clock,
+    /// SIGCHLD, at which dead children are reaped.
     deaths: Signals,
+    /// The signals in `FORWARDED`.
     signals: SignalListener,
     alarm: Alarm,
     stage: CommandStage,
+    /// `None` while no process of the command or of its guards is alive.
     run: Option<Run>,
-    /// The delay of the last restart of the command.
-    last_rest: Option<Duration>,
-    /// The exit code with which to leave as soon as the command has ended.
+    /// The delay before the last restart of the command.
+    last_restart_delay: Option<Duration>,
+    /// If this process is to leave, the exit code with which it does so as soon as the command has ended.
     leaving: Option<u8>,
-    /// Before this moment, a second signal to leave counts as the first one, received twice.
-    patient_until: Option<Moment>,
+    /// Until this moment, a second signal to end counts as the first one, received twice.
+    same_signal_until: Option<Moment>,
 }
 
-/// A run of the command.
+/// A run of the command, from the start of the guards until no process of the run is left.
 struct Run {
     begun_at: Moment,
+    /// The process of the outer guard, which is the supervisor's child.
     outer_guard: Pid,
-    /// `None` if the outer guard is gone. The supervisor then ends what is left of the run.
+    /// The link to the outer guard. `None` if this guard is dead: the supervisor then kills the processes that are left.
     outer_link: Option<GuardLink>,
+    /// The link to the inner guard. `None` if this guard is dead.
     inner_link: Option<GuardLink>,
+    /// Whether the command has ended. Processes that it started may still run.
     has_ended: bool,
     /// The command's process, once the inner guard has reported it.
     program: Option<Pid>,
-    /// The terminal whose foreground the command was given.
+    /// The terminal whose foreground the command received, at the start of the run or when it was continued.
     terminal: Option<ControllingTerminal>,
-    /// If the command is stopped, the moment at which it is killed unless it is continued.
+    /// If the command is stopped, the moment at which it is killed, unless it is continued before.
     kill_at: Option<Moment>,
-    /// Whether the command is stopped because it used the terminal in the background. It continues once it is in the
-    /// foreground.
-    wants_terminal: bool,
+    /// Whether the command is stopped because it used the terminal in the background. The supervisor continues it when it
+    /// has given the foreground to it.
+    waits_for_terminal: bool,
     /// Whether the supervisor killed the command because it was stopped for too long.
     was_stopped_too_long: bool,
-    /// Whether the supervisor kills the processes itself, because the guards did not do so in time.
-    is_ours_to_kill: bool,
-    /// The outer guard reported that it is about to kill the inner guard, because the time has run out.
+    /// Whether the supervisor kills the processes of this run itself, because the guards did not do so in time.
+    supervisor_kills: bool,
+    /// Whether the outer guard has reported that it is about to kill the inner guard, because the lease is almost over.
     outer_guard_kills: bool,
     /// When to log next that killed processes are still alive.
     complain_at: Option<Moment>,
     /// The supervisor's stage once every process of this run is gone.
     next_stage: CommandStage,
-    /// Runs later than the countdowns of the guards, so it reaches its end only if the guards fail.
+    /// The supervisor's own countdown. It is later than the countdowns of the guards, so it ends only if the guards fail.
     countdown: Countdown,
 }
 
-/// A message from one of the guards, or its end.
+/// A message from one of the guards, or the death of a guard.
 enum GuardEvent {
     Message(FromGuard),
+    /// The link to the inner guard is closed, because this guard has exited or was killed.
     InnerGuardGone,
+    /// The link to the outer guard is closed, because this guard has exited or was killed.
     OuterGuardGone,
 }
 
 impl Supervisor {
-    /// Creates a supervisor without a run. A run must not start before this moment.
+    /// Creates a supervisor without a run. The first run must not start before the moment `not_before`.
     fn begin(plan: Plan, clock: Clock, not_before: Moment) -> io::Result<Self> {
         let deaths = signal(SignalKind::child())?;
         let signals = SignalListener::new(&FORWARDED)?;
-        // Processes that killed guards leave behind become children of this process, and not of process 1.
+        // Become a subreaper: the processes that killed guards leave behind become children of this process, and not of
+        // process 1.
         set_child_subreaper(Some(getpid()))?;
-        process::spare_those_left_to_us()?;
+        process::spare_existing_children()?;
         Ok(Self {
             plan,
             clock,
@@ -268,17 +286,17 @@ impl Supervisor {
             alarm: Alarm::new()?,
             stage: CommandStage::Idle { not_before, ended_under: None },
             run: None,
-            last_rest: None,
+            last_restart_delay: None,
             leaving: None,
-            patient_until: None,
+            same_signal_until: None,
         })
     }
 
-    /// Starts the command, forwards a renewal or ends the command, whichever the lease requires at this moment. Returns
-    /// when to call this again.
+    /// Starts the command, forwards a renewal of the lease, or ends the command, as `lease` requires at the moment `now`.
+    /// Returns the moment at which to call this again at the latest.
     fn follow(&mut self, lease: Option<CommandLease>, now: Moment) -> io::Result<Option<Moment>> {
         let time_to_end = self.plan.kill_after + KILL_MARGIN;
-        let (step, again) = decide(self.stage, lease, now, time_to_end);
+        let (step, decide_at) = decide(self.stage, lease, now, time_to_end);
         match step {
             CommandStep::Start(token, until) => self.start(token, until)?,
             CommandStep::Renew(until) => self.renew(until),
@@ -288,11 +306,11 @@ impl Supervisor {
             }
             CommandStep::Nothing => {}
         }
-        let look_at = self.run.as_ref().map(|run| run.look_at(now));
-        Ok(again.into_iter().chain(look_at).min())
+        let next_check_at = self.run.as_ref().map(|run| run.next_check_at(now));
+        Ok(decide_at.into_iter().chain(next_check_at).min())
     }
 
-    /// Waits for this moment, a guard's message, a signal or a child's death, and handles it.
+    /// Waits for the moment `wake_at`, a guard's message, a signal or a child's death, and handles it.
     async fn next_event(&mut self, wake_at: Option<Moment>) {
         let Self { run, signals, deaths, alarm, .. } = &mut *self;
         tokio::select! {
@@ -304,15 +322,17 @@ impl Supervisor {
         }
     }
 
-    /// Starts the guards, which start the command.
+    /// Starts the outer guard, which starts the inner guard, which starts the command.
     fn start(&mut self, token: FencingToken, until: Moment) -> io::Result<()> {
         let (outer_link, outer_socket) = GuardLink::pair()?;
         let (inner_link, inner_socket) = GuardLink::pair()?;
         let guard = process::spawn(
-            ourselves(&["exec-outer-guard"], &self.plan.command)
+            this_program(&["exec-outer-guard"], &self.plan.command)
                 .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
                 .env("BELLWETHER_TOKEN", token.0.to_string())
-                // A hook may have started this process. The command is not part of the hook.
+                // If a hook started this process, its variable is in the environment. Remove it, because
+                // `alive_with_adopted` takes processes with this variable for those of hooks, and the command is not one
+                // of them.
                 .env_remove(HOOKS_VARIABLE)
                 .stdin(Stdio::from(outer_socket)),
         )?;
@@ -321,7 +341,7 @@ impl Supervisor {
         let config = GuardConfig {
             until,
             kill_after,
-            files: self.plan.files,
+            file_limit: self.plan.file_limit,
             foreground: terminal.as_ref().map(|terminal| terminal.group().as_raw_pid()),
             shuts_down_descriptor: self.plan.shuts_down_descriptor,
         };
@@ -338,13 +358,13 @@ impl Supervisor {
             program: None,
             terminal,
             kill_at: None,
-            wants_terminal: false,
+            waits_for_terminal: false,
             was_stopped_too_long: false,
-            is_ours_to_kill: false,
+            supervisor_kills: false,
             outer_guard_kills: false,
             complain_at: None,
             next_stage: CommandStage::Idle { not_before: self.clock.now(), ended_under: None },
-            countdown: Countdown::new(kill_after, SUPERVISOR_KILLS, until),
+            countdown: Countdown::new(kill_after, SUPERVISOR_MARGIN, until),
         });
         self.stage = CommandStage::Runs(token);
         Ok(())
@@ -360,7 +380,7 @@ impl Supervisor {
         }
     }
 
-    /// Asks the guards to end the command with this signal.
+    /// Asks the guards to end the command with `signal`, unless they were asked before.
     fn end(&mut self, signal: Signal) {
         if let (Some(run), CommandStage::Runs(token)) = (&mut self.run, self.stage) {
             run.countdown.note_end_request(self.clock.now().after(GUARDS_HEAD_START));
@@ -369,8 +389,9 @@ impl Supervisor {
         }
     }
 
-    /// Takes the terminal back while the command is stopped, so that keys reach this process. Gives it to the command again
-    /// when it continues.
+    /// Handles that the command was stopped or continued. While it is stopped, this process takes the foreground of the
+    /// terminal back, so that keys such as Ctrl-C reach this process. When the command continues, it gets the foreground
+    /// again.
     fn on_job_change(&mut self, change: JobChange) {
         let Some(run) = &mut self.run else { return };
         let Some(program) = run.program else { return };
@@ -379,11 +400,12 @@ impl Supervisor {
             JobChange::Stopped { signal } => {
                 let signal = Signal::from_named_raw(signal);
                 let uses_terminal = matches!(signal, Some(Signal::TTIN | Signal::TTOU));
-                // A program that was just continued may read from the terminal before it is given the foreground.
+                // The kernel stops a program that was just continued and reads from the terminal before it has the
+                // foreground again. So continue it once more, now in the foreground.
                 if uses_terminal && run.give_terminal() {
                     return run.send(ToGuard::Signal(Signal::CONT));
                 }
-                run.wants_terminal = uses_terminal;
+                run.waits_for_terminal = uses_terminal;
                 run.kill_at =
                     run.kill_at.or_else(|| Some(self.clock.now().after(self.plan.stopped_for)));
                 run.take_terminal_back();
@@ -398,15 +420,15 @@ impl Supervisor {
             }
             JobChange::Continued => {
                 run.kill_at = None;
-                run.wants_terminal = false;
+                run.waits_for_terminal = false;
                 info!("the program goes on");
                 run.give_terminal();
             }
         }
     }
 
-    /// Checks that the guards kill in time. If they do not, kills in their place.
-    fn watch(&mut self, now: Moment) {
+    /// Checks that the guards kill the command in time. If they do not, kills all processes of the run itself.
+    fn check_guards(&mut self, now: Moment) {
         let Some(run) = &mut self.run else { return };
         if run.kill_at.is_some_and(|at| at <= now) {
             error!("the program was stopped for too long: killing it");
@@ -414,37 +436,40 @@ impl Supervisor {
             run.was_stopped_too_long = true;
             run.kill(now);
         }
-        // A shell sends no signal to a running job that it puts into the foreground, so check here.
-        if run.wants_terminal && run.give_terminal() {
-            run.wants_terminal = false;
+        // A shell that puts this process into the foreground while it runs sends no signal, so check whether it did.
+        if run.waits_for_terminal && run.give_terminal() {
+            run.waits_for_terminal = false;
             run.send(ToGuard::Signal(Signal::CONT));
         }
+        // Only the kill matters here, because the inner guard asks the command to end.
         let step = run.countdown.step(now);
-        // If the guard is dead, do not report it as late: its last messages may still be unread.
+        // If the outer guard is dead but its link is still open, it may have killed in time: its last messages are unread.
         let is_late = step == Some(KillStep::Kill)
             && (run.outer_link.is_none() || process::is_alive(run.outer_guard));
-        if is_late && !run.is_ours_to_kill {
+        if is_late && !run.supervisor_kills {
             error!("the guards of the program have not ended it in time: killing what is left");
-            run.is_ours_to_kill = true;
+            run.supervisor_kills = true;
         }
-        let looked = if run.is_ours_to_kill {
-            process::kill_with_all_left_to_us(run.outer_guard, HOOKS_VARIABLE)
+        let alive = if run.supervisor_kills {
+            process::kill_with_adopted(run.outer_guard, HOOKS_VARIABLE)
         } else if run.outer_link.is_none() {
-            process::left_to_us(run.outer_guard, HOOKS_VARIABLE)
+            process::alive_with_adopted(run.outer_guard, HOOKS_VARIABLE)
         } else {
             return;
         };
-        match looked {
+        match alive {
             Ok(alive) if alive.is_empty() => {}
             alive => return run.complain(alive, self.plan.under, now),
         }
-        // While the link is open, messages that the guard sent before it died may still be unread.
+        // No process of the run is alive. While the link is open, first read the messages that the guard sent before it
+        // died.
         if run.outer_link.is_none() {
-            self.ended_with_its_guard("the guards of the program died, and with them the program");
+            self.on_guard_died("the guards of the program died, and with them the program");
             self.forget_run();
         }
     }
 
+    /// Handles a message from a guard, or the death of a guard.
     fn on_guard_event(&mut self, event: GuardEvent) {
         let Some(run) = &mut self.run else { return };
         match event {
@@ -454,51 +479,52 @@ impl Supervisor {
             }
             GuardEvent::Message(FromGuard::Job(change)) => self.on_job_change(change),
             GuardEvent::Message(FromGuard::Ended { code, by_itself }) => {
-                self.ended(code, by_itself)
+                self.on_command_ended(code, by_itself)
             }
             GuardEvent::Message(FromGuard::Kills) => run.outer_guard_kills = true,
             GuardEvent::Message(FromGuard::Gone) => self.forget_run(),
             GuardEvent::InnerGuardGone => {
                 run.inner_link = None;
-                self.ended_with_its_guard("a guard of the program died, and with it the program");
+                self.on_guard_died("a guard of the program died, and with it the program");
             }
             GuardEvent::OuterGuardGone => {
-                self.ended_with_its_guard(
-                    "the outer guard of the program died: the program is killed",
-                );
+                self.on_guard_died("the outer guard of the program died: the program is killed");
                 let Some(run) = &mut self.run else { return };
                 run.outer_link = None;
-                // The inner guard sees that the link is closed, and kills. Let it kill first: if it were killed before it
-                // finished, only the supervisor would be left to kill the command.
+                // Close the link to the inner guard, at which that guard kills the command. Let it do so before the
+                // supervisor kills: if the inner guard were killed first, only the supervisor would be left to kill the
+                // command.
                 run.inner_link = None;
                 run.countdown.kill_at(self.clock.now().after(GUARDS_HEAD_START));
             }
         }
     }
 
-    /// Handles the death of a guard. If the guard has not reported how the command ended, treats the command as killed.
-    /// Logs it once.
-    fn ended_with_its_guard(&mut self, what: &str) {
+    /// Handles the death of a guard. If no guard has reported how the command ended, treats the command as killed by
+    /// SIGKILL. Logs `problem`, unless the run was being ended anyway.
+    fn on_guard_died(&mut self, problem: &str) {
         let Some(run) = &self.run else { return };
         if run.has_ended {
             return;
         }
-        let by_itself = run.is_well();
+        let by_itself = run.is_running_normally();
         if by_itself {
-            error!("{what}");
+            error!("{problem}");
         }
-        self.ended(128 + 9, by_itself);
+        self.on_command_ended(128 + 9, by_itself);
     }
 
-    /// Handles the end of the command. Processes that it left behind may still run.
-    fn ended(&mut self, code: u8, by_itself: bool) {
+    /// Handles the end of the command: decides whether this member leaves, leads on without it, or restarts it. Processes
+    /// that the command left behind may still run. `by_itself` is false if the command was asked to end or killed.
+    fn on_command_ended(&mut self, code: u8, by_itself: bool) {
         let (Some(run), now) = (&mut self.run, self.clock.now()) else { return };
         run.has_ended = true;
         run.take_terminal_back();
-        // The processes left behind get the time that the command would have had to end.
+        // The processes that the command left behind have `kill_after` to end, as the command would have had.
         run.countdown.note_end_request(now.after(GUARDS_HEAD_START));
         let CommandStage::Runs(token) = self.stage else {
             info!(code, "the program has ended, as it was told");
+            // If this process is to leave, it does so with the command's exit code.
             self.leaving = self.leaving.map(|_| code);
             return;
         };
@@ -520,16 +546,16 @@ impl Supervisor {
                 run.next_stage = CommandStage::Idle { not_before: now, ended_under: Some(token) };
             }
             OnExit::Restart => {
-                let rest = rest(self.last_rest, now.since(run.begun_at));
-                self.last_rest = Some(rest);
-                info!(code, "the program has ended: it is started again in {rest:?}");
+                let delay = restart_delay(self.last_restart_delay, now.since(run.begun_at));
+                self.last_restart_delay = Some(delay);
+                info!(code, "the program has ended: it is started again in {delay:?}");
                 run.next_stage =
-                    CommandStage::Idle { not_before: now.after(rest), ended_under: None };
+                    CommandStage::Idle { not_before: now.after(delay), ended_under: None };
             }
         }
     }
 
-    /// Drops the run, once all of its processes are gone.
+    /// Drops the run, after all of its processes have died.
     fn forget_run(&mut self) {
         if let Some(run) = self.run.take() {
             self.stage = run.next_stage;
@@ -537,7 +563,8 @@ impl Supervisor {
         reap();
     }
 
-    /// Handles a signal to this process: ends the command and leaves, or forwards the signal to the command.
+    /// Handles a signal to this process. At SIGTERM or SIGINT, ends the command and then leaves. Forwards any other
+    /// signal to the command.
     fn on_signal(&mut self, signal: Signal) {
         let name = signal_name(signal);
         let ends_us = matches!(signal, Signal::TERM | Signal::INT);
@@ -546,7 +573,7 @@ impl Supervisor {
             None => info!("{name}: no program is running to pass it on to"),
             Some(run) if ends_us && self.leaving.is_some() => {
                 let now = self.clock.now();
-                if self.patient_until.is_some_and(|until| now < until) {
+                if self.same_signal_until.is_some_and(|until| now < until) {
                     return info!("{name} again");
                 }
                 warn!("{name} again: killing the program");
@@ -555,7 +582,7 @@ impl Supervisor {
             Some(_) if ends_us => {
                 info!("{name}: ending the program, then leaving");
                 self.leaving = Some(0);
-                self.patient_until = Some(self.clock.now().after(SAME_SIGNAL));
+                self.same_signal_until = Some(self.clock.now().after(SAME_SIGNAL_WINDOW));
                 self.end(signal);
             }
             Some(run) => {
@@ -570,17 +597,18 @@ impl Supervisor {
 }
 
 impl Run {
-    /// Returns whether neither the supervisor nor the outer guard has begun to end the run. At the end of a lease, they kill
-    /// the inner guard, which is not a failure of the command. A supervisor that was frozen until then has not yet checked
-    /// the time, nor read the outer guard's message.
-    fn is_well(&self) -> bool {
+    /// Returns whether neither the supervisor nor the outer guard has begun to end the run. If one of them has, the death
+    /// of a guard or of the command is not a failure of its own. Suppose the supervisor was frozen until the end of the
+    /// lease. Then the outer guard's message about the kill may still be unread, so this function also looks at the next
+    /// unread message.
+    fn is_running_normally(&self) -> bool {
         let outer_guard_kills = self.outer_guard_kills
             || self.outer_link.as_ref().is_some_and(GuardLink::announces_kill);
-        self.countdown.runs() && !self.is_ours_to_kill && !outer_guard_kills
+        self.countdown.runs() && !self.supervisor_kills && !outer_guard_kills
     }
 
-    /// Gives the foreground of the terminal to the command, if this process has it. Returns whether the command has it
-    /// then.
+    /// Gives the foreground of the terminal to the command, if this process has the foreground. Returns whether the
+    /// command has the foreground now.
     fn give_terminal(&mut self) -> bool {
         if let (Some(terminal), Some(program)) =
             (ControllingTerminal::in_foreground(), self.program)
@@ -591,21 +619,22 @@ impl Run {
         self.terminal.as_ref().is_some_and(|terminal| terminal.foreground() == self.program)
     }
 
+    /// Takes the foreground of the terminal back from the command, if the command has it.
     fn take_terminal_back(&self) {
         if let (Some(terminal), Some(program)) = (&self.terminal, self.program) {
             terminal.take_back_from(program);
         }
     }
 
-    /// Returns when to call [`watch`](Supervisor::watch) next.
-    fn look_at(&self, now: Moment) -> Moment {
-        let look_at = if self.is_ours_to_kill || self.outer_link.is_none() {
-            now.after(AGAIN)
+    /// Returns when to call [`check_guards`](Supervisor::check_guards) next.
+    fn next_check_at(&self, now: Moment) -> Moment {
+        let at = if self.supervisor_kills || self.outer_link.is_none() {
+            now.after(RECHECK_INTERVAL)
         } else {
-            self.countdown.look_at()
+            self.countdown.next_step_at()
         };
-        let look_at = self.kill_at.map_or(look_at, |kill_at| kill_at.min(look_at));
-        if self.wants_terminal { look_at.min(now.after(FOREGROUND_CHECK)) } else { look_at }
+        let at = self.kill_at.map_or(at, |kill_at| kill_at.min(at));
+        if self.waits_for_terminal { at.min(now.after(FOREGROUND_CHECK_INTERVAL)) } else { at }
     }
 
     /// Asks the guards to kill the command. If they do not do so in time, the supervisor kills it.
@@ -614,29 +643,31 @@ impl Run {
         self.send(ToGuard::Kill);
     }
 
+    /// Sends a message to both guards.
     fn send(&mut self, message: ToGuard) {
         for link in [&self.inner_link, &self.outer_link].into_iter().flatten() {
             match link.send(message) {
+                // The guard does not read its messages, so it may be frozen.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     error!("a guard of the program hears nothing: killing all");
-                    self.is_ours_to_kill = true;
+                    self.supervisor_kills = true;
                 }
-                // If the guard is gone, the next read of the link reports it.
+                // Other errors mean that the guard is dead, which the next read from its link reports.
                 Ok(()) | Err(_) => {}
             }
         }
     }
 
-    /// Logs the killed processes that are still alive. Leadership or the lock is kept until they are dead, but the lease
-    /// may end before that.
+    /// Logs the killed processes that are still alive, if they are so for some time. This process does not give up
+    /// leadership or the lock before they are dead, but the lease may end before that.
     fn complain(&mut self, alive: io::Result<Vec<Pid>>, under: &str, now: Moment) {
-        // Killed processes may take a moment to die.
+        // Killed processes may take a moment to die, so do not log them at once.
         let first = now.after(COMPLAIN_AFTER).min(self.countdown.until());
         let complain_at = *self.complain_at.get_or_insert(first);
         if now < complain_at {
             return;
         }
-        self.complain_at = Some(now.after(COMPLAIN_EVERY));
+        self.complain_at = Some(now.after(COMPLAIN_INTERVAL));
         let what = match alive {
             Ok(alive) => {
                 let numbers: Vec<_> = alive.iter().map(|pid| pid.as_raw_pid()).collect();
@@ -654,7 +685,7 @@ impl Run {
     }
 }
 
-/// Waits for the next message of a guard, or its end.
+/// Waits for the next message of a guard, or the death of a guard.
 async fn next_guard_event(run: &Option<Run>) -> GuardEvent {
     let Some(Run { outer_link, inner_link, .. }) = run else { return pending().await };
     tokio::select! {
@@ -665,6 +696,7 @@ async fn next_guard_event(run: &Option<Run>) -> GuardEvent {
     }
 }
 
+/// Waits for the next message. Waits without end if there is no link.
 async fn receive(link: &Option<GuardLink>) -> Option<FromGuard> {
     match link {
         Some(link) => link.receive().await,

@@ -1,17 +1,16 @@
-//! Decides from the results of many checks whether the application is healthy. Pure.
+//! Decides from the results of several checks whether the application is healthy. Pure: no clock and no requests.
 
-/// Decides the application's health from the results of checks.
+/// The application's health, which changes only after several checks in a row with the same result.
 ///
-/// A single failure does not count, and neither does a single success after failures: an application that keeps failing and
-/// recovering would move leadership back and forth.
+/// Otherwise, an application that fails at every other check would move leadership back and forth.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Debounce {
     /// The number of failures in a row that make the application unhealthy, and of successes in a row that make it healthy
-    /// again. The first success ever makes it healthy at once.
+    /// again. An application that was never healthy becomes so with its first success.
     needed: u32,
     is_healthy: bool,
     was_ever_healthy: bool,
-    /// The number of the last results, in a row, that contradict `is_healthy`.
+    /// The number of checks since the last one whose result agrees with `is_healthy`.
     contradicting: u32,
 }
 

@@ -13,14 +13,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-/// Checks the application for as long as the election runs. `files` is the limit of open files for a check's command, if
-/// there is one.
+/// Checks the application until the election has ended. Publishes the result of each check to `published`, and sends each
+/// change of the application's health to the election with `requests`. `file_limit` is the limit of open files for a
+/// check's command, if there is one.
 ///
 /// # Errors
-/// The signal handler for ended children cannot be set up.
+/// The operating system refuses a handler for SIGCHLD.
 pub async fn run(
     health: Health,
-    files: Option<u64>,
+    file_limit: Option<u64>,
     requests: mpsc::Sender<MemberRequest>,
     published: watch::Sender<Option<Application>>,
 ) -> io::Result<()> {
@@ -28,8 +29,8 @@ pub async fn run(
     let mut debounce = Debounce::new(health.failures);
     let mut last_failure = None;
     loop {
-        let failure = probe::probe(&health, files, &mut deaths).await.err();
-        // Log a failure once, and not at each check.
+        let failure = probe::probe(&health, file_limit, &mut deaths).await.err();
+        // Log a failure once, and not again at each check that fails in the same way.
         if failure != last_failure
             && let Some(failure) = &failure
         {
@@ -37,9 +38,10 @@ pub async fn run(
         }
         let has_changed = debounce.note(failure.is_none());
         let healthy = debounce.is_healthy();
+        // An application may be unhealthy still although its last check succeeded.
         let recovering = || "its checks succeed again, but not yet often enough".to_owned();
-        let why_not = failure.clone().or_else(|| (!healthy).then(recovering));
-        published.send_replace(Some(Application { healthy, failure: why_not }));
+        let reason = failure.clone().or_else(|| (!healthy).then(recovering));
+        published.send_replace(Some(Application { healthy, failure: reason }));
         last_failure = failure;
         if has_changed {
             info!("the application is {}", if healthy { "healthy" } else { "not healthy" });

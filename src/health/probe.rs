@@ -12,10 +12,11 @@ use std::process::Stdio;
 use tokio::signal::unix::Signal;
 use tokio::time::timeout;
 
-/// Returns the reason if the application is not healthy. Reaps dead children at each event of `deaths`.
+/// Checks the application once: sends an HTTP request, or runs a command. Returns the reason if the check fails. While a
+/// command runs, reaps dead children at each SIGCHLD, which `deaths` receives.
 pub(super) async fn probe(
     health: &Health,
-    files: Option<u64>,
+    file_limit: Option<u64>,
     deaths: &mut Signal,
 ) -> Result<(), String> {
     let result = match &health.check {
@@ -25,13 +26,13 @@ pub(super) async fn probe(
             timeout(health.timeout, http_client::ask(host, *port, request)).await
         }
         Check::Run(command) => {
-            let mut start = started_by_us(command, files);
+            let mut start = started_by_us(command, file_limit);
             start.stdin(Stdio::null()).stdout(io::stderr()).stderr(io::stderr());
             let mut child = process::spawn(&mut start)
                 .map_err(|error| format!("cannot be started: {error}"))?;
-            let ended = timeout(health.timeout, child.success(deaths)).await;
+            let ended = timeout(health.timeout, child.wait(deaths)).await;
             if ended.is_err() {
-                child.end_by_force(deaths).await;
+                child.kill(deaths).await;
             }
             ended
         }

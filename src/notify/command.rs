@@ -6,40 +6,42 @@ use std::io::{self, Write};
 use std::process::Stdio;
 use tokio::signal::unix::Signal;
 
-/// Runs a command with these additional environment variables, and with `input` on its standard input, until it ends or
-/// until `enough` resolves and the command is killed. Reaps dead children at each event of `deaths`.
+/// Runs a command with the additional variables in `environment`, and with `input` as its standard input. Waits until
+/// the command ends, or kills it if `stopped` completes first. Reaps dead children at each SIGCHLD, which `deaths`
+/// receives.
 pub(super) async fn run(
     command: &[String],
-    files: Option<u64>,
+    file_limit: Option<u64>,
     environment: &[(&str, Option<String>)],
     input: &str,
     deaths: &mut Signal,
-    enough: impl Future<Output = StopReason>,
+    stopped: impl Future<Output = StopReason>,
 ) -> Result<(), HookError> {
-    let mut start = started_by_us(command, files);
+    let mut start = started_by_us(command, file_limit);
     for (name, value) in environment {
         match value {
             Some(value) => start.env(name, value),
             None => start.env_remove(name),
         };
     }
-    let stdin = holding(input).map_err(cannot_start)?;
+    let stdin = pipe_with(input).map_err(cannot_start)?;
     start.stdin(stdin).stdout(io::stderr()).stderr(io::stderr());
     let mut child = process::spawn(&mut start).map_err(cannot_start)?;
-    let why = tokio::select! {
-        ended = child.success(deaths) => return ended.map_err(HookError::Failed),
-        why = enough => why,
+    let reason = tokio::select! {
+        ended = child.wait(deaths) => return ended.map_err(HookError::Failed),
+        reason = stopped => reason,
     };
-    child.end_by_force(deaths).await;
-    Err(why.into())
+    child.kill(deaths).await;
+    Err(reason.into())
 }
 
 fn cannot_start(error: io::Error) -> HookError {
     HookError::Failed(format!("cannot be started: {error}"))
 }
 
-/// Returns a pipe that contains `text`, which is much shorter than a pipe's buffer.
-fn holding(text: &str) -> io::Result<Stdio> {
+/// Returns the reading end of a pipe that contains `text`. Writing cannot block, because a pipe's buffer is much longer
+/// than `text`.
+fn pipe_with(text: &str) -> io::Result<Stdio> {
     let (reader, mut writer) = io::pipe()?;
     writer.write_all(text.as_bytes())?;
     Ok(reader.into())

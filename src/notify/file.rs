@@ -1,5 +1,5 @@
-//! Keeps a file up to date: a file that names the leader, or a value of the shared configuration. A reader finds either the
-//! old content or the new content, never a part of it.
+//! Writes a file with the leader, or with a value of the shared configuration. A reader finds either the whole old
+//! content or the whole new content.
 
 use crate::config;
 use std::ffi::OsString;
@@ -12,15 +12,15 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// The time limit for a write.
+/// The time limit for a write, so that a file system that hangs does not hold up the hooks.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The lock of one file. Only one write runs at a time, so that a write of an old state that hung cannot finish after the
-/// write of a newer state.
+/// The lock of one file, so that only one write of it runs at a time. Otherwise a write that hung could finish after a
+/// later write, and replace the new content by the old.
 #[derive(Clone, Default)]
 pub(super) struct WriteLock(Arc<Mutex<()>>);
 
-/// Writes `content`, or removes the file if there is no content.
+/// Replaces the file by one with this content and this mode, or removes the file if `content` is `None`.
 pub(super) async fn keep(
     lock: &WriteLock,
     file: &Path,
@@ -48,24 +48,26 @@ pub(super) async fn keep(
     }
 }
 
+/// Writes a temporary file, and then renames it to `file`.
 fn write(file: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     config::check_replaceable(file).map_err(io::Error::other)?;
-    let new = beside(file);
+    let new = temporary_path(file);
     // A killed process may have left its temporary file here, or another user may have put a link here.
     remove(&new)?;
     let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let written = open
         .write_all(content)
         .and_then(|()| open.set_permissions(Permissions::from_mode(mode)))
-        // Otherwise, the file may be empty after a power failure.
+        // Without this, the file may be empty after a power failure.
         .and_then(|()| open.sync_data())
         .and_then(|()| fs::rename(&new, file));
     if written.is_err() {
-        let _as_it_is = fs::remove_file(&new);
+        let _ignored = fs::remove_file(&new);
     }
     written
 }
 
+/// Removes the file, if it exists.
 fn remove(file: &Path) -> io::Result<()> {
     match fs::remove_file(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -73,8 +75,8 @@ fn remove(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns a hidden name in the same directory, so that the new file can be renamed to `file`.
-fn beside(file: &Path) -> PathBuf {
+/// Returns a path in the same directory, because a file can be renamed only within its file system. The name is hidden.
+fn temporary_path(file: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(file.file_name().unwrap_or_default());
     name.push(".new");
@@ -91,14 +93,14 @@ mod tests {
         let file = home.path().join("leader.json");
         let elsewhere = home.path().join("elsewhere");
         fs::write(&elsewhere, "untouched").unwrap();
-        std::os::unix::fs::symlink(&elsewhere, beside(&file)).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, temporary_path(&file)).unwrap();
         for (mode, text) in [(0o640, "one"), (0o604, "two")] {
             write(&file, mode, text.as_bytes()).unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
             assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, mode);
         }
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "untouched");
-        assert!(fs::symlink_metadata(beside(&file)).is_err());
+        assert!(fs::symlink_metadata(temporary_path(&file)).is_err());
         remove(&file).unwrap();
         remove(&file).expect("gone is gone");
         let nowhere = home.path().join("no");

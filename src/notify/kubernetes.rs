@@ -1,4 +1,5 @@
-//! Keeps a label of this pod, or an EndpointSlice, up to date with the current leader, through the Kubernetes API.
+//! Writes the current leader to Kubernetes: a label of this pod says whether this member leads, or an EndpointSlice has
+//! the leader's address.
 
 use crate::config::{KubernetesHook, KubernetesTarget, is_namespace, parse_token};
 use crate::files::{self, Size};
@@ -13,8 +14,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often to check the object, whatever the last result was. An earlier request that timed out may still reach the API
-/// server, even after a later request, and other clients may write the object too.
+/// The interval at which to write the object again, even if the last write succeeded. A request that timed out may still
+/// reach the API server after a later request and overwrite it, and other clients may write the object too.
 pub(super) const REFRESH: Duration = Duration::from_secs(30);
 
 const LEADER: &str = "leader";
@@ -27,7 +28,7 @@ const TOKEN_ANNOTATION: &str = "bellwether.io/fencing-token";
 const CONFLICTS_MAX: u32 = 3;
 
 /// Returns whether the object that was written for the view `written` must be written again for the view `now`.
-pub(super) fn has_changed(hook: &KubernetesHook, written: &View, now: &View) -> bool {
+pub(super) fn needs_rewrite(hook: &KubernetesHook, written: &View, now: &View) -> bool {
     match hook.target {
         KubernetesTarget::PodLabel { .. } => {
             written.own_term().is_some() != now.own_term().is_some()
@@ -42,7 +43,10 @@ pub(super) fn is_left_alone(hook: &KubernetesHook, view: &View) -> bool {
     matches!(hook.target, KubernetesTarget::EndpointSlice { .. }) && view.own_term().is_none()
 }
 
-/// Brings the object up to date, or returns one line with the problem and its remedy.
+/// Brings the object up to date with `view`.
+///
+/// # Errors
+/// One line with the problem and its remedy.
 pub(super) async fn set(hook: &KubernetesHook, view: &View) -> Result<(), String> {
     match &hook.target {
         KubernetesTarget::PodLabel { key, pod } => {
@@ -51,11 +55,12 @@ pub(super) async fn set(hook: &KubernetesHook, view: &View) -> Result<(), String
         }
         KubernetesTarget::EndpointSlice { name, address } => match view.own_term() {
             Some(token) => set_endpoint(&Api::read(hook)?, name, *address, token.0).await,
-            None => Ok(()), // It is left alone.
+            None => Ok(()), // The next leader writes its own address.
         },
     }
 }
 
+/// Sets the label `key` of the pod to `value`.
 async fn set_label(api: &Api<'_>, key: &str, pod: &str, value: &str) -> Result<(), String> {
     let namespace = &api.namespace;
     let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}?fieldManager=bellwether");
@@ -69,8 +74,8 @@ async fn set_label(api: &Api<'_>, key: &str, pod: &str, value: &str) -> Result<(
 
 /// Writes the address into the EndpointSlice, unless a later leader has already written to it.
 ///
-/// The patch names the version that was read, so it fails if another leader has written since. Thus an old leader never
-/// overwrites a newer leader's address, however late its request arrives.
+/// The request names the version of the object that was read, so it fails if another leader has written since. So an old
+/// leader never overwrites a later leader's address, however late its request arrives at the API server.
 async fn set_endpoint(
     api: &Api<'_>,
     name: &str,
@@ -120,8 +125,8 @@ async fn set_endpoint(
     Err(format!("{place} is changed by others all the time"))
 }
 
-/// A client of the Kubernetes API with the current service account. Kubernetes replaces the account's files at run time, so
-/// they are read for each use.
+/// A client of the Kubernetes API with the current service account. Kubernetes replaces the account's files at run time,
+/// so they are read for each use.
 struct Api<'a> {
     hook: &'a KubernetesHook,
     namespace: String,
@@ -129,6 +134,7 @@ struct Api<'a> {
 }
 
 impl<'a> Api<'a> {
+    /// Reads the files of the service account.
     fn read(hook: &'a KubernetesHook) -> Result<Self, String> {
         let account = &hook.account;
         let token = in_account(account, "token", |text| parse_token(text).map(<[u8]>::to_vec))?;
@@ -139,6 +145,7 @@ impl<'a> Api<'a> {
         Ok(Self { hook, namespace, token })
     }
 
+    /// Sends a request, with `patch` as its body. Returns the status and the body of the answer.
     async fn request(
         &self,
         method: Method,
@@ -146,14 +153,14 @@ impl<'a> Api<'a> {
         patch: Option<&Value>,
     ) -> Result<(StatusCode, Bytes), String> {
         let KubernetesHook { host, port, account, .. } = self.hook;
-        let mut shown = HeaderValue::from_bytes(&[b"Bearer ", &self.token[..]].concat())
+        let mut authorization = HeaderValue::from_bytes(&[b"Bearer ", &self.token[..]].concat())
             .map_err(|_| format!("{}/token holds no token", account.display()))?;
-        shown.set_sensitive(true);
+        authorization.set_sensitive(true);
         let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(HOST, format!("{host}:{port}"))
-            .header(AUTHORIZATION, shown)
+            .header(AUTHORIZATION, authorization)
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, concat!("bellwether/", env!("CARGO_PKG_VERSION")));
         if patch.is_some() {
@@ -166,14 +173,14 @@ impl<'a> Api<'a> {
         answer.map_err(|why| format!("the API server at {host}:{port}: {why}"))
     }
 
-    /// Describes an error answer of the API server.
+    /// Returns a sentence about an error answer of the API server. `place` names the object of the request.
     fn refusal(&self, status: StatusCode, answer: &[u8], place: &str) -> String {
-        let why = complaint(answer, &self.token).map(|why| format!(" ({why})"));
+        let why = error_message(answer, &self.token).map(|why| format!(" ({why})"));
         format!("the API server answers {status} for {place}{}", why.unwrap_or_default())
     }
 }
 
-/// Reads a file of the service account.
+/// Reads and parses the file `name` in the directory of the service account.
 fn in_account<T>(
     account: &Path,
     name: &str,
@@ -184,20 +191,22 @@ fn in_account<T>(
     parse(&text).ok_or_else(|| format!("{} holds no {name}", path.display()))
 }
 
-/// Returns the error message of the API server as one line, if it is text that does not contain the token.
-fn complaint(body: &[u8], token: &[u8]) -> Option<String> {
+/// Returns the error message in the answer of the API server as one line. Returns `None` if the answer has no such text,
+/// or if the text contains the service account's token, which must not be logged.
+fn error_message(body: &[u8], token: &[u8]) -> Option<String> {
     let status: Value = serde_json::from_slice(body).ok()?;
     let message = status["message"].as_str()?;
     let has_token = message.as_bytes().windows(token.len()).any(|part| part == token);
     let line: String = message
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
-        .take(LONGEST_COMPLAINT)
+        .take(ERROR_MESSAGE_MAX)
         .collect();
     Some(line).filter(|line| !has_token && !line.trim().is_empty())
 }
 
-const LONGEST_COMPLAINT: usize = 300;
+/// The maximum length of an error message in characters.
+const ERROR_MESSAGE_MAX: usize = 300;
 
 #[cfg(test)]
 mod tests {
@@ -207,12 +216,12 @@ mod tests {
     fn a_complaint_is_one_line_and_shows_no_token() {
         let shown = |message: &str| {
             let body = json!({ "kind": "Status", "message": message }).to_string();
-            complaint(body.as_bytes(), b"secret")
+            error_message(body.as_bytes(), b"secret")
         };
         assert_eq!(shown("pods \"a\" is\nforbidden").unwrap(), "pods \"a\" is forbidden");
         assert_eq!(shown(&"é".repeat(1000)).unwrap(), "é".repeat(300));
         assert_eq!(shown("Bearer secret is not known"), None);
         assert_eq!(shown(" \n"), None);
-        assert_eq!(complaint(b"<html>", b"secret"), None);
+        assert_eq!(error_message(b"<html>", b"secret"), None);
     }
 }

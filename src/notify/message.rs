@@ -1,4 +1,4 @@
-//! The message that hooks receive: as JSON, and as environment variables of a command.
+//! The message that hooks receive, as JSON and as environment variables of a command, and the content of their files.
 
 use super::perform::Notice;
 use crate::api::{self, HookMessage, Leader, LeaderFile};
@@ -8,12 +8,13 @@ use crate::znode_names::ElectionNames;
 use recipes::election::{Change, View};
 use std::time::SystemTime;
 
-/// Returns the message of this member for a change. It is the same for every hook and every attempt.
+/// Returns the message about a change, for all hooks and all attempts. `id` is that of this member, and `state` is the
+/// state after the change.
 pub(super) fn notice(change: &Change, id: String, election: String, state: LeaderFile) -> Notice {
     let name = change.kind.name();
     let token = change.token.map(|token| token.0);
     let leader = state.leader.as_ref();
-    // An environment variable cannot hold NUL, which another member's address may contain.
+    // Leave out an address with a NUL byte, because an environment variable cannot contain it.
     let address = leader.and_then(|leader| leader.address.clone());
     let address = address.filter(|address| !address.contains('\0'));
     let valid_until = state.valid_until_boottime_ns;
@@ -31,7 +32,8 @@ pub(super) fn notice(change: &Change, id: String, election: String, state: Leade
     Notice { environment, input: format!("{body}\n"), body }
 }
 
-/// Returns the content of a hook's file for this view.
+/// Returns the content of a hook's file for `view`, which was read at the time `at`. `valid_until` is the end of this
+/// member's lease, if it leads.
 pub(super) fn file(
     view: &View,
     names: &ElectionNames,

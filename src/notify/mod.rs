@@ -1,9 +1,10 @@
-//! Notifies an application that cannot poll: runs the operator's hooks at each change of the leader.
+//! Runs the operator's hooks at each change of the leader, for applications that cannot ask the API for it.
 //!
-//! A single thread runs them in order, never two at a time, and blocks no other thread: it reads the snapshot that the
-//! runner publishes. After each run it compares the snapshot with the last change that hooks ran for. So of the changes
-//! that happen while a hook runs, only the newest is reported. A run that belongs to a term is stopped by the clock when
-//! the term ends, so that `lost-leadership` never comes late.
+//! A single thread runs the hooks in order, never two at a time. It blocks no other thread, because it only reads the
+//! snapshot that the election's runner publishes. After each hook, it compares the snapshot with the last change for
+//! which hooks ran. So of the changes that happen while a hook runs, only the newest is reported. A hook that runs
+//! because this member leads is stopped when its term ends by the clock, so that the hooks for `lost-leadership` never
+//! run late.
 
 mod command;
 mod file;
@@ -22,25 +23,25 @@ pub use synced_files::sync_all;
 use std::fmt;
 use std::time::Duration;
 
-/// The reason for ending a run early.
+/// The reason for stopping a hook before it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StopReason {
-    /// The run exceeded this time limit.
+    /// The hook ran longer than this time limit.
     TimedOut(Duration),
-    /// The term that the run belongs to has ended.
+    /// The hook ran because this member leads, and its term has ended.
     LostLeadership,
-    /// The message is outdated.
+    /// The leader has changed, so the state that the hook writes is outdated.
     Overtaken,
     /// This process is shutting down.
     Leaving,
 }
 
-/// The reason why a run did not succeed.
+/// The reason why the run of a hook did not succeed.
 #[derive(Debug)]
 enum HookError {
     /// The hook failed, for this reason.
     Failed(String),
-    /// The run was ended early. This does not count as a failure of the hook.
+    /// The hook was stopped for this reason. This does not count as a failure of the hook.
     CutShort(&'static str),
 }
 
@@ -54,8 +55,8 @@ impl fmt::Display for HookError {
 }
 
 impl From<StopReason> for HookError {
-    fn from(enough: StopReason) -> Self {
-        match enough {
+    fn from(reason: StopReason) -> Self {
+        match reason {
             StopReason::TimedOut(limit) => Self::Failed(format!("not done within {limit:?}")),
             StopReason::LostLeadership => Self::CutShort("aborted: this member no longer leads"),
             StopReason::Overtaken => Self::CutShort("aborted: its message is outdated"),

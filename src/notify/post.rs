@@ -15,7 +15,8 @@ use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use sha2::Sha256;
 use std::time::{Duration, SystemTime};
 
-/// Posts the message, with retries. `stopped` resolves after this time, or before that if the hook must end.
+/// Posts the message, with retries. `stopped(limit)` waits until the hook must stop, for `limit` at most, and returns the
+/// reason.
 pub(super) async fn send(
     post: &Webhook,
     body: &str,
@@ -38,6 +39,7 @@ pub(super) async fn send(
         if tries == post.retries {
             return Err(HookError::Failed(format!("{failure} (tried {} times)", tries + 1)));
         }
+        // Wait before the next attempt, unless the hook must stop before.
         match stopped(pause(tries)).await {
             StopReason::TimedOut(_) => tries += 1,
             reason => return Err(reason.into()),
@@ -45,28 +47,30 @@ pub(super) async fn send(
     }
 }
 
-/// Posts the message once. Each attempt uses the same id, but its own date.
+/// Posts the message once. All attempts have the same `id`, so that the application can recognize a message that it has
+/// received already. Each attempt has its own date.
 async fn attempt(post: &Webhook, id: &str, body: &str, date: SystemTime) -> Result<(), String> {
     let Webhook { host, port, path, secret_file, .. } = post;
     let mut request = Request::post(path)
         .header(HOST, format!("{host}:{port}"))
         .header(CONTENT_TYPE, "application/json")
         .header(USER_AGENT, concat!("bellwether/", env!("CARGO_PKG_VERSION")));
-    // Read the secret each time, so that it can be replaced at run time.
+    // Read the secret for each attempt, so that its file can be replaced while the daemon runs.
     if let Some(file) = secret_file {
-        let secret = config::signing_secret(file).map_err(|why| format!("secret_file: {why}"))?;
-        let since = date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let secret =
+            config::signing_secret(file).map_err(|wrong| format!("secret_file: {wrong}"))?;
+        let epoch_secs = date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         request = request
             .header("webhook-id", id)
-            .header("webhook-timestamp", since)
-            .header("webhook-signature", signature(&secret, id, since, body));
+            .header("webhook-timestamp", epoch_secs)
+            .header("webhook-signature", signature(&secret, id, epoch_secs, body));
     }
     let body = Full::new(Bytes::from(body.to_owned()));
     let request = request.body(body).map_err(|error| error.to_string())?;
     http_client::ask(host, *port, request).await
 }
 
-/// Returns how long to wait after this many attempts: an exponential backoff with jitter.
+/// Returns the pause after the first attempt and `tries` retries: an exponential backoff with jitter.
 fn pause(tries: u32) -> Duration {
     let pause = FIRST_PAUSE.saturating_mul(1 << tries.min(10)).min(LONGEST_PAUSE);
     pause.mul_f64(0.75 + fastrand::f64() / 2.0)
@@ -75,9 +79,10 @@ fn pause(tries: u32) -> Duration {
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-fn signature(secret: &[u8], id: &str, since: u64, body: &str) -> String {
+/// Returns the signature of a message according to Standard Webhooks.
+fn signature(secret: &[u8], id: &str, epoch_secs: u64, body: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a secret may have any length");
-    mac.update(format!("{id}.{since}.{body}").as_bytes());
+    mac.update(format!("{id}.{epoch_secs}.{body}").as_bytes());
     format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()))
 }
 

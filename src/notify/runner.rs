@@ -1,4 +1,4 @@
-//! The loop of the hooks: reads the snapshot, runs the hooks for the next change, and waits.
+//! The loop that runs the hooks: reads the snapshot, runs the hooks for the next change, and waits for a new snapshot.
 
 use super::file::{self, WriteLock};
 use super::message;
@@ -19,34 +19,36 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-/// The shortest and the longest wait before a file or Kubernetes object that could not be written is written again. The
-/// wait doubles after each failure.
-const AGAIN: Duration = Duration::from_secs(1);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
-/// The occasion of a run that only brings a file or Kubernetes object up to date. The first event of a stream has the same
-/// name.
+/// The shortest and the longest delay before the next attempt to write a file or Kubernetes object. The delay doubles
+/// after each failure.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// The name, in logs and `/status`, of a run that brings a file or Kubernetes object up to date without a change of the
+/// leader. The first event of a stream of `/events` has the same name.
 const STATE: &str = "state";
 
 /// Runs the hooks.
 struct HookRunner {
     names: ElectionNames,
-    /// The limit of open files for a command, if there is one.
-    files: Option<u64>,
-    /// The configured hooks, which change when the configuration is reloaded.
-    lists: watch::Receiver<Arc<[HookConfig]>>,
+    /// The limit of open files for the commands of hooks, if there is one.
+    file_limit: Option<u64>,
+    /// Receives the configured hooks, at the start and when the configuration is reloaded.
+    hooks: watch::Receiver<Arc<[HookConfig]>>,
+    /// Publishes the results of the hooks.
     records: watch::Sender<Hooks>,
     watch: SnapshotWatch,
+    /// SIGCHLD, at which dead children are reaped.
     deaths: Signal,
     hook_states: Vec<HookState>,
-    /// The view after the last change for which hooks were run.
+    /// The view of the leader after the last change for which the hooks were run.
     handled: View,
 }
 
-/// The daemon's side of the channels to the runner.
+/// The daemon's side of the channels to the runner of the hooks.
 pub struct HooksHandle {
-    /// The hooks to run.
+    /// The list of hooks to run. A reload of the configuration sends a new list.
     pub hooks: watch::Sender<Arc<[HookConfig]>>,
-    /// Set to the deadline of all hooks when this member leaves, and thus no longer leads.
+    /// Set to the deadline of all hooks when this member leaves. From then on, hooks see a member that does not lead.
     pub leave: watch::Sender<Option<Moment>>,
     /// The results of the hooks.
     pub records: watch::Receiver<Hooks>,
@@ -54,57 +56,60 @@ pub struct HooksHandle {
 
 /// The runner's side of the channels to the daemon, which holds the [`HooksHandle`].
 pub struct HookInputs {
-    lists: watch::Receiver<Arc<[HookConfig]>>,
+    hooks: watch::Receiver<Arc<[HookConfig]>>,
     leaving: watch::Receiver<Option<Moment>>,
     records: watch::Sender<Hooks>,
 }
 
 /// Creates the channels between the runner of the hooks and the daemon.
 pub fn set_up(hooks: Vec<HookConfig>) -> (HookInputs, HooksHandle) {
-    let (hooks, lists) = watch::channel(Arc::from(hooks));
+    let (hooks, list) = watch::channel(Arc::from(hooks));
     let (leave, leaving) = watch::channel(None);
-    let (records_in, records) = watch::channel(Hooks::default());
-    (HookInputs { lists, leaving, records: records_in }, HooksHandle { hooks, leave, records })
+    let (sender, records) = watch::channel(Hooks::default());
+    (HookInputs { hooks: list, leaving, records: sender }, HooksHandle { hooks, leave, records })
 }
 
 /// A hook, and the state of its file or Kubernetes object.
 struct HookState {
     hook: HookConfig,
     record: HookRecord,
+    /// The lock of the hook's file.
     lock: WriteLock,
-    /// The view for which the file or Kubernetes object was last written; `None` if it was not written or the last write
-    /// failed.
+    /// The view for which the file or Kubernetes object was last written. `None` if it was never written, or the last
+    /// write failed.
     written: Option<View>,
-    /// When to write it again, and the current backoff; the backoff is zero after a successful write.
-    again: Option<(Moment, Duration)>,
+    /// The moment of the next write, if one is due without a change, and the current retry delay, which is zero after a
+    /// successful write.
+    next_write: Option<(Moment, Duration)>,
 }
 
 /// A run of a hook that has begun.
 struct HookRun {
-    /// The change, or `STATE`.
+    /// The name of the change for which the hook runs, or `STATE`.
     change: &'static str,
+    /// The date and the moment at which the run began.
     at: SystemTime,
     since: Moment,
 }
 
-/// Runs the hooks for the changes that they are configured for, until this member leaves. `files` is the limit of open
-/// files for a command, if there is one.
+/// Runs the hooks for the changes that they are configured for, until this member leaves. `file_limit` is the limit of
+/// open files for a command, if there is one.
 ///
 /// # Errors
 /// The operating system refuses a timer or a signal handler.
 pub async fn run(
     inputs: HookInputs,
     names: ElectionNames,
-    files: Option<u64>,
+    file_limit: Option<u64>,
     clock: Clock,
     status: StatusHandle,
 ) -> io::Result<()> {
-    let HookInputs { lists, leaving, records } = inputs;
+    let HookInputs { hooks, leaving, records } = inputs;
     let StatusHandle { snapshot, .. } = status;
     let runner = HookRunner {
         names,
-        files,
-        lists,
+        file_limit,
+        hooks,
         records,
         watch: SnapshotWatch { clock, alarm: Alarm::new()?, snapshot, leaving },
         deaths: signal(SignalKind::child())?,
@@ -118,19 +123,20 @@ pub async fn run(
 impl HookRunner {
     async fn run(mut self) {
         loop {
-            self.take_list();
-            let seen = self.watch.look();
-            // Take one change at a time: while a hook runs for it, later changes may become outdated.
+            self.update_hooks();
+            let seen = self.watch.current_role();
+            // Run the hooks for one change only, and then read the snapshot again: later changes may be outdated by then.
             if let Some(change) = changes(&self.handled, &seen.role).into_iter().next() {
                 self.handled = change.view();
                 self.run_hooks(&change, seen.index).await;
                 continue;
             }
-            let again = self.refresh_all().await;
-            // If the view has changed meanwhile, run the hooks for it before the index counts as reached.
-            if self.watch.look().view() != self.handled {
+            let next_refresh = self.refresh_all().await;
+            // If the view has changed meanwhile, run the hooks for the new view first.
+            if self.watch.current_role().view() != self.handled {
                 continue;
             }
+            // Publish that the hooks have run for all changes up to this index.
             let done = seen.index;
             self.records
                 .send_if_modified(|hooks| std::mem::replace(&mut hooks.done_up_to, done) != done);
@@ -138,24 +144,25 @@ impl HookRunner {
                 return;
             }
             tokio::select! {
-                () = self.watch.changed(self.handled.own_term(), again) => {}
-                Ok(()) = self.lists.changed() => {}
-                // As the first process of a container, this process adopts the processes that hooks leave behind.
+                () = self.watch.wait_for_change(self.handled.own_term(), next_refresh) => {}
+                Ok(()) = self.hooks.changed() => {}
+                // Also reap the processes that hooks leave behind: the first process of a container adopts them.
                 _ = self.deaths.recv() => reap(),
             }
         }
     }
 
-    /// Takes over the new list of hooks. A hook that was in the old list keeps its state and its record.
-    fn take_list(&mut self) {
-        let list = self.lists.borrow_and_update().clone();
+    /// Takes over the new list of hooks, if it has changed. A hook that was in the old list keeps its state and its
+    /// record.
+    fn update_hooks(&mut self) {
+        let list = self.hooks.borrow_and_update().clone();
         if list.iter().eq(self.hook_states.iter().map(|state| &state.hook)) {
             return;
         }
-        let mut before = std::mem::take(&mut self.hook_states);
+        let mut old_states = std::mem::take(&mut self.hook_states);
         for hook in list.iter() {
-            let known = before.iter().position(|state| state.hook == *hook);
-            let state = known.map(|n| before.remove(n));
+            let known = old_states.iter().position(|state| state.hook == *hook);
+            let state = known.map(|n| old_states.remove(n));
             self.hook_states.push(state.unwrap_or_else(|| HookState::new(hook.clone())));
         }
         self.publish();
@@ -167,12 +174,12 @@ impl HookRunner {
         self.records.send_modify(|hooks| hooks.records = records);
     }
 
-    /// Runs the hooks that are configured for this change, files first.
+    /// Runs the hooks that are configured for `change`. Writes files first.
     async fn run_hooks(&mut self, change: &Change, index: Option<u64>) {
         let view = change.view();
         let notice = self.notice(change, &view, index);
-        // Files must be right at every moment, so they do not wait for hooks that may take long. Kubernetes objects wait
-        // for their turn, because the API server may take long as well.
+        // Files must be up to date at every moment, so they do not wait for hooks that may take long. Kubernetes objects
+        // wait for their turn in the list, because the API server may take long as well.
         for n in 0..self.hook_states.len() {
             if matches!(self.hook_states[n].hook.action, HookAction::Keep { .. }) {
                 self.refresh(n, change.kind.name()).await;
@@ -185,6 +192,7 @@ impl HookRunner {
             }
             let hook = &self.hook_states[n].hook;
             match &hook.action {
+                // This file was written above.
                 HookAction::Keep { .. } if hook.keeps_up_to_date() => {}
                 _ if hook.keeps_up_to_date() => self.refresh(n, change.kind.name()).await,
                 _ if hook.runs_for(change.kind) => {
@@ -197,6 +205,7 @@ impl HookRunner {
         }
     }
 
+    /// Returns the message about `change`, after which the view is `view`.
     fn notice(&self, change: &Change, view: &View, index: Option<u64>) -> Notice {
         let id = self.watch.snapshot.borrow().standing.profile().id.to_string();
         let valid_until = self.watch.valid_until(view);
@@ -205,7 +214,8 @@ impl HookRunner {
         message::notice(change, id, self.names.election.clone(), state)
     }
 
-    /// Performs the action of a hook for a change. `view` is the view after it, and `index` its index.
+    /// Performs the action of the hook with the number `n` for a change, after which the view is `view` and the index is
+    /// `index`.
     async fn perform(
         &mut self,
         n: usize,
@@ -221,35 +231,37 @@ impl HookRunner {
         let clock = self.watch.clock;
         let watch = &mut self.watch;
         let stopped = async |limit| watch.stopped(term, limit).await;
-        perform(&action, notice, self.files, clock, &mut self.deaths, stopped).await
+        perform(&action, notice, self.file_limit, clock, &mut self.deaths, stopped).await
     }
 
-    /// Brings files and Kubernetes objects up to date. Returns when the next write or check is due, if any.
+    /// Brings the files and Kubernetes objects of all hooks up to date. Returns the moment at which to call this again
+    /// even if the view does not change, if there is one.
     async fn refresh_all(&mut self) -> Option<Moment> {
         for n in 0..self.hook_states.len() {
             self.refresh(n, STATE).await;
         }
-        self.hook_states.iter().filter_map(|state| state.again).map(|(at, _)| at).min()
+        self.hook_states.iter().filter_map(|state| state.next_write).map(|(at, _)| at).min()
     }
 
-    /// Brings a file or Kubernetes object up to date with the snapshot, which may be newer than the change that the other
-    /// hooks run for.
+    /// Brings the file or Kubernetes object of the hook with the number `n` up to date with the snapshot, which may be
+    /// newer than the change for which the other hooks run. Does nothing if this is a hook without a file or object.
     async fn refresh(&mut self, n: usize, occasion: &'static str) {
-        let seen = self.watch.look();
+        let seen = self.watch.current_role();
         let view = seen.view();
         let index = seen.index;
-        let HookState { hook, written, again, .. } = &self.hook_states[n];
+        let HookState { hook, written, next_write, .. } = &self.hook_states[n];
         if !hook.keeps_up_to_date() {
             return;
         }
         let action = hook.action.clone();
-        let again = *again;
-        let is_time = again.is_some_and(|(at, _)| at <= self.watch.clock.now());
+        let next_write = *next_write;
+        let is_time_to_write = next_write.is_some_and(|(at, _)| at <= self.watch.clock.now());
         let is_current = written.as_ref().map(|written| has_same_content(&action, written, &view));
         let is_due = match is_current {
-            Some(true) => is_time,
+            Some(true) => is_time_to_write,
             Some(false) => true,
-            None => is_time || again.is_none() || occasion != STATE,
+            // After a failure, wait for the next retry, unless the leader has changed.
+            None => is_time_to_write || next_write.is_none() || occasion != STATE,
         };
         if !is_due {
             return;
@@ -259,18 +271,18 @@ impl HookRunner {
         let done = self.write(n, action.clone(), &view, index).await;
         let state = &mut self.hook_states[n];
         let now = self.watch.clock.now();
-        (state.written, state.again) = match (&done, &action) {
+        (state.written, state.next_write) = match (&done, &action) {
             (Ok(()), HookAction::Kubernetes(_)) => {
                 (Some(view), Some((now.after(kubernetes::REFRESH), Duration::ZERO)))
             }
             (Ok(()), _) => (Some(view), None),
             (Err(_), _) => {
-                let before = again.map_or(Duration::ZERO, |(_, before)| before);
-                let put_off = (2 * before).clamp(AGAIN, AGAIN_AT_MOST);
-                (None, Some((now.after(put_off), put_off)))
+                let last_delay = next_write.map_or(Duration::ZERO, |(_, delay)| delay);
+                let delay = (2 * last_delay).clamp(RETRY_MIN, RETRY_MAX);
+                (None, Some((now.after(delay), delay)))
             }
         };
-        // Do not log a success if nothing had to be done.
+        // Do not log a success if the content was right already.
         if (is_current == Some(true) || is_left_alone) && done.is_ok() {
             self.record(n, began, &done);
         } else {
@@ -278,7 +290,7 @@ impl HookRunner {
         }
     }
 
-    /// Writes a file or Kubernetes object.
+    /// Writes the file or Kubernetes object of the hook with the number `n` for `view`.
     async fn write(
         &mut self,
         n: usize,
@@ -291,6 +303,7 @@ impl HookRunner {
                 let date = self.watch.clock.date();
                 let until = self.watch.valid_until(view);
                 let content = message::file(view, &self.names, index, date, until);
+                // `None` removes the file.
                 let text = (unknown == WhenUnknown::Keep || *view != View::NoLeader)
                     .then(|| (api::json(&content) + "\n").into_bytes());
                 let lock = self.hook_states[n].lock.clone();
@@ -298,26 +311,26 @@ impl HookRunner {
             }
             HookAction::Kubernetes(hook) => {
                 let reason = self.watch.stopped_or_outdated(view.own_term(), hook.timeout, |now| {
-                    kubernetes::has_changed(&hook, view, now)
+                    kubernetes::needs_rewrite(&hook, view, now)
                 });
                 tokio::select! {
                     done = kubernetes::set(&hook, view) => done.map_err(HookError::Failed),
                     reason = reason => Err(reason.into()),
                 }
             }
-            // These hooks act once per change, and keep nothing up to date.
+            // The other hooks act once per change, and have no file or object.
             _ => Ok(()),
         }
     }
 
-    /// Publishes that this hook runs.
+    /// Publishes that the hook with the number `n` runs.
     fn begin(&mut self, n: usize, change: &'static str) -> HookRun {
         self.hook_states[n].record.report.running = Some(change.to_owned());
         self.publish();
         HookRun { change, at: self.watch.clock.date(), since: self.watch.clock.now() }
     }
 
-    /// Records and logs the result of a run.
+    /// Records and logs the result of a run that has ended.
     fn end(&mut self, n: usize, run: HookRun, done: Result<(), HookError>) {
         let change = run.change;
         let took = self.record(n, run, &done);
@@ -365,53 +378,55 @@ impl HookState {
         let on = hook.on().map(|kind| kind.name().to_owned()).collect();
         let report = Hook { hook: hook.action.to_string(), on, ..Hook::default() };
         let record = HookRecord { report, ..HookRecord::default() };
-        Self { hook, record, lock: WriteLock::default(), written: None, again: None }
+        Self { hook, record, lock: WriteLock::default(), written: None, next_write: None }
     }
 }
 
-/// Returns whether a file or Kubernetes object that was written for the view `written` is also right for the view `now`.
+/// Returns whether a file or Kubernetes object has the same content for the view `now` as for the view `written`.
 fn has_same_content(action: &HookAction, written: &View, now: &View) -> bool {
     match action {
-        HookAction::Kubernetes(hook) => !kubernetes::has_changed(hook, written, now),
+        HookAction::Kubernetes(hook) => !kubernetes::needs_rewrite(hook, written, now),
         _ => written == now,
     }
 }
 
-/// Reads the snapshot, and waits until it may be outdated.
+/// Reads the snapshot, and waits for changes of this member's role.
 struct SnapshotWatch {
     clock: Clock,
     alarm: Alarm,
     snapshot: watch::Receiver<Arc<Snapshot>>,
+    /// The deadline of all hooks, if this process is shutting down.
     leaving: watch::Receiver<Option<Moment>>,
 }
 
 /// This member's role in the current snapshot, and the snapshot's index.
-struct SeenChange {
+struct CurrentRole {
     role: Role,
     index: Option<u64>,
 }
 
-impl SeenChange {
+impl CurrentRole {
     fn view(&self) -> View {
         View::of(&self.role)
     }
 }
 
 impl SnapshotWatch {
-    /// Returns this member's role now.
-    fn look(&self) -> SeenChange {
+    /// Returns this member's role now. A leader's role changes with the clock, when its lease ends.
+    fn current_role(&self) -> CurrentRole {
         let now = self.clock.now();
-        // If the runner has ended, or the process is about to, the lease is not renewed. So treat this member as absent.
+        // If the election's runner has ended, or this process is shutting down, the lease is not renewed. So treat this
+        // member as absent.
         let is_over = self.snapshot.has_changed().is_err() || self.leaving.borrow().is_some();
         let standing = &self.snapshot.borrow().standing;
         let role = if is_over { Role::Absent } else { standing.at(now) };
-        SeenChange { role, index: standing.index_at(now) }
+        CurrentRole { role, index: standing.index_at(now) }
     }
 
-    /// Returns when the lease ends, if this member leads in the term of this view.
+    /// Returns the end of this member's lease, if it still leads in the term of `view`.
     fn valid_until(&self, view: &View) -> Option<KernelTime> {
         let now = self.clock.now();
-        let seen = self.look();
+        let seen = self.current_role();
         match (view.own_term(), &seen.role) {
             (Some(term), Role::Leader { left, .. }) if seen.view().own_term() == Some(term) => {
                 Some(self.clock.kernel_time(now.after(*left)))
@@ -420,21 +435,23 @@ impl SnapshotWatch {
         }
     }
 
-    /// Returns why a run must end now, or `None` if it may continue. `term` is the term that it belongs to, if any.
+    /// Returns why a run must stop now, or `None` if it may continue. `term` is this member's term if the run depends on
+    /// its leadership.
     fn stop_reason(&self, term: Option<FencingToken>, now: Moment) -> Option<StopReason> {
-        if term.is_some() && self.look().view().own_term() != term {
+        if term.is_some() && self.current_role().view().own_term() != term {
             return Some(StopReason::LostLeadership);
         }
         let deadline = *self.leaving.borrow();
         deadline.filter(|deadline| *deadline <= now).map(|_| StopReason::Leaving)
     }
 
-    /// Waits until a run must end, and returns the reason. `term` is the term that the run belongs to, if any.
+    /// Waits until a run must stop, for `limit` at most, and returns the reason. `term` is as in
+    /// [`stop_reason`](Self::stop_reason).
     async fn stopped(&mut self, term: Option<FencingToken>, limit: Duration) -> StopReason {
         self.stopped_or_outdated(term, limit, |_| false).await
     }
 
-    /// Waits until a run must end, or until `is_overtaken` returns true for the current view, and returns the reason.
+    /// Like [`stopped`](Self::stopped), but also stops the run when `is_overtaken` returns true for the current view.
     async fn stopped_or_outdated(
         &mut self,
         term: Option<FencingToken>,
@@ -447,23 +464,23 @@ impl SnapshotWatch {
             if let Some(reason) = self.stop_reason(term, now) {
                 return reason;
             }
-            if is_overtaken(&self.look().view()) {
+            if is_overtaken(&self.current_role().view()) {
                 return StopReason::Overtaken;
             }
             if late_at <= now {
                 return StopReason::TimedOut(limit);
             }
-            self.changed(term, Some(late_at)).await;
+            self.wait_for_change(term, Some(late_at)).await;
         }
     }
 
-    /// Waits for a new snapshot, the end of the lease, the deadline of the shutdown or this moment. The caller must check
-    /// again.
-    async fn changed(&mut self, term: Option<FencingToken>, moment: Option<Moment>) {
+    /// Waits for a new snapshot, the end of the lease (if `term` is given), the deadline of the shutdown or `moment`. May
+    /// also return earlier, so the caller must check what has happened.
+    async fn wait_for_change(&mut self, term: Option<FencingToken>, moment: Option<Moment>) {
         let lease_end = self.snapshot.borrow().standing.changes_at(self.clock.now());
         let deadline = *self.leaving.borrow();
         let due = [lease_end.filter(|_| term.is_some()), deadline, moment].into_iter().flatten();
-        // The sender of a runner that has ended is closed, so do not wait for it.
+        // A channel whose sender is gone would complete at once, again and again, so do not wait for it.
         let may_publish = self.snapshot.has_changed().is_ok();
         let may_leave = self.leaving.has_changed().is_ok();
         tokio::select! {

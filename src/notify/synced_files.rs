@@ -1,5 +1,5 @@
-//! Keeps values of the shared configuration in files. A value is written when it is first read and at each change, and then
-//! the configured action runs.
+//! Writes values of the shared configuration to files (`[[config]]`). A value is written when it is first read and at each
+//! change. After each write, the configured action runs.
 //!
 //! While ZooKeeper cannot be reached, or the value does not exist, the file is left unchanged.
 
@@ -18,35 +18,38 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-/// The name of the change, for commands and webhooks.
+/// The name of the change, in the environment of commands and in the messages to webhooks.
 const CHANGED: &str = "config-changed";
 
-/// How long to wait before a failed write is repeated, and before a value is requested again.
-const AGAIN: Duration = Duration::from_secs(2);
+/// The delay before a failed write is repeated, and before a value is requested again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Keeps one value in its file.
+/// Writes one value to its file.
 struct FileSync {
     config: SyncedFileConfig,
     /// The position of this value's record in `records`.
     n: usize,
     /// The limit of open files for a command, if there is one.
-    files: Option<u64>,
+    file_limit: Option<u64>,
     clock: Clock,
+    /// Publishes the states of all files.
     records: Arc<watch::Sender<Vec<SyncedFile>>>,
+    /// The lock of the file.
     lock: WriteLock,
+    /// SIGCHLD, at which dead children are reaped while a command runs.
     deaths: Signal,
-    /// The index of the value that the file contains, if this process has written it.
+    /// The index of the value that this process wrote to the file last.
     written: Option<u64>,
 }
 
-/// Keeps all values in their files. Does not return.
+/// Writes all values to their files, at each change. Returns only if an error prevents the start.
 ///
 /// # Errors
 /// The operating system refuses a signal handler.
 pub async fn sync_all(
     all: Vec<SyncedFileConfig>,
     handle: ConfigHandle,
-    files: Option<u64>,
+    file_limit: Option<u64>,
     clock: Clock,
     records: watch::Sender<Vec<SyncedFile>>,
 ) -> io::Result<()> {
@@ -56,7 +59,7 @@ pub async fn sync_all(
         let sync = FileSync {
             config,
             n,
-            files,
+            file_limit,
             clock,
             records: records.clone(),
             lock: WriteLock::default(),
@@ -88,40 +91,41 @@ pub fn records(all: &[SyncedFileConfig]) -> Vec<SyncedFile> {
 
 impl FileSync {
     async fn run(mut self, handle: ConfigHandle) {
-        let mut watched = self.watched(&handle).await;
+        let mut watched = self.watch_value(&handle).await;
         loop {
             let known = watched.known.borrow_and_update().clone();
-            let is_behind = self.take(&known).await;
+            let must_repeat = self.apply(&known).await;
             tokio::select! {
                 changed = watched.known.changed() => if changed.is_err() {
-                    // Either the thread of the locks and barriers starts again, or this member leaves.
+                    // The sender is gone: the thread of the locks and barriers starts again after a panic, or this member
+                    // leaves.
                     self.publish(SyncedFileStatus::Away, None);
-                    sleep(AGAIN).await;
-                    watched = self.watched(&handle).await;
+                    sleep(RETRY_INTERVAL).await;
+                    watched = self.watch_value(&handle).await;
                 },
-                () = sleep(AGAIN), if is_behind => {}
+                () = sleep(RETRY_INTERVAL), if must_repeat => {}
             }
         }
     }
 
-    /// Watches the value. Repeats the request until it is accepted.
-    async fn watched(&self, handle: &ConfigHandle) -> WatchedValue {
+    /// Requests a watch of the value, until the request is accepted. Returns the receiver of the value's states.
+    async fn watch_value(&self, handle: &ConfigHandle) -> WatchedValue {
         loop {
             let (answer, answered) = oneshot::channel();
-            let asked =
+            let sent =
                 handle.requests.send(ConfigRequest::Watch(self.config.name.clone(), answer)).await;
-            if asked.is_ok()
+            if sent.is_ok()
                 && let Ok(Ok(watched)) = answered.await
             {
                 return watched;
             }
-            sleep(AGAIN).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
-    /// Writes the value if it is new, and publishes the state of the file. Returns whether the write failed and must be
-    /// repeated.
-    async fn take(&mut self, known: &ValueState) -> bool {
+    /// Handles a new state of the value: writes the value if this process has not written it yet, and publishes the state
+    /// of the file. Returns true if the write failed and must be repeated.
+    async fn apply(&mut self, known: &ValueState) -> bool {
         let reading = known.reading.as_deref();
         let value = reading.and_then(|reading| Some((reading.index, reading.value.as_ref()?)));
         if let Some((index, value)) = value
@@ -193,7 +197,7 @@ impl FileSync {
             sleep(limit).await;
             StopReason::TimedOut(limit)
         };
-        perform(then, &notice, self.files, self.clock, &mut self.deaths, stopped).await
+        perform(then, &notice, self.file_limit, self.clock, &mut self.deaths, stopped).await
     }
 
     fn path(&self) -> String {
@@ -210,6 +214,7 @@ impl FileSync {
         is_new
     }
 
+    /// Changes this file's record, and publishes it.
     fn record(&self, change: impl FnOnce(&mut SyncedFile)) {
         self.records.send_modify(|records| {
             if let Some(record) = records.get_mut(self.n) {

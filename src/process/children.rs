@@ -1,5 +1,6 @@
-//! Starts processes and waits for them, in one place. The first process of a container has to wait for any child, which
-//! would take the exit status from other code that waits for a particular child.
+//! Starts child processes and waits for them. All of the program's code must start and wait for its children here: the
+//! first process of a container has to reap every child (`wait` for any), and so it would take away the exit status for
+//! which other code waits.
 
 use super::procfs;
 use crate::config::security::CREDENTIALS_VARIABLE;
@@ -18,89 +19,92 @@ use tokio::sync::oneshot;
 struct ChildRegistry {
     /// Children that this process started, each with the channel that receives its exit status.
     awaited: BTreeMap<i32, oneshot::Sender<WaitStatus>>,
-    /// Adopted children, which this process did not start, and whether to spare them. This is decided when a child is first
-    /// seen: later it may have become another program, or hang so that `/proc` cannot be read.
-    left_to_us: BTreeMap<i32, bool>,
+    /// Adopted children, which this process did not start. The value is true if the child must not be killed. This is
+    /// decided when the child is first seen: later its environment in `/proc` may be that of another program, or
+    /// unreadable because the child hangs.
+    adopted: BTreeMap<i32, bool>,
 }
 
-/// Children belong to the whole process, so this is a static. A child is started, and waited for, only while the lock is
-/// held. So the process ids in here have not been reused.
-static KNOWN: Mutex<ChildRegistry> =
-    Mutex::new(ChildRegistry { awaited: BTreeMap::new(), left_to_us: BTreeMap::new() });
+/// The registry is a static because children belong to the whole process. A child is started, and reaped, only while the
+/// lock is held. So the process ids in the registry have not been reused for other processes.
+static REGISTRY: Mutex<ChildRegistry> =
+    Mutex::new(ChildRegistry { awaited: BTreeMap::new(), adopted: BTreeMap::new() });
 
-/// Limits the wait for a killed child: a process that is stuck in the kernel may never end.
+/// The time limit to wait for a killed child, because a process that is stuck in the kernel may never end.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
 const UNKNOWN_STATUS: &str = "unknown exit status";
 
-/// A child that leads its own process group.
+/// A child that [`spawn`] started, and that leads its own process group.
 pub struct Child {
     pid: Pid,
+    /// Receives the exit status when [`reap`] has found the child dead.
     end: oneshot::Receiver<WaitStatus>,
 }
 
-/// Starts a command, without the member's credentials in its environment. Its end is noticed only if [`reap`] is called at
-/// each SIGCHLD.
+/// Starts a command, without the member's credentials in its environment. The caller must call [`reap`] (or
+/// [`Child::wait`]) at each SIGCHLD: otherwise the end of the child is not noticed.
 ///
 /// # Errors
-/// It cannot be started.
+/// The command cannot be started.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     use std::os::unix::process::CommandExt;
-    let mut known = known();
+    let mut registry = registry();
     let started = command.env_remove(CREDENTIALS_VARIABLE).process_group(0).spawn()?;
     let pid = Pid::from_child(&started);
     let (ended, end) = oneshot::channel();
-    known.awaited.insert(pid.as_raw_pid(), ended);
+    registry.awaited.insert(pid.as_raw_pid(), ended);
     Ok(Child { pid, end })
 }
 
-/// Reaps all dead children, including adopted ones.
+/// Reaps all dead children, including adopted ones, and passes the exit status of each started child to its [`Child`].
 pub fn reap() {
-    known().collect();
+    registry().reap();
 }
 
-/// Spares, from now on, the existing children that this process did not start: those of the program that became this
-/// process by `exec`, and adopted ones.
+/// Excludes the existing children that this process did not start from [`kill_with_adopted`]. They were adopted, or the
+/// program that replaced itself by this one (`exec`) had started them. So they do not belong to a command that this
+/// process starts later.
 ///
 /// # Errors
 /// `/proc` cannot be read.
-pub fn spare_those_left_to_us() -> io::Result<()> {
-    let mut known = known();
-    known.collect();
+pub fn spare_existing_children() -> io::Result<()> {
+    let mut registry = registry();
+    registry.reap();
     for process in procfs::children()? {
         let number = process.as_raw_pid();
-        if !known.awaited.contains_key(&number) {
-            known.left_to_us.insert(number, true);
+        if !registry.awaited.contains_key(&number) {
+            registry.adopted.insert(number, true);
         }
     }
     Ok(())
 }
 
-/// Returns whether this child, which this process started, is alive.
+/// Returns whether `child`, which [`spawn`] started, is alive.
 pub fn is_alive(child: Pid) -> bool {
-    let mut known = known();
-    known.collect();
-    known.awaited.contains_key(&child.as_raw_pid())
+    let mut registry = registry();
+    registry.reap();
+    registry.awaited.contains_key(&child.as_raw_pid())
 }
 
-/// Returns this child, if it is alive, and all live children that were adopted because this process is a subreaper, except
-/// those that are spared or have the given variable in their environment.
+/// Returns `child`, if it is alive, and all live children that were adopted because this process is a subreaper. Adopted
+/// children are left out if [`spare_existing_children`] excluded them or if their environment has `sparing_variable`.
 ///
 /// # Errors
 /// `/proc` cannot be read. The processes may be alive.
-pub fn left_to_us(child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
-    known().alive(child, sparing_variable)
+pub fn alive_with_adopted(child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
+    registry().alive(child, sparing_variable)
 }
 
-/// Kills the processes that [`left_to_us`] returns, and returns them. Their own children are then adopted in turn, so call
-/// this again until it returns no process.
+/// Kills the processes that [`alive_with_adopted`] returns, and returns them. This process then adopts their children, so
+/// call this function again until it returns no process.
 ///
 /// # Errors
 /// `/proc` cannot be read. The processes may be alive.
-pub fn kill_with_all_left_to_us(child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
+pub fn kill_with_adopted(child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
     // While the lock is held, no other code reaps these processes, so their process ids are not reused.
-    let mut known = known();
-    let alive = known.alive(child, sparing_variable)?;
+    let mut registry = registry();
+    let alive = registry.alive(child, sparing_variable)?;
     for process in &alive {
         let _dead_already = kill_process(*process, Signal::KILL);
     }
@@ -108,30 +112,31 @@ pub fn kill_with_all_left_to_us(child: Pid, sparing_variable: &str) -> io::Resul
 }
 
 impl ChildRegistry {
-    /// Reaps all dead children, and forwards the exit status of those that this process started.
-    fn collect(&mut self) {
+    /// Reaps all dead children, and sends the exit status of each child that this process started to its [`Child`].
+    fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            self.left_to_us.remove(&pid.as_raw_pid());
+            self.adopted.remove(&pid.as_raw_pid());
             if let Some(ended) = self.awaited.remove(&pid.as_raw_pid()) {
                 let _receiver_gone = ended.send(status);
             }
         }
     }
 
-    /// Returns this child and the adopted children, without the spared and the dead ones.
+    /// Does the work of [`alive_with_adopted`].
     fn alive(&mut self, child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
-        self.collect();
+        self.reap();
         let mut alive = vec![];
         for process in procfs::children()? {
             let number = process.as_raw_pid();
-            let is_wanted = match self.awaited.contains_key(&number) {
-                true => process == child,
-                false => !*self
-                    .left_to_us
-                    .entry(number)
-                    .or_insert_with(|| procfs::has_variable(process, sparing_variable)),
+            let is_included = if self.awaited.contains_key(&number) {
+                process == child
+            } else {
+                let entry = self.adopted.entry(number);
+                let spare =
+                    entry.or_insert_with(|| procfs::has_variable(process, sparing_variable));
+                !*spare
             };
-            if is_wanted {
+            if is_included {
                 alive.push(process);
             }
         }
@@ -144,11 +149,11 @@ impl Child {
         self.pid
     }
 
-    /// Waits until the child has ended. Reaps all dead children at each event of `deaths`.
+    /// Waits until the child has ended. Reaps all dead children at each SIGCHLD, which `deaths` receives.
     ///
     /// # Errors
     /// The child did not end with exit code 0.
-    pub async fn success(&mut self, deaths: &mut Deaths) -> Result<(), String> {
+    pub async fn wait(&mut self, deaths: &mut Deaths) -> Result<(), String> {
         let status = loop {
             tokio::select! {
                 ended = &mut self.end => break ended.ok(),
@@ -166,20 +171,22 @@ impl Child {
         }
     }
 
-    /// Kills the child and its process group, unless it has ended: then its process id may have been reused.
-    pub async fn end_by_force(&mut self, deaths: &mut Deaths) {
+    /// Kills the child and its process group, and waits for the child's death. Does nothing if the child has ended,
+    /// because its process id may have been reused.
+    pub async fn kill(&mut self, deaths: &mut Deaths) {
         {
             // While the lock is held, the child is not reaped, so its process id is not reused.
-            let known = known();
-            if known.awaited.contains_key(&self.pid.as_raw_pid()) {
+            let registry = registry();
+            if registry.awaited.contains_key(&self.pid.as_raw_pid()) {
                 let _dead_already = kill_process_group(self.pid, Signal::KILL);
             }
         }
-        let _dead_or_stuck = tokio::time::timeout(REAP_TIMEOUT, self.success(deaths)).await;
+        // The result does not matter: the child is dead, or stuck in the kernel.
+        let _ignored = tokio::time::timeout(REAP_TIMEOUT, self.wait(deaths)).await;
     }
 }
 
-fn known() -> MutexGuard<'static, ChildRegistry> {
-    // The data stays consistent even if a holder of the lock panics.
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+fn registry() -> MutexGuard<'static, ChildRegistry> {
+    // Use the registry even after a panic in a thread that held the lock: no panic leaves it half changed.
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }

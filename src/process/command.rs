@@ -1,4 +1,5 @@
-//! Starts a process that becomes a command, and dies with the process that started it.
+//! Starts commands so that they die with this process. A new process of this program first asks the kernel for that, and
+//! then replaces itself by the command (`exec`).
 
 use super::controlling_terminal::take_foreground_from;
 use rustix::process::{
@@ -10,42 +11,43 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Returns a command that runs this same program, even if its file was replaced since, with these arguments, `--` and
-/// `command`.
-pub fn ourselves<S: AsRef<OsStr>>(arguments: &[&str], command: &[S]) -> Command {
+/// Returns the command line `bellwether ARGUMENTS -- COMMAND`. It runs the same program as this process, even if its file
+/// has been replaced by a newer version.
+pub fn this_program<S: AsRef<OsStr>>(arguments: &[&str], command: &[S]) -> Command {
     let mut start = Command::new("/proc/self/exe");
     start.arg0("bellwether").args(arguments).arg("--").args(command);
     start
 }
 
-/// Returns a command for a process that becomes `command`, and dies with the thread that starts it. `files` is the limit of
-/// open files for the command, if there is one.
-pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], files: Option<u64>) -> Command {
-    started_in_foreground(command, files, None)
+/// Returns a [`Command`] that starts a process which becomes `command`, and which the kernel kills when the thread that
+/// started it ends. `file_limit` is the limit of open files for `command`, if there is one.
+pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], file_limit: Option<u64>) -> Command {
+    started_in_foreground(command, file_limit, None)
 }
 
-/// Like [`started_by_us`], but the process also takes the foreground of the terminal from the process group `group`.
+/// Like [`started_by_us`], but the process also takes the foreground of the terminal, if the process group `group` has it.
 pub(super) fn started_in_foreground<S: AsRef<OsStr>>(
     command: &[S],
-    files: Option<u64>,
+    file_limit: Option<u64>,
     group: Option<i32>,
 ) -> Command {
-    let files = files.map_or_else(|| "none".to_owned(), |files| files.to_string());
+    let limit = file_limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
     let group = group.map_or_else(|| "none".to_owned(), |group| group.to_string());
-    ourselves(&["exec-command", &getpid().as_raw_pid().to_string(), &files, &group], command)
+    this_program(&["exec-command", &getpid().as_raw_pid().to_string(), &limit, &group], command)
 }
 
-/// Replaces this process, which `parent` has just started, with the command. Takes the foreground of the terminal if the
-/// process group `foreground` has it. Returns only on failure, with the exit code and the reason.
+/// Replaces this process, which the process `parent` has just started, with the command. The command takes the foreground
+/// of the terminal if the process group `foreground` has it. Returns only on failure, with the exit code and the reason.
 pub fn become_command(
     parent: i32,
-    files: Option<u64>,
+    file_limit: Option<u64>,
     foreground: Option<i32>,
     command: &[OsString],
 ) -> (u8, String) {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return (125, format!("cannot be made to end with its parent: {error}"));
     }
+    // A parent that died before the call above cannot trigger the signal.
     if getppid().map(Pid::as_raw_pid) != Some(parent) {
         return (125, "the process that started this is gone".into());
     }
@@ -53,9 +55,9 @@ pub fn become_command(
         take_foreground_from(group);
     }
     let limit = getrlimit(Resource::Nofile);
-    // The parent has raised its own limit, and this process has inherited that. If the former limit cannot be set again, the
-    // command keeps the raised one.
-    let _ignored = setrlimit(Resource::Nofile, Rlimit { current: files, ..limit });
+    // The parent has raised its own limit of open files, and this process has inherited the raised limit. If the original
+    // limit cannot be set again, the command runs with the raised one.
+    let _ignored = setrlimit(Resource::Nofile, Rlimit { current: file_limit, ..limit });
     let [program, arguments @ ..] = command else { return (125, "no command given".into()) };
     let error = Command::new(program).args(arguments).exec();
     let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };

@@ -8,19 +8,20 @@ use rustix::process::{Pid, test_kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 use std::os::fd::OwnedFd;
 
-/// The controlling terminal, and the process group that was in its foreground.
+/// The controlling terminal of this process, and the process group that was in its foreground at first.
 pub struct ControllingTerminal {
     terminal: OwnedFd,
+    /// The group that was in the foreground when this value was created.
     group: Pid,
 }
 
 impl ControllingTerminal {
-    /// Returns `None` if there is no controlling terminal, or if this process runs in the background.
+    /// Opens the terminal. Returns `None` if there is no controlling terminal, or if this process runs in the background.
     pub fn in_foreground() -> Option<Self> {
         own_group().and_then(Self::with_foreground)
     }
 
-    /// Returns `None` if there is no controlling terminal, or if another group than `group` is in its foreground.
+    /// Opens the terminal. Returns `None` if there is no controlling terminal, or if `group` is not in its foreground.
     fn with_foreground(group: Pid) -> Option<Self> {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let terminal = open("/dev/tty", flags, Mode::empty()).ok()?;
@@ -37,31 +38,33 @@ impl ControllingTerminal {
         tcgetpgrp(&self.terminal).ok()
     }
 
-    /// Puts another group into the foreground. A caller in the background must first call [`keep_writing_in_background`].
+    /// Puts `group` into the foreground. A process in the background must first call [`keep_writing_in_background`], or
+    /// the kernel stops it with SIGTTOU.
     pub fn give_to(&self, group: Pid) {
-        let _gone_or_hung_up = tcsetpgrp(&self.terminal, group);
+        // This fails if the group or the terminal is gone, and then nothing is left to do.
+        let _ignored = tcsetpgrp(&self.terminal, group);
     }
 
-    /// Takes the foreground back from `group` for the original group, unless a shell has given it to a third group
-    /// meanwhile.
+    /// Returns the foreground from `group` to the group that had it at first, unless a shell has meanwhile given it to a
+    /// third group, which still exists.
     pub fn take_back_from(&self, group: Pid) {
-        let is_anothers = self
+        let has_third_group = self
             .foreground()
             .is_some_and(|current| current != group && test_kill_process_group(current).is_ok());
-        if !is_anothers {
+        if !has_third_group {
             self.give_to(self.group);
         }
     }
 }
 
-/// Puts this process's group into the foreground of the terminal, if the process group `group` is there now.
+/// Puts the process group of this process into the foreground of the terminal, if the process group `group` is there now.
 pub(super) fn take_foreground_from(group: i32) {
     let terminal = Pid::from_raw(group).and_then(ControllingTerminal::with_foreground);
     if let (Some(terminal), Some(own)) = (terminal, own_group()) {
         keep_writing_in_background();
         terminal.give_to(own);
-        // Unblock it, since the program that this process becomes would inherit the mask.
-        let _is_valid = SigSet::from(Signal::SIGTTOU).thread_unblock();
+        // Unblock SIGTTOU again, because the program that this process becomes would inherit the blocked signal.
+        let _ignored = SigSet::from(Signal::SIGTTOU).thread_unblock();
     }
 }
 
@@ -71,8 +74,10 @@ fn own_group() -> Option<Pid> {
     Pid::from_raw(getpgrp().as_raw())
 }
 
-/// Blocks SIGTTOU in this thread and in threads that it starts later, so that they are not stopped when they write to the
-/// terminal in the background. Processes that they start are still stopped.
+/// Blocks SIGTTOU in the calling thread and in threads that it starts later, so that the kernel does not stop this
+/// process when one of them writes to the terminal in the background. The processes that this process starts can still be
+/// stopped.
 pub fn keep_writing_in_background() {
-    let _is_valid = SigSet::from(Signal::SIGTTOU).thread_block();
+    // This cannot fail, because SIGTTOU is a valid signal.
+    let _ignored = SigSet::from(Signal::SIGTTOU).thread_block();
 }

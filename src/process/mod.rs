@@ -13,11 +13,11 @@ mod offspring;
 mod procfs;
 
 pub use children::{
-    Child, is_alive, kill_with_all_left_to_us, left_to_us, reap, spare_those_left_to_us, spawn,
+    Child, alive_with_adopted, is_alive, kill_with_adopted, reap, spare_existing_children, spawn,
 };
-pub use command::{become_command, ourselves, started_by_us};
+pub use command::{become_command, started_by_us, this_program};
 pub use controlling_terminal::{ControllingTerminal, keep_writing_in_background};
-pub use offspring::{JobChange, Offspring, Reaped, is_all_gone, kill_children};
+pub use offspring::{JobChange, Offspring, Reaped, kill_children, reap_children};
 use std::io::IsTerminal;
 
 /// Returns whether the log, on standard error, has colours: at a terminal, unless `NO_COLOR` is set

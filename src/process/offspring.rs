@@ -1,4 +1,5 @@
-//! A guard's command, and every process that it started: a guard waits for any child, and kills any.
+//! The command that a guard starts, and every process that the command started. A guard may reap and kill any child,
+//! because it has no children for other purposes.
 
 use super::command::started_in_foreground;
 use super::procfs;
@@ -14,23 +15,24 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-/// A command, which leads its own process group, and every process that it started.
+/// A command, and every process that it started.
 pub struct Offspring {
+    /// The command's own process, which leads a process group of its own.
     leader: Pid,
     leader_is_dead: bool,
 }
 
-/// The result of reaping dead processes: no child is left, the command's own process died, or neither.
+/// The result of [`Offspring::reap`].
 pub enum Reaped {
-    /// No child is left.
-    All,
-    /// The command's own process has died, with this exit code.
-    Leader { code: u8 },
-    /// Children are left, and the command's own process has not died just now.
-    None,
+    /// No child is left: the command and all processes that it started have ended.
+    NoneLeft,
+    /// The command's own process has died since the last call, with this exit code.
+    LeaderDied { code: u8 },
+    /// Children are left, and the command's own process has not died since the last call.
+    StillRunning,
 }
 
-/// The command's process was stopped or continued.
+/// A change of the command's process under job control, for example by Ctrl-Z and `fg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobChange {
     /// The command was stopped, by the signal with this number.
@@ -41,17 +43,18 @@ pub enum JobChange {
 }
 
 impl Offspring {
-    /// Starts the command. It takes the foreground of the terminal if the process group `foreground` has it.
+    /// Starts the command, with a limit of open files if `file_limit` is given. The command takes the foreground of the
+    /// terminal if the process group `foreground` has it.
     ///
     /// # Errors
     /// The command cannot be started.
     pub fn start(
         command: &[OsString],
         stdin: OwnedFd,
-        files: Option<u64>,
+        file_limit: Option<u64>,
         foreground: Option<i32>,
     ) -> io::Result<Self> {
-        let mut command = started_in_foreground(command, files, foreground);
+        let mut command = started_in_foreground(command, file_limit, foreground);
         let child = command.stdin(Stdio::from(stdin)).process_group(0).spawn()?;
         Ok(Self { leader: Pid::from_child(&child), leader_is_dead: false })
     }
@@ -61,27 +64,29 @@ impl Offspring {
         self.leader
     }
 
-    /// Sends this signal to the command's process group, then SIGCONT, so that stopped processes receive it.
+    /// Sends `signal` to the command's process group, then SIGCONT, because a stopped process handles a signal only when
+    /// it is continued.
     pub fn end(&self, signal: Signal) {
         self.signal(signal);
         self.signal(Signal::CONT);
     }
 
+    /// Sends `signal` to the command's process group, unless the command's own process is dead.
     pub fn signal(&self, signal: Signal) {
-        // Once the leader was reaped, its process id may have been reused.
+        // Once the leader was reaped, the number of its group may have been reused.
         if !self.leader_is_dead {
             let _dead_already = kill_process_group(self.leader, signal);
         }
     }
 
-    /// Kills the process group, and all children. Their own children are then reparented to this process, so call this
-    /// again until none is left.
+    /// Kills the command's process group, and all children of this process. Their own children then become children of
+    /// this process, so call this again until no child is left.
     pub fn kill(&self) {
         self.signal(Signal::KILL);
         kill_children();
     }
 
-    /// Returns whether the command's process was stopped or continued since the last call.
+    /// Returns the next change of the command's own process: it was stopped or continued since the last call.
     pub fn job_change(&self) -> Option<JobChange> {
         if self.leader_is_dead {
             return None;
@@ -94,40 +99,40 @@ impl Offspring {
         status.stopping_signal().map(|signal| JobChange::Stopped { signal })
     }
 
-    /// Reaps dead processes. If the leader is among them, calls `leader_is_dead`, and then sends SIGTERM to the rest of
-    /// its group.
-    pub fn reap(&mut self, leader_is_dead: impl FnOnce()) -> Reaped {
+    /// Reaps dead children, until the leader is among them or no further child is dead. At the death of the leader, calls
+    /// `on_leader_death`, and sends SIGTERM to the rest of the command's process group.
+    pub fn reap(&mut self, on_leader_death: impl FnOnce()) -> Reaped {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if !self.leader_is_dead && matches!(waitid(WaitId::Pid(self.leader), peek), Ok(Some(_))) {
-            leader_is_dead();
-            // Do this before the leader is reaped: until then, the group's number is not reused.
+            on_leader_death();
+            // Send SIGTERM before the leader is reaped: until then, the number of its process group is not reused.
             self.end(Signal::TERM);
             self.leader_is_dead = true;
             let status = waitpid(Some(self.leader), WaitOptions::NOHANG);
             let code = status.ok().flatten().map_or(125, |(_, status)| code(status));
-            return Reaped::Leader { code };
+            return Reaped::LeaderDied { code };
         }
         loop {
             match wait(WaitOptions::NOHANG) {
-                // The leader died since the check above.
+                // The leader died after the check above. Now that it is reaped, its group can no longer be signalled.
                 Ok(Some((pid, status))) if pid == self.leader => {
-                    leader_is_dead();
+                    on_leader_death();
                     self.leader_is_dead = true;
-                    return Reaped::Leader { code: code(status) };
+                    return Reaped::LeaderDied { code: code(status) };
                 }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) => return Reaped::None,
-                Err(_) => return Reaped::All,
+                Ok(None) => return Reaped::StillRunning,
+                Err(_) => return Reaped::NoneLeft,
             }
         }
     }
 }
 
-/// Reaps dead children, and calls `died` for each. Returns whether no child is left.
-pub fn is_all_gone(mut died: impl FnMut(Pid)) -> bool {
+/// Reaps all dead children, and calls `on_death` for each. Returns true if no child is left.
+pub fn reap_children(mut on_death: impl FnMut(Pid)) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, _))) => died(pid),
+            Ok(Some((pid, _))) => on_death(pid),
             Err(Errno::INTR) => {}
             Ok(None) => return false,
             Err(_) => return true,
@@ -135,15 +140,16 @@ pub fn is_all_gone(mut died: impl FnMut(Pid)) -> bool {
     }
 }
 
-/// Kills all children. A child's process id is not reused until the child was reaped, so no other process is hit.
+/// Kills all children of this process. A child's process id is not reused until the child was reaped, so no other process
+/// can be killed by mistake.
 pub fn kill_children() {
-    // If the children cannot be listed now, the guard tries again. It stays until they are gone.
+    // If the children cannot be listed now, the guard calls this again: it exits only when no child is left.
     for child in procfs::children().unwrap_or_default() {
         let _dead_already = kill_process(child, Signal::KILL);
     }
 }
 
-/// Returns the exit code by the shell's convention: for a process that a signal ended, 128 plus the signal's number.
+/// Returns the exit code of a dead process by the shell's convention: 128 plus the signal's number if a signal ended it.
 fn code(status: WaitStatus) -> u8 {
     let code =
         status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));

@@ -11,7 +11,7 @@ use std::{fs, io};
 /// # Errors
 /// `/proc` cannot be read. It is then not known which children are alive.
 pub(super) fn children() -> io::Result<Vec<Pid>> {
-    // The kernel may be built without CONFIG_PROC_CHILDREN.
+    // A kernel that was built without CONFIG_PROC_CHILDREN does not list children, so ask each process for its parent.
     if !Path::new("/proc/thread-self/children").exists() {
         return children_among_all();
     }
@@ -20,7 +20,7 @@ pub(super) fn children() -> io::Result<Vec<Pid>> {
         match fs::read(thread?.path().join("children")) {
             Ok(numbers) => {
                 let numbers = String::from_utf8_lossy(&numbers);
-                found.extend(numbers.split_ascii_whitespace().filter_map(number));
+                found.extend(numbers.split_ascii_whitespace().filter_map(pid));
             }
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error),
@@ -29,12 +29,13 @@ pub(super) fn children() -> io::Result<Vec<Pid>> {
     Ok(found)
 }
 
-/// Reads all processes of the machine, which is slower the more there are.
+/// Returns the children of this process by reading the parent of every process on the machine, which takes longer the more
+/// processes there are.
 fn children_among_all() -> io::Result<Vec<Pid>> {
     let us = rustix::process::getpid();
     let mut found = vec![];
     for entry in fs::read_dir("/proc")? {
-        let Some(process) = entry?.file_name().to_str().and_then(number) else { continue };
+        let Some(process) = entry?.file_name().to_str().and_then(pid) else { continue };
         match parent_of(process) {
             Ok(parent) if parent == Some(us) => found.push(process),
             Err(error) if !is_gone(&error) => return Err(error),
@@ -50,16 +51,17 @@ fn is_gone(error: &io::Error) -> bool {
     gone.iter().any(|gone| error.raw_os_error() == Some(gone.raw_os_error()))
 }
 
+/// Returns the parent of `process`, from `/proc/PID/stat`.
 fn parent_of(process: Pid) -> io::Result<Option<Pid>> {
     let stat = fs::read(format!("/proc/{}/stat", process.as_raw_pid()))?;
     let stat = String::from_utf8_lossy(&stat);
     // The process name, which may contain any character, is in parentheses. The state and the parent follow it.
     let parent = stat.rsplit_once(") ").and_then(|(_, after)| after.split(' ').nth(1));
-    Ok(parent.and_then(number))
+    Ok(parent.and_then(pid))
 }
 
-/// Returns whether the process was started with this variable in its environment. Returns `false` if the environment cannot
-/// be read.
+/// Returns whether `process` was started with the variable `name` in its environment. Returns `false` if the environment
+/// cannot be read.
 pub(super) fn has_variable(process: Pid, name: &str) -> bool {
     let environment = fs::read(format!("/proc/{}/environ", process.as_raw_pid()));
     environment.is_ok_and(|environment| {
@@ -69,7 +71,8 @@ pub(super) fn has_variable(process: Pid, name: &str) -> bool {
     })
 }
 
-fn number(text: &str) -> Option<Pid> {
+/// Parses a process id.
+fn pid(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok()?)
 }
 

@@ -168,7 +168,7 @@ impl GuardedCommand {
             stopped_for: self.stopped_for,
             on_exit: OnExit::Leave,
             once: false,
-            files: getrlimit(Resource::Nofile).current,
+            file_limit: getrlimit(Resource::Nofile).current,
             environment: [(variable, self.name.to_string())].into_iter().chain(url).collect(),
             descriptor: hold,
             // After leaving a barrier, this process still has to learn when all have left, so the guards must not shut down
@@ -374,7 +374,7 @@ fn failure(why: String) -> ClientError {
 /// Waits for SIGINT or SIGTERM, whose default action would end the process at once and leave its session open. Returns the
 /// error with the exit code of a process that the signal ends: 128 and its number.
 async fn interrupted() -> ClientError {
-    match SignalListener::of_end() {
+    match SignalListener::for_termination() {
         Ok(mut signals) => ClientError::Exit(128 + signals.next().await.as_raw() as u8, None),
         Err(error) => failure(format!("cannot wait for signals: {error}")),
     }
