@@ -109,7 +109,7 @@ pub fn names(data: &[u8]) {
 /// Reads a configuration file. Checks the effective configuration, or the errors, one per line.
 pub fn config_file(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let (Ok(told) | Err(told)) = cli::of_file(text);
+    let (Ok(told) | Err(told)) = cli::check_config_of(text);
     told.trim_end().split('\n').for_each(one_line);
 }
 

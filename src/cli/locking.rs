@@ -1,4 +1,4 @@
-//! The commands `lock`, `barrier` and `locks`.
+//! The commands `lock` and `barrier`; and the names of locks and barriers.
 
 use super::client_commands::CommandTarget;
 use super::{ConfigFile, sources};
@@ -20,7 +20,7 @@ pub(super) struct LockArguments {
     #[arg(long)]
     shared: bool,
     /// A semaphore: the first so many of the queue hold it, from 1 to 1000; all have to name the same number
-    #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = slots, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = up_to_1000, allow_negative_numbers = true)]
     slots: Option<NonZeroU32>,
     /// For how long to wait at most: 500ms, 10s, 2m [default: forever]
     #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
@@ -58,7 +58,7 @@ pub(super) struct BarrierArguments {
     /// The name of the barrier: 1 to 64 of A-Z a-z 0-9 . _ -
     name: String,
     /// The number of participants, from 1 to 1000; all of them have to give the same number
-    #[arg(long, value_name = "NUMBER", value_parser = slots, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = up_to_1000, allow_negative_numbers = true)]
     size: NonZeroU32,
     /// For how long to wait for the others at most: 500ms, 10s, 2m [default: forever]
     #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
@@ -80,7 +80,7 @@ impl BarrierArguments {
     }
 }
 
-/// The command, and what holds for it.
+/// The program to run, when to kill it, and which process holds the lock or enters the barrier.
 #[derive(Args)]
 struct GuardedArguments {
     /// From SIGTERM to SIGKILL at most, when the program has to end; less where the lease is short
@@ -106,13 +106,14 @@ impl GuardedArguments {
         wanted: HoldingSpec,
         patience: Patience,
     ) -> Result<ClientCommand, String> {
+        // Only a flag lets this process hold the lock itself. A variable may be meant for the sidecar beside it.
         let holder = if is_flag(given, table::SERVERS.key()) || is_flag(given, "config") {
             if is_flag(given, "url") {
                 let why = "--url names a sidecar, and --zookeeper and --config go without one: leave one out";
                 return Err(why.into());
             }
             let values = sources::values(self.file.config, given)?;
-            HoldingProcess::itself(HoldingConfig::new(&values)?)
+            HoldingProcess::this_process(HoldingConfig::new(&values)?)
         } else {
             let mut settings = sources::settings(Scope::Lease);
             if let Some(row) = settings.find(|row| is_flag(given, row.key))
@@ -140,12 +141,12 @@ pub(super) fn lock_name(written: &str) -> Result<HoldingName, String> {
     HoldingName::parse(written, "lock's name", "migrate")
 }
 
-fn slots(written: &str) -> Result<NonZeroU32, String> {
-    let slots = written.parse().ok().filter(|slots: &NonZeroU32| slots.get() <= 1000);
-    slots.ok_or_else(|| "write a number from 1 to 1000".into())
+fn up_to_1000(written: &str) -> Result<NonZeroU32, String> {
+    let number = written.parse().ok().filter(|number: &NonZeroU32| number.get() <= 1000);
+    number.ok_or_else(|| "write a number from 1 to 1000".into())
 }
 
-/// Returns whether the value was given by a flag, and not by a variable or a default.
+/// Returns whether the value of the argument `id` was given by a flag, and not by a variable or a default.
 fn is_flag(given: &ArgMatches, id: &str) -> bool {
     given.value_source(id) == Some(ValueSource::CommandLine)
 }
