@@ -194,20 +194,20 @@ pub fn read() -> Result<CliCommand, String> {
         Err(help) => return Ok(CliCommand::Print(help.render().ansi().to_string().into())),
     };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let (_, given) = matches.subcommand().expect("clap demands a command");
+    let (_, matches) = matches.subcommand().expect("clap demands a command");
     match cli.command {
-        Subcommands::Run(file) => Ok(CliCommand::Run(effective(file, given, false)?)),
+        Subcommands::Run(file) => Ok(CliCommand::Run(effective(file, matches, false)?)),
         Subcommands::Exec(ExecOptions { file, once, command }) => {
-            let effective = effective(file, given, true)?;
+            let effective = effective(file, matches, true)?;
             Ok(CliCommand::Exec { effective, once, command })
         }
         Subcommands::CheckConfig(CheckOptions { file, for_exec, json, connect }) => {
-            let effective = effective(file, given, for_exec)?;
+            let effective = effective(file, matches, for_exec)?;
             Ok(CliCommand::CheckConfig { effective, json, connect })
         }
         Subcommands::Guard(guard) => Ok(CliCommand::Guard(guard)),
         Subcommands::Client(subcommand) => {
-            client_commands::into_command(subcommand, given).map(CliCommand::Terminal)
+            client_commands::into_command(subcommand, matches).map(CliCommand::Terminal)
         }
         Subcommands::Dev(arguments) => arguments.command(),
         Subcommands::Packaging(packaging) => {
@@ -248,10 +248,10 @@ fn command() -> clap::Command {
 /// Builds the effective configuration, and checks the files that it names.
 fn effective(
     file: ConfigFile,
-    given: &ArgMatches,
+    matches: &ArgMatches,
     for_exec: bool,
 ) -> Result<Effective, ConfigErrors> {
-    let mut effective = Effective::new(sources::values(file.config, given)?)?;
+    let mut effective = Effective::new(sources::values(file.config, matches)?)?;
     if for_exec {
         effective.config = effective.config.with_command()?;
     }
@@ -304,10 +304,10 @@ fn unrunnable_warning(key: &str, action: &HookAction) -> Option<String> {
 pub(crate) fn check_config_of(text: &str) -> Result<String, String> {
     static MATCHES: std::sync::LazyLock<ArgMatches> =
         std::sync::LazyLock::new(|| command().get_matches_from(["bellwether", "check-config"]));
-    let (_, given) = MATCHES.subcommand().expect("clap demands a command");
+    let (_, matches) = MATCHES.subcommand().expect("clap demands a command");
     let name = "bellwether.toml";
     let file = config::File::parse(text, name)?;
-    let values = sources::values_with_file((name.into(), file), given)?;
+    let values = sources::values_with_file((name.into(), file), matches)?;
     Ok(Effective::new(values)?.to_string())
 }
 

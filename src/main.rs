@@ -117,6 +117,7 @@ fn misconfigured(why: String) -> ExitFailure {
     (MISCONFIGURED, why)
 }
 
+/// Prints an error or a warning to standard error, each line after the name of the program.
 #[expect(clippy::print_stderr, reason = "the log may not have started yet")]
 fn complain(what: &str) {
     for line in what.lines() {

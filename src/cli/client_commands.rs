@@ -244,7 +244,7 @@ pub(super) struct InspectArguments {
 /// A sentence about the problem with the arguments, or with a file that they name.
 pub(super) fn into_command(
     subcommand: ClientSubcommand,
-    given: &ArgMatches,
+    matches: &ArgMatches,
 ) -> Result<ClientCommand, String> {
     match subcommand {
         ClientSubcommand::Leader(arguments) => arguments.command(Call::of(&api::LEADER)),
@@ -295,10 +295,10 @@ pub(super) fn into_command(
                 None => Call::of(&api::BARRIERS),
             })
         }
-        ClientSubcommand::Lock(arguments) => arguments.into_command(given),
-        ClientSubcommand::Barrier(arguments) => arguments.into_command(given),
+        ClientSubcommand::Lock(arguments) => arguments.into_command(matches),
+        ClientSubcommand::Barrier(arguments) => arguments.into_command(matches),
         ClientSubcommand::Config(arguments) => arguments.into_command(),
-        ClientSubcommand::Inspect(arguments) => arguments.into_command(given),
+        ClientSubcommand::Inspect(arguments) => arguments.into_command(matches),
     }
 }
 
@@ -358,8 +358,8 @@ impl OutputArguments {
 }
 
 impl InspectArguments {
-    fn into_command(self, given: &ArgMatches) -> Result<ClientCommand, String> {
-        let values = sources::values(self.file.config, given)?;
+    fn into_command(self, matches: &ArgMatches) -> Result<ClientCommand, String> {
+        let values = sources::values(self.file.config, matches)?;
         let settings = Settings::new(&values, self.timeout)?;
         Ok(ClientCommand::Inspect { settings, limit: self.timeout, format: self.output.format() })
     }

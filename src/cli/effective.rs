@@ -52,6 +52,7 @@ impl fmt::Display for Effective {
             let shown =
                 if shown.is_empty() { "(none)".into() } else { shown.escape_debug().to_string() };
             writeln!(f, "{key:<KEY_WIDTH$} {shown:<40}  {}", value.origin)?;
+            // The lease follows from three settings, and is shown below the last of them.
             if key == table::HEARTBEAT.key()
                 && let Some(lease) = self.config.longest_lease()
             {

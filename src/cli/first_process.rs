@@ -24,8 +24,8 @@ fn listen_of(line: &str) -> Option<Listen> {
     let (Subcommands::Run(file) | Subcommands::Exec(ExecOptions { file, .. })) = command else {
         return None;
     };
-    let (_, given) = matches.subcommand()?;
-    sources::values(file.config, given).ok()?.get(&table::LISTEN).ok()
+    let (_, matches) = matches.subcommand()?;
+    sources::values(file.config, matches).ok()?.get(&table::LISTEN).ok()
 }
 
 #[cfg(test)]

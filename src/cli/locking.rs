@@ -37,7 +37,7 @@ impl LockArguments {
     ///
     /// # Errors
     /// A sentence about the problem with the arguments, or with a file that they name.
-    pub(super) fn into_command(self, given: &ArgMatches) -> Result<ClientCommand, String> {
+    pub(super) fn into_command(self, matches: &ArgMatches) -> Result<ClientCommand, String> {
         let name = lock_name(&self.name)?;
         let mode = match self.slots {
             Some(slots) => Mode::Slots(slots),
@@ -49,7 +49,7 @@ impl LockArguments {
             None if self.only_if_free => Patience::Try,
             None => Patience::Endless,
         };
-        self.guarded.into_command(given, name, HoldingSpec::Lock(mode), patience)
+        self.guarded.into_command(matches, name, HoldingSpec::Lock(mode), patience)
     }
 }
 
@@ -72,11 +72,11 @@ impl BarrierArguments {
     ///
     /// # Errors
     /// A sentence about the problem with the arguments, or with a file that they name.
-    pub(super) fn into_command(self, given: &ArgMatches) -> Result<ClientCommand, String> {
+    pub(super) fn into_command(self, matches: &ArgMatches) -> Result<ClientCommand, String> {
         let name = barrier_name(&self.name)?;
         let wanted = HoldingSpec::Barrier(self.size);
         let patience = self.wait.map_or(Patience::Endless, Patience::AtMost);
-        self.guarded.into_command(given, name, wanted, patience)
+        self.guarded.into_command(matches, name, wanted, patience)
     }
 }
 
@@ -101,22 +101,23 @@ struct GuardedArguments {
 impl GuardedArguments {
     fn into_command(
         self,
-        given: &ArgMatches,
+        matches: &ArgMatches,
         name: HoldingName,
         wanted: HoldingSpec,
         patience: Patience,
     ) -> Result<ClientCommand, String> {
         // Only a flag lets this process hold the lock itself. A variable may be meant for the sidecar beside it.
-        let holder = if is_flag(given, table::SERVERS.key()) || is_flag(given, "config") {
-            if is_flag(given, "url") {
+        let holder = if is_flag(matches, table::SERVERS.key()) || is_flag(matches, "config") {
+            if is_flag(matches, "url") {
                 let why = "--url names a sidecar, and --zookeeper and --config go without one: leave one out";
                 return Err(why.into());
             }
-            let values = sources::values(self.file.config, given)?;
+            let values = sources::values(self.file.config, matches)?;
             HoldingProcess::this_process(HoldingConfig::new(&values)?)
         } else {
+            // A sidecar has ZooKeeper settings of its own, so a flag for one of these settings is a mistake.
             let mut settings = sources::settings(Scope::Lease);
-            if let Some(row) = settings.find(|row| is_flag(given, row.key))
+            if let Some(row) = settings.find(|row| is_flag(matches, row.key))
                 && let Some(flag) = &row.flag
             {
                 return Err(format!(
@@ -147,6 +148,6 @@ fn up_to_1000(written: &str) -> Result<NonZeroU32, String> {
 }
 
 /// Returns whether the value of the argument `id` was given by a flag, and not by a variable or a default.
-fn is_flag(given: &ArgMatches, id: &str) -> bool {
-    given.value_source(id) == Some(ValueSource::CommandLine)
+fn is_flag(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
 }

@@ -90,7 +90,7 @@ impl LocalElection {
         })
     }
 
-    /// Starts the members, and prints changes of the leader until a signal or a key ends it.
+    /// Starts the members, and prints changes of the leader until a signal or a key ends the run.
     pub(super) async fn run(
         &mut self,
         options: &Options,

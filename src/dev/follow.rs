@@ -27,6 +27,7 @@ pub(super) async fn follow(sidecar: Sidecar, report: impl Fn(Option<LeaderState>
         let answer = sidecar.get(&path).within(CHANGE_TIMEOUT).answer().await.ok();
         match answer.as_ref().and_then(SidecarAnswer::index) {
             Some(index) => path = format!("{}?index={index}&wait=30s", LEADER.path),
+            // There was no answer, or none of a sidecar.
             None => sleep(RETRY_INTERVAL).await,
         }
         if let Some(answer) = answer {

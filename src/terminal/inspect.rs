@@ -209,6 +209,7 @@ impl<'a> InspectedElection<'a> {
                 "ID", "IS", "NAMES", "WRONG", "PRIORITY", "ZNODE", "TOKEN", "AGE", "ADDRESS",
                 "VERSION", "SESSION", "LABELS",
             ];
+            // The columns SESSION and LABELS are shown only with `is_wide`.
             let columns = if is_wide { heading.len() } else { 10 };
             text.push('\n');
             text += &table(&heading[..columns], self.queue.iter().map(QueuedMember::row));
@@ -396,7 +397,7 @@ impl<'a> ClaimZnode<'a> {
 }
 
 impl QueueLocation {
-    /// Returns the location for a position in the queue; `None` means that it is not in the queue.
+    /// Returns the location for a position in the queue. `None` is the position of a session that is not in the queue.
     fn at(position: Option<usize>) -> Self {
         match position {
             Some(0) => Self::Head,
@@ -405,6 +406,7 @@ impl QueueLocation {
         }
     }
 
+    /// Returns the text for people.
     fn words(self) -> &'static str {
         match self {
             Self::Head => "the head",

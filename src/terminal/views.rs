@@ -111,6 +111,7 @@ impl HumanView for Members {
                 Cell::new(&labels(&member.labels)),
             ]
         });
+        // The columns from WRONG on are shown only with `is_wide`.
         let columns = if is_wide { heading.len() } else { 6 };
         let queue = table(&heading[..columns], rows);
         if self.problems.is_empty() {

@@ -169,6 +169,7 @@ impl GuardedCommand {
         let plan = Plan {
             command: self.command.clone(),
             under,
+            // `KILL_MARGIN`, the rest of the reserved time, is for killing the command.
             kill_after: time_to_end.saturating_sub(KILL_MARGIN),
             stopped_for: self.stopped_for,
             on_exit: OnExit::Leave,
@@ -199,6 +200,7 @@ impl GuardedCommand {
         });
         let code = match run.await {
             Ok(Some(code)) => code,
+            // The lock was lost, so the program was ended, or not even started.
             Ok(None) => {
                 let why = text::visible(&why);
                 let lost = format!("{} {} was lost", self.kind(), self.name);
@@ -274,6 +276,7 @@ impl GuardedCommand {
                     let left = lease.until.since(now);
                     let held_for = held_since.map(|since| now.since(since));
                     match time_to_end(self.kill_after, left) {
+                        // This is as much as the user wants, or as much as a renewed lease allows.
                         Some(reserved)
                             if held_for.is_some() || reserved == self.kill_after + KILL_MARGIN =>
                         {
@@ -303,6 +306,7 @@ impl GuardedCommand {
         }
     }
 
+    /// Returns the word for what is held, for messages.
     fn kind(&self) -> &'static str {
         match self.wanted {
             HoldingSpec::Lock(_) => "lock",
