@@ -121,7 +121,9 @@ async fn publish(
             HoldingState::Waiting { ahead: Some(ahead @ 1..) } if patience != Patience::Try => {
                 HoldingProgress::Waiting(format!("behind {ahead} at most"))
             }
+            // With `Patience::Try`, a contender ahead means that the lock is not free.
             HoldingState::Waiting { ahead: Some(1..) } => HoldingProgress::NotInTime,
+            // After this time, ZooKeeper should have answered who is ahead.
             HoldingState::Waiting { .. } if patience == Patience::Try && attempt.is_elapsed() => {
                 HoldingProgress::Failed(unanswered(credentials))
             }
