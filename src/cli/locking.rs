@@ -134,10 +134,12 @@ impl GuardedArguments {
     }
 }
 
+/// Parses the name of a barrier. The error has the name `deploy` as an example.
 pub(super) fn barrier_name(written: &str) -> Result<HoldingName, String> {
     HoldingName::parse(written, "barrier's name", "deploy")
 }
 
+/// Parses the name of a lock. The error has the name `migrate` as an example.
 pub(super) fn lock_name(written: &str) -> Result<HoldingName, String> {
     HoldingName::parse(written, "lock's name", "migrate")
 }

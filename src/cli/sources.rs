@@ -51,7 +51,7 @@ pub(super) fn values(file: Option<PathBuf>, matches: &ArgMatches) -> Result<Valu
     Ok(values_with_file((path, file), matches)?)
 }
 
-/// Combines the file with the command line and the environment.
+/// Combines the file, which was read before, with the command line and the environment.
 pub(super) fn values_with_file(
     (file_name, file): (PathBuf, File),
     matches: &ArgMatches,

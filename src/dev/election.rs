@@ -191,6 +191,7 @@ impl LocalElection {
         self.front_target.send_replace(target.map(|member| member.port));
     }
 
+    /// Carries out the action of a key. `run` handles [`Key::Quit`] itself.
     async fn handle_key(&mut self, key: Key) -> anyhow::Result<()> {
         match key {
             Key::Kill => self.kill(),
@@ -205,6 +206,7 @@ impl LocalElection {
         }
     }
 
+    /// Kills the leader, or prints the reason why there is none to kill.
     fn kill(&mut self) -> anyhow::Result<()> {
         match self.leader() {
             Ok(leader) => {
@@ -215,7 +217,7 @@ impl LocalElection {
         }
     }
 
-    /// Freezes the leader, or thaws the member that is frozen.
+    /// Freezes the leader with SIGSTOP. If a member is frozen already, lets that one go on instead.
     fn freeze(&mut self) -> anyhow::Result<()> {
         if let Some(member) = self.members.iter_mut().find(|member| member.frozen) {
             member.frozen = false;
@@ -273,6 +275,7 @@ impl LocalElection {
             .ok_or_else(|| format!("{} leads, and was not started here", id.escape_debug()))
     }
 
+    /// Prints the output of a background task. An answer is printed only if the leader has changed.
     fn print_output(&mut self, output: TaskOutput) -> anyhow::Result<()> {
         let line = match output {
             TaskOutput::LeaderAnswer(id, answer) => {

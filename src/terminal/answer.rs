@@ -121,10 +121,12 @@ impl SidecarAnswer {
 const WITHOUT_ZOOKEEPER: [&str; 2] = ["not-written", "unconfirmed"];
 
 impl ClientError {
+    /// Returns the error for a request without an answer.
     pub(super) fn unanswered(url: &str, why: &str) -> Self {
         Self::Unanswered(format!("{} gives no answer: {}", visible(url), visible(why)))
     }
 
+    /// Returns the error for an answer that a sidecar would not send.
     pub(super) fn nonsense(url: &str, why: &str) -> Self {
         Self::Unanswered(format!(
             "{} does not answer as a sidecar does: {}",
@@ -144,6 +146,7 @@ pub(super) struct EventStream {
 }
 
 impl EventStream {
+    /// Checks the beginning of the answer to the request for `url`.
     pub(super) async fn new(
         url: &str,
         response: Response<Incoming>,

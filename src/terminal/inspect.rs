@@ -140,8 +140,8 @@ fn names_where(znodes: &[Znode], is_wanted: impl Fn(&Znode) -> bool) -> Vec<&str
 }
 
 impl<'a> InspectedElection<'a> {
-    /// Judges the znodes of an election; `None` if its path does not exist. `family` is the client whose queue the
-    /// members join, unless it is their own queue.
+    /// Judges the znodes of an election. `election` is `None` if the path does not exist. `family` is the client whose
+    /// queue the members join, unless it is their own queue.
     fn of(
         path: &'a str,
         family: Option<ForeignClient>,
@@ -164,6 +164,7 @@ impl<'a> InspectedElection<'a> {
         let claim = claim.map(|claim| ClaimZnode::of(claim, &queue, now));
         let mut ids: Vec<_> = members.iter().filter_map(|member| member.id).collect();
         ids.sort_unstable();
+        // In the sorted list, equal ids are neighbours.
         let mut duplicate_ids: Vec<_> =
             ids.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
         duplicate_ids.dedup();
@@ -171,7 +172,9 @@ impl<'a> InspectedElection<'a> {
         let result = queue_verdict(exists, &members, claim.as_ref(), &duplicate_ids);
         let healthy = result.is_ok() && foreign.is_empty();
         let mut verdict = result.unwrap_or_else(|problem| problem);
-        if let Some(family) = family.filter(|_| !members.is_empty()) {
+        if let Some(family) = family
+            && !members.is_empty()
+        {
             verdict += &format!(", by the rule of {family}");
         }
         if !foreign.is_empty() {
@@ -253,7 +256,9 @@ fn queue_verdict(
         let who = format!("{} stands at the head and does not say who it is", head.znode);
         return Err(format!("{who}: {UNKNOWN_ZNODE_REMEDY}"));
     };
-    if let Some(claim) = claim.filter(|claim| claim.is != QueueLocation::Head) {
+    if let Some(claim) = claim
+        && claim.is != QueueLocation::Head
+    {
         let whose =
             claim.id.map_or_else(|| "an unknown client's".into(), |id| format!("that of {id}"));
         let is = claim.is.words();
@@ -279,6 +284,7 @@ fn queue_verdict(
 }
 
 impl<'a> ForeignContender<'a> {
+    /// Returns `None` if the znode is not a contender of another client.
     fn of(znode: &'a Znode) -> Option<Self> {
         Some(Self { znode: &znode.name, family: znode.foreign?.name() })
     }

@@ -53,7 +53,8 @@ impl<'a, T> Poll<'a, T> {
         let answer = request.answer().await?;
         let index = answer.index();
         let state = match (self.read)(&answer) {
-            // A refusal without an index cannot be followed by a waiting request, so treat it as an error.
+            // A refusal with an index is a state that may change. Any other refusal is an error, because the next
+            // request could not wait for a change.
             Err(ClientError::No(why)) if index.is_some() => Err(why),
             state => Ok(state?),
         };

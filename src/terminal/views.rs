@@ -20,7 +20,7 @@ pub trait HumanView: DeserializeOwned {
     fn view(&self, is_wide: bool) -> String;
 }
 
-/// The style of a leader, a holder, and a healthy election.
+/// The style of a leader, of a holder of a lock, and of a healthy election.
 pub(super) const GOOD: Style = colour(AnsiColor::Green);
 /// The style of an unusual state, which may be a problem.
 pub(super) const ODD: Style = colour(AnsiColor::Yellow);
@@ -42,6 +42,7 @@ impl HumanView for LeaderState {
             ("znode", Cell::new(&leader.znode)),
             ("token", Cell::new(&leader.token.to_string())),
         ];
+        // Only the leader's own sidecar knows how long the lease is still valid.
         rows.extend(self.valid_for_ms.map(|ms| ("valid for", Cell::new(&span(ms)))));
         pairs(rows)
     }
@@ -97,6 +98,7 @@ impl HumanView for Members {
         let rows = self.members.iter().map(|member| {
             let QueueMember { is_leader, is_self, .. } = *member;
             let style = if is_leader { GOOD } else { PLAIN };
+            // A member that names another leader, or none, is highlighted.
             let names_leader = leader.is_some_and(|leader| member.names == leader.id);
             vec![
                 Cell::of(member.id.as_deref()).style(style),
