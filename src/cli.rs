@@ -4,8 +4,8 @@
 //! - `effective`: the resulting configuration.
 //! - `client_commands`, `packaging`: commands that call a sidecar, and commands that print files for packagers.
 //! - `locking`: the commands `lock` and `barrier`.
-//! - `dev`: the command `dev`. `first_process`: finds the listen address of the sidecar that is this container's first
-//!   process.
+//! - `dev`: the command `dev`. `first_process`: finds the listen address of the sidecar that runs as process 1 of this
+//!   container.
 //! - `unknown_variables`: finds variables that begin with `BELLWETHER_` but are not read. `programs`: checks whether
 //!   programs can be run.
 
@@ -21,7 +21,7 @@ mod sources;
 mod unknown_variables;
 
 pub use self::effective::Effective;
-pub use self::programs::runnable;
+pub use self::programs::check_runnable;
 use crate::config::{self, Check, Config, ConfigErrors, Health, HookAction, Scope, table};
 use crate::terminal::ClientCommand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -82,7 +82,8 @@ enum Subcommands {
     Packaging(packaging::PackagingCommand),
 }
 
-// The processes between `exec` and its program, which are this same program. As a doc comment, this would be in the help.
+// Commands that users do not type: `exec` starts this executable again for the processes between itself and the
+// program. A doc comment would be in the help.
 #[derive(Subcommand)]
 pub enum GuardCommand {
     /// Run the outer guard, which starts the inner guard of this command.
@@ -125,7 +126,7 @@ struct ExecOptions {
     command: Vec<OsString>,
 }
 
-/// Where the settings are that no flag and no variable gives.
+/// The file with the settings that no flag and no variable gives.
 #[derive(Args)]
 struct ConfigFile {
     /// A TOML file; config/bellwether.toml documents every key [file: none]
@@ -133,8 +134,8 @@ struct ConfigFile {
     config: Option<PathBuf>,
 }
 
-/// The commands that accept the flags of settings.
-const CONFIGURED: &[(&str, Scope)] = &[
+/// The commands that accept the flags of settings. The scope says which settings.
+const WITH_SETTINGS: &[(&str, Scope)] = &[
     ("run", Scope::Member),
     ("exec", Scope::Exec),
     ("check-config", Scope::Exec),
@@ -170,53 +171,53 @@ pub enum CliCommand {
         json: bool,
         connect: bool,
     },
-    /// Query a sidecar or ZooKeeper, and print the answer.
+    /// Call a sidecar or inspect an election, and print the answer; or run a program under a lock or inside a barrier.
     Terminal(ClientCommand),
-    /// Start an in-memory server and members for a try.
+    /// Start an in-memory server and members, to try the program.
     #[cfg(feature = "dev")]
     Dev(crate::dev::Options),
     /// Print this text.
-    Say(Vec<u8>),
-    /// Run a process between `exec` and its program.
+    Print(Vec<u8>),
+    /// Run as one of the processes between `exec` and its program.
     Guard(GuardCommand),
 }
 
 /// Reads the command line, the environment, and the configuration file that they name.
 ///
 /// # Errors
-/// A line for each problem of the configuration. Invalid usage of the command line itself ends the process with exit code
-/// 2.
+/// A line for each problem of the configuration. If the command line itself is wrong, this function ends the process
+/// with exit code 2.
 pub fn read() -> Result<CliCommand, String> {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) if error.use_stderr() => without_harmful_tip(error).exit(),
-        Err(help) => return Ok(CliCommand::Say(help.render().ansi().to_string().into())),
+        Err(help) => return Ok(CliCommand::Print(help.render().ansi().to_string().into())),
     };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let (_, given) = matches.subcommand().expect("clap demands a command");
+    let (_, matches) = matches.subcommand().expect("clap demands a command");
     match cli.command {
-        Subcommands::Run(file) => Ok(CliCommand::Run(effective(file, given, false)?)),
+        Subcommands::Run(file) => Ok(CliCommand::Run(effective(file, matches, false)?)),
         Subcommands::Exec(ExecOptions { file, once, command }) => {
-            let effective = effective(file, given, true)?;
+            let effective = effective(file, matches, true)?;
             Ok(CliCommand::Exec { effective, once, command })
         }
         Subcommands::CheckConfig(CheckOptions { file, for_exec, json, connect }) => {
-            let effective = effective(file, given, for_exec)?;
+            let effective = effective(file, matches, for_exec)?;
             Ok(CliCommand::CheckConfig { effective, json, connect })
         }
         Subcommands::Guard(guard) => Ok(CliCommand::Guard(guard)),
-        Subcommands::Client(client_commands) => {
-            client_commands::into_command(client_commands, given).map(CliCommand::Terminal)
+        Subcommands::Client(subcommand) => {
+            client_commands::into_command(subcommand, matches).map(CliCommand::Terminal)
         }
         Subcommands::Dev(arguments) => arguments.command(),
         Subcommands::Packaging(packaging) => {
-            packaging::write(packaging, command()).map(CliCommand::Say)
+            packaging::write(packaging, command()).map(CliCommand::Print)
         }
     }
 }
 
-/// Removes the suggestion of a command that acts, unless it is `config`: a user who mistypes a command must not be led to move
-/// leadership, or to end a process.
+/// Removes clap's suggestion of a similar command if that is one of `COMMANDS`: a user who mistypes a command must not
+/// be led to move leadership, or to end a process.
 fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
     const COMMANDS: [&str; 6] = ["resign", "pause", "resume", "drain", "shutdown", "transfer"];
     let kind = ContextKind::SuggestedSubcommand;
@@ -228,11 +229,12 @@ fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Builds the command line, with the flags of settings, and the exit codes after the help of the commands that use them.
+/// Builds the command line. Adds the flags of settings to the commands in [`WITH_SETTINGS`], and the exit codes to the
+/// help of those in [`CALLS`].
 fn command() -> clap::Command {
     let mut command = Cli::command();
     for each in command.get_subcommands_mut() {
-        let scope = CONFIGURED.iter().find(|(name, _)| *name == each.get_name());
+        let scope = WITH_SETTINGS.iter().find(|(name, _)| *name == each.get_name());
         if let Some((_, scope)) = scope {
             *each = sources::with_flags(std::mem::take(each), *scope);
         }
@@ -246,10 +248,10 @@ fn command() -> clap::Command {
 /// Builds the effective configuration, and checks the files that it names.
 fn effective(
     file: ConfigFile,
-    given: &ArgMatches,
+    matches: &ArgMatches,
     for_exec: bool,
 ) -> Result<Effective, ConfigErrors> {
-    let mut effective = Effective::new(sources::values(file.config, given)?)?;
+    let mut effective = Effective::new(sources::values(file.config, matches)?)?;
     if for_exec {
         effective.config = effective.config.with_command()?;
     }
@@ -265,8 +267,8 @@ fn effective(
 /// Returns the log level of `lock` and `barrier` from the environment; by default `warn`.
 ///
 /// # Errors
-/// The variable is not text.
-pub fn level_of_lock() -> Result<String, String> {
+/// The variable is not UTF-8 text.
+pub fn log_level_of_lock() -> Result<String, String> {
     let written = sources::in_environment(&table::LOG_LEVEL.row)?;
     Ok(written.unwrap_or_else(|| "warn".into()))
 }
@@ -276,36 +278,36 @@ pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = unknown_variables::unknown_variables();
     warnings.extend(config::weak_secrets(config));
     for (n, hook) in config.hooks.iter().enumerate() {
-        warnings.extend(missing(&format!("hook[{n}].command"), &hook.action));
+        warnings.extend(unrunnable_warning(&format!("hook[{n}].command"), &hook.action));
     }
-    for (n, kept) in config.synced_files.iter().enumerate() {
-        if let Some(then) = &kept.then {
-            warnings.extend(missing(&format!("config[{n}].then.command"), then));
+    for (n, synced_file) in config.synced_files.iter().enumerate() {
+        if let Some(action) = &synced_file.then {
+            warnings.extend(unrunnable_warning(&format!("config[{n}].then.command"), action));
         }
     }
     if let Some(Health { check: Check::Run(command), .. }) = &config.health {
-        warnings.extend(programs::missing(table::HEALTH_CHECK.key(), command));
+        warnings.extend(programs::unrunnable_warning(table::HEALTH_CHECK.key(), command));
     }
     warnings
 }
 
-/// Warns of an action whose program does not exist yet.
-fn missing(key: &str, action: &HookAction) -> Option<String> {
+/// Returns a warning if the action is a command whose program cannot be run now.
+fn unrunnable_warning(key: &str, action: &HookAction) -> Option<String> {
     match action {
-        HookAction::Run { command, .. } => programs::missing(key, command),
+        HookAction::Run { command, .. } => programs::unrunnable_warning(key, command),
         _ => None,
     }
 }
 
 /// Returns the output of `check-config` for a file with this text, without reading any other file.
 #[cfg(any(test, fuzzing))]
-pub(crate) fn of_file(text: &str) -> Result<String, String> {
+pub(crate) fn check_config_of(text: &str) -> Result<String, String> {
     static MATCHES: std::sync::LazyLock<ArgMatches> =
         std::sync::LazyLock::new(|| command().get_matches_from(["bellwether", "check-config"]));
-    let (_, given) = MATCHES.subcommand().expect("clap demands a command");
+    let (_, matches) = MATCHES.subcommand().expect("clap demands a command");
     let name = "bellwether.toml";
     let file = config::File::parse(text, name)?;
-    let values = sources::values_beside((name.into(), file), given)?;
+    let values = sources::values_with_file((name.into(), file), matches)?;
     Ok(Effective::new(values)?.to_string())
 }
 

@@ -112,7 +112,7 @@ pub fn names(data: &[u8]) {
 /// safely.
 pub fn config_file(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let (Ok(printed) | Err(printed)) = cli::of_file(text);
+    let (Ok(printed) | Err(printed)) = cli::check_config_of(text);
     printed.trim_end().split('\n').for_each(one_line);
 }
 

@@ -9,9 +9,9 @@
 //! - [`api`]: the JSON bodies of the HTTP API and of hooks, and the paths that clients request. Plain data.
 //! - [`http`]: answers the application from the published snapshot and the clock; forwards its commands and its requests for
 //!   locks, barriers and values.
-//! - [`exec`]: runs a command only while this member leads, or a lock is held. Reads the same snapshot and the clock.
+//! - [`exec`]: runs a command only while this member leads, or a lock is held. Reads the published snapshot and the clock.
 //! - [`notify`]: runs the operator's hooks at each change, and writes values of the shared configuration to files. Reads the
-//!   same snapshot and the clock.
+//!   published snapshot and the clock.
 //! - [`health`]: checks the health of the application, and reports it to the election.
 //! - [`http_client`]: sends single HTTP requests to the application or a sidecar, and HTTPS requests to Kubernetes.
 //! - [`files`]: reads the small files that an operator names.
@@ -19,9 +19,9 @@
 //! - [`status`]: the snapshot that the runner publishes, and the requests that it accepts.
 //! - [`transfer`]: moves leadership to a chosen member, through commands to the runner.
 //! - [`preemption`]: moves leadership to a member of higher priority, when the election says that this is due.
-//! - [`problems`]: the problems of this member, each with its start time, for `/status`, the page and the log.
-//! - [`own_state`]: publishes what is wrong with this member in its own znode.
-//! - [`znode_names`]: the names of members' znodes.
+//! - [`problems`]: the problems of this member, each with its start time, for `/status`, the web page and the log.
+//! - [`own_state`]: publishes the problems of this member in its own znode, for other members and for `inspect`.
+//! - [`znode_names`]: the names of members' znodes: a prefix and a number, or the names that another client uses.
 //! - [`holdings`]: the channels between the runner of locks and barriers and its callers.
 //! - [`shared_config`]: the channels between the runner of the shared configuration and its readers and writers.
 //! - [`counters`]: the counters and measurements for `/metrics`.
@@ -30,10 +30,10 @@
 //! - [`terminal`]: for people and scripts. Sends requests to a sidecar and prints the answers, or runs a command while a
 //!   lock is held.
 //! - [`byte_budget`]: the limit for the memory of all requests, answers and watched values.
-//! - `random`: the only source of numbers that no other process can guess.
+//! - `random`: the only source of secret random numbers, which no other process can guess.
 //! - [`runtime`]: the one place that builds tokio runtimes.
 //! - [`clock`]: the one place that reads the system's clocks.
-//! - [`daemon`]: builds all of this, runs it, and shuts it down in order.
+//! - [`daemon`]: starts the tasks of a member, and ends them in order.
 //! - `dev`: an in-memory ZooKeeper and members as processes, for trying out and development. A feature; no other module uses
 //!   it.
 //!

@@ -14,11 +14,11 @@ use std::process::ExitCode;
 type ExitFailure = (u8, String);
 
 /// The exit code of `check-config --connect` if a ZooKeeper server cannot be used.
-const UNANSWERED: u8 = 3;
+const SERVER_UNUSABLE: u8 = 3;
 
 fn main() -> ExitCode {
-    let done = cli::read().map_err(misconfigured).and_then(dispatch);
-    let code = done.unwrap_or_else(|(code, why)| {
+    let result = cli::read().map_err(misconfigured).and_then(dispatch);
+    let code = result.unwrap_or_else(|(code, why)| {
         complain(&why);
         code
     });
@@ -30,16 +30,17 @@ fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
     match command {
         CliCommand::Run(effective) => daemon::run(effective, None),
         CliCommand::Exec { effective, once, command } => {
-            // Check the program first: if it cannot be run, this member would lead with nothing to do, or become leader
-            // again and again.
-            cli::runnable(&command[0])?;
+            // Check the program before joining. Otherwise a member that cannot run it would lead with nothing to do, or
+            // become leader again and again.
+            cli::check_runnable(&command[0])?;
             process::keep_writing_in_background();
             daemon::run(effective, Some(Task { command, once }))
         }
         CliCommand::Guard(guard) => match guard {
-            GuardCommand::ExecOuterGuard { command } => guarded(exec::run_outer_guard(&command)),
-            GuardCommand::ExecInnerGuard { command } => guarded(exec::run_inner_guard(&command)),
+            GuardCommand::ExecOuterGuard { command } => guard_code(exec::run_outer_guard(&command)),
+            GuardCommand::ExecInnerGuard { command } => guard_code(exec::run_inner_guard(&command)),
             GuardCommand::ExecCommand { parent, files, foreground, command } => {
+                // A text that is not a number means that there is no such limit or process group.
                 let files = files.parse().ok();
                 let foreground = foreground.parse().ok();
                 Err(process::become_command(parent, files, foreground, &command))
@@ -51,20 +52,22 @@ fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
         CliCommand::Terminal(command) => run_client_command(command),
         #[cfg(feature = "dev")]
         CliCommand::Dev(options) => bellwether::dev::run(&options),
-        CliCommand::Say(text) => exit_code(terminal::print(&text)),
+        CliCommand::Print(text) => exit_code(terminal::print(&text)),
     }
 }
 
-fn exit_code(done: Result<(), ClientError>) -> Result<u8, ExitFailure> {
-    let Err(error) = done else { return Ok(0) };
+/// Returns the exit code of a client command. An error without a message has printed its reason already.
+fn exit_code(result: Result<(), ClientError>) -> Result<u8, ExitFailure> {
+    let Err(error) = result else { return Ok(0) };
     match error.message() {
         None => Ok(error.exit_code()),
         Some(why) => Err((error.exit_code(), why)),
     }
 }
 
-fn guarded(ended: io::Result<()>) -> Result<u8, ExitFailure> {
-    match ended {
+/// Returns the exit code of a guard, a process between `exec` and its program.
+fn guard_code(result: io::Result<()>) -> Result<u8, ExitFailure> {
+    match result {
         Ok(()) => Ok(0),
         Err(error) => Err((exec::FAILED, format!("cannot guard the command: {error}"))),
     }
@@ -75,26 +78,27 @@ fn check_config(effective: &Effective, json: bool, connect: bool) -> Result<u8, 
     let mut warnings = cli::warnings(config);
     warnings.extend(secrets::check(&config.settings, config.has_secrets()).map_err(misconfigured)?);
     warnings.iter().for_each(|warning| complain(warning));
-    let tried = connect.then(|| runtime::run(zookeeper::try_servers(&config.settings.zookeeper)));
-    let shown = if json {
-        effective.json(&warnings, tried.as_deref())
+    let servers = connect.then(|| runtime::run(zookeeper::try_servers(&config.settings.zookeeper)));
+    let text = if json {
+        effective.json(&warnings, servers.as_deref())
     } else {
-        let tried = tried.iter().flatten().map(|tried| format!("{tried}\n"));
-        effective.to_string() + &tried.collect::<String>()
+        let lines = servers.iter().flatten().map(|server| format!("{server}\n"));
+        effective.to_string() + &lines.collect::<String>()
     };
-    let printed = exit_code(terminal::print(shown))?;
-    let is_unusable = tried.iter().flatten().any(|tried| tried.problem.is_some());
-    Ok(if is_unusable { UNANSWERED } else { printed })
+    let code = exit_code(terminal::print(text))?;
+    let is_any_unusable = servers.iter().flatten().any(|server| server.problem.is_some());
+    Ok(if is_any_unusable { SERVER_UNUSABLE } else { code })
 }
 
 fn run_client_command(command: ClientCommand) -> Result<u8, ExitFailure> {
     if let Some(program) = command.program() {
-        // Check the program now, and not after a long wait for the event or the lock.
-        cli::runnable(program)?;
+        // Check the program now. Otherwise an error would only be noticed after a long wait for the leader or the lock.
+        cli::check_runnable(program)?;
     }
     let has_secrets = command.has_secrets();
     let warnings = match command.settings() {
         Some(settings) => secrets::check(settings, has_secrets).map_err(misconfigured)?,
+        // The command calls a sidecar. Its memory may contain the command token, and its environment the credentials.
         None if has_secrets || env::var_os(CREDENTIALS_VARIABLE).is_some() => {
             secrets::hide().into_iter().collect()
         }
@@ -103,7 +107,7 @@ fn run_client_command(command: ClientCommand) -> Result<u8, ExitFailure> {
     warnings.iter().for_each(|warning| complain(warning));
     if let ClientCommand::Guarded(_) = command {
         process::keep_writing_in_background();
-        let level = cli::level_of_lock().map_err(misconfigured)?;
+        let level = cli::log_level_of_lock().map_err(misconfigured)?;
         daemon::log_for_command(&level).map_err(misconfigured)?;
     }
     exit_code(runtime::run(terminal::run(&command, Clock::system())))
@@ -113,6 +117,7 @@ fn misconfigured(why: String) -> ExitFailure {
     (MISCONFIGURED, why)
 }
 
+/// Prints an error or a warning to standard error, each line after the name of the program.
 #[expect(clippy::print_stderr, reason = "the log may not have started yet")]
 fn complain(what: &str) {
     for line in what.lines() {

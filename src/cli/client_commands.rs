@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The variable that names the sidecar to ask.
+/// The environment variable for `--url`.
 const URL_VARIABLE: &str = "BELLWETHER_URL";
 
 #[derive(Subcommand)]
@@ -83,8 +83,8 @@ pub(super) enum ClientSubcommand {
     Shutdown(SidecarCommand),
     /// Have the leader hand over to another member.
     ///
-    /// Ask the leader's sidecar; any other one names the leader, and exits with 1. The leader leads on until the
-    /// other is ready to lead at once, and if that does not come to be. Without --to any member will do.
+    /// Ask the leader's sidecar; any other one names the leader, and exits with 1. The leader leads on until the other
+    /// is ready to lead at once, and stays leader if the other is not ready in time. Without --to any member will do.
     #[command(visible_aliases = ["switchover", "failover", "promote"])]
     Transfer(TransferArguments),
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
@@ -107,7 +107,7 @@ pub(super) struct FormatArguments {
     #[command(flatten)]
     address: SidecarUrl,
     #[command(flatten)]
-    form: OutputArguments,
+    output: OutputArguments,
 }
 
 #[derive(Args)]
@@ -135,7 +135,7 @@ pub(super) struct LocksArguments {
 enum LockAction {
     /// Break a lock that is not given back: its holder is told to give it up, and its place is deleted.
     ///
-    /// Done when whoever held it is sure not to any more, after twice the session timeout. For a holder that hangs, or of which
+    /// Done when the holder's lease is surely over, after twice the session timeout. For a holder that hangs, or that
     /// nobody knows. A member that only waits joins again at the tail.
     Break(BreakArguments),
 }
@@ -166,10 +166,10 @@ pub(super) struct SidecarCommand {
     #[command(flatten)]
     target: CommandTarget,
     #[command(flatten)]
-    form: OutputArguments,
+    output: OutputArguments,
 }
 
-/// The sidecar that a command is for, and the token that it wants to see.
+/// The sidecar to which a command is sent, and the command token, if that sidecar requires one.
 #[derive(Args)]
 pub(super) struct CommandTarget {
     #[command(flatten)]
@@ -201,16 +201,16 @@ pub(super) struct WaitArguments {
     #[command(flatten)]
     address: SidecarUrl,
     /// Until any leader is known; this is the default
-    #[arg(long, conflicts_with = "itself")]
+    #[arg(long, conflicts_with = "is_self")]
     leader: bool,
     /// Until this member leads
     #[arg(long = "self")]
-    itself: bool,
+    is_self: bool,
     /// For how long at most: 500ms, 10s, 2m [default: forever]
     #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
     timeout: Option<Duration>,
     #[command(flatten)]
-    form: OutputArguments,
+    output: OutputArguments,
     /// The program to become and its arguments, behind --
     #[arg(last = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -235,7 +235,7 @@ pub(super) struct InspectArguments {
     #[arg(short, long, value_name = "DURATION", default_value = "10s", value_parser = config::duration)]
     timeout: Duration,
     #[command(flatten)]
-    form: OutputArguments,
+    output: OutputArguments,
 }
 
 /// Turns the parsed arguments into a client command.
@@ -243,40 +243,39 @@ pub(super) struct InspectArguments {
 /// # Errors
 /// A sentence about the problem with the arguments, or with a file that they name.
 pub(super) fn into_command(
-    client_commands: ClientSubcommand,
-    given: &ArgMatches,
+    subcommand: ClientSubcommand,
+    matches: &ArgMatches,
 ) -> Result<ClientCommand, String> {
-    match client_commands {
-        ClientSubcommand::Leader(query) => query.command(Call::of(&api::LEADER)),
-        ClientSubcommand::Status(query) => query.command(Call::of(&api::STATUS)),
-        ClientSubcommand::Members(query) => query.command(Call::of(&api::MEMBERS)),
-        ClientSubcommand::History(query) => query.command(Call::of(&api::HISTORY)),
+    match subcommand {
+        ClientSubcommand::Leader(arguments) => arguments.command(Call::of(&api::LEADER)),
+        ClientSubcommand::Status(arguments) => arguments.command(Call::of(&api::STATUS)),
+        ClientSubcommand::Members(arguments) => arguments.command(Call::of(&api::MEMBERS)),
+        ClientSubcommand::History(arguments) => arguments.command(Call::of(&api::HISTORY)),
         ClientSubcommand::Resign(command) => command.call(Call::of(&api::RESIGN)),
         ClientSubcommand::Pause(command) => command.call(Call::of(&api::PAUSE)),
         ClientSubcommand::Resume(command) => command.call(Call::of(&api::RESUME)),
         ClientSubcommand::Drain(command) => command.call(Call::of(&api::DRAIN)),
         ClientSubcommand::Shutdown(command) => command.call(Call::of(&api::SHUTDOWN)),
-        ClientSubcommand::Watch(stream) => {
-            let (sidecar, form) = stream.parts()?;
-            Ok(ClientCommand::Ask { sidecar, query: Query::Watch { form } })
+        ClientSubcommand::Watch(arguments) => {
+            let (sidecar, format) = arguments.parts()?;
+            Ok(ClientCommand::Ask { sidecar, query: Query::Watch { format } })
         }
-        ClientSubcommand::Wait(WaitArguments {
-            address, itself, timeout, form, command, ..
-        }) => {
-            let query = Query::Wait { itself, at_most: timeout, command, form: form.form() };
+        ClientSubcommand::Wait(arguments) => {
+            let WaitArguments { address, is_self, timeout, output, command, .. } = arguments;
+            let query = Query::Wait { is_self, at_most: timeout, command, format: output.format() };
             Ok(ClientCommand::Ask { sidecar: address.sidecar()?, query })
         }
-        ClientSubcommand::Probe(probing) => {
-            let query = Query::Probe { probe: probing.probe, verbose: probing.verbose };
-            Ok(ClientCommand::Ask { sidecar: probing.address.sidecar()?, query })
+        ClientSubcommand::Probe(arguments) => {
+            let query = Query::Probe { probe: arguments.probe, verbose: arguments.verbose };
+            Ok(ClientCommand::Ask { sidecar: arguments.address.sidecar()?, query })
         }
         ClientSubcommand::Transfer(TransferArguments { to, within, command }) => {
             command.call(Call::transfer(to, within))
         }
         ClientSubcommand::Locks(LocksArguments {
-            action: Some(LockAction::Break(place)), ..
+            action: Some(LockAction::Break(args)), ..
         }) => {
-            let BreakArguments { name, token, now: is_at_once, target } = place;
+            let BreakArguments { name, token, now: is_at_once, target } = args;
             let name = super::locking::lock_name(&name)?;
             let sidecar = target.sidecar()?;
             let query = Query::BreakLock { name, token, is_at_once };
@@ -296,27 +295,28 @@ pub(super) fn into_command(
                 None => Call::of(&api::BARRIERS),
             })
         }
-        ClientSubcommand::Lock(locking) => locking.into_command(given),
-        ClientSubcommand::Barrier(entering) => entering.into_command(given),
-        ClientSubcommand::Config(config) => config.into_command(),
-        ClientSubcommand::Inspect(inspecting) => inspecting.into_command(given),
+        ClientSubcommand::Lock(arguments) => arguments.into_command(matches),
+        ClientSubcommand::Barrier(arguments) => arguments.into_command(matches),
+        ClientSubcommand::Config(arguments) => arguments.into_command(),
+        ClientSubcommand::Inspect(arguments) => arguments.into_command(matches),
     }
 }
 
 impl FormatArguments {
     pub(super) fn command(self, call: Call) -> Result<ClientCommand, String> {
-        let (sidecar, form) = self.parts()?;
-        Ok(ClientCommand::Ask { sidecar, query: Query::Call { call, form } })
+        let (sidecar, format) = self.parts()?;
+        Ok(ClientCommand::Ask { sidecar, query: Query::Call { call, format } })
     }
 
+    /// Returns the sidecar to ask, and the output format.
     pub(super) fn parts(self) -> Result<(Sidecar, OutputFormat), String> {
-        Ok((self.address.sidecar()?, self.form.form()))
+        Ok((self.address.sidecar()?, self.output.format()))
     }
 }
 
 impl SidecarCommand {
     fn call(self, call: Call) -> Result<ClientCommand, String> {
-        let query = Query::Call { call, form: self.form.form() };
+        let query = Query::Call { call, format: self.output.format() };
         Ok(ClientCommand::Ask { sidecar: self.target.sidecar()?, query })
     }
 }
@@ -326,40 +326,41 @@ impl CommandTarget {
         let mut sidecar = self.address.sidecar()?;
         if let Some(file) = self.token_file.filter(|file| !file.as_os_str().is_empty()) {
             let token = config::token("--token-file", &file)?;
-            sidecar.token = Some(Token::new(&token).expect("it was found to be one"));
+            sidecar.token = Some(Token::new(&token).expect("config::token has checked it"));
         }
         Ok(sidecar)
     }
 }
 
 impl SidecarUrl {
+    /// Returns the sidecar at `--url`, or else the one at the first default address that is known.
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
             let mut sidecar = Sidecar::at(&url)?;
-            // A hint need not repeat what the environment says.
-            let is_variable = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
-            sidecar.url = Some(url).filter(|_| !is_variable);
+            // Hints repeat `--url` only if a flag gave it: the user's next command reads the same environment.
+            let is_from_environment = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
+            sidecar.url = if is_from_environment { None } else { Some(url) };
             return Ok(sidecar);
         }
         if let Some(listen) = first_process::listen() {
-            return Ok(Sidecar::that_listens(&listen));
+            return Ok(Sidecar::listening_at(&listen));
         }
         let listen = sources::in_environment(&table::LISTEN.row)?;
         let listen = listen.unwrap_or_else(|| table::LISTEN.row.default.text().to_owned());
-        Ok(Sidecar::that_listens(&table::LISTEN.parse(&listen)?))
+        Ok(Sidecar::listening_at(&table::LISTEN.parse(&listen)?))
     }
 }
 
 impl OutputArguments {
-    fn form(self) -> OutputFormat {
+    fn format(self) -> OutputFormat {
         if self.json { OutputFormat::Json } else { self.output }
     }
 }
 
 impl InspectArguments {
-    fn into_command(self, given: &ArgMatches) -> Result<ClientCommand, String> {
-        let values = sources::values(self.file.config, given)?;
+    fn into_command(self, matches: &ArgMatches) -> Result<ClientCommand, String> {
+        let values = sources::values(self.file.config, matches)?;
         let settings = Settings::new(&values, self.timeout)?;
-        Ok(ClientCommand::Inspect { settings, patience: self.timeout, form: self.form.form() })
+        Ok(ClientCommand::Inspect { settings, limit: self.timeout, format: self.output.format() })
     }
 }

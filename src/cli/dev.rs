@@ -1,4 +1,4 @@
-//! The command `dev`. In a build without it, the command explains how to get it.
+//! The command `dev`. In a build without the feature `dev`, the command explains how to get such a build.
 
 use super::CliCommand;
 #[cfg(feature = "dev")]
@@ -38,9 +38,9 @@ impl DevArguments {
 
 #[cfg(feature = "dev")]
 fn session_timeout(written: &str) -> Result<std::time::Duration, String> {
-    let granted = std::time::Duration::from_secs(2)..=crate::dev::LONGEST_SESSION;
-    let found = humantime::parse_duration(written).ok().filter(|found| granted.contains(found));
-    found.ok_or_else(|| "write a duration from 2s to 40s".into())
+    let accepted = std::time::Duration::from_secs(2)..=crate::dev::LONGEST_SESSION;
+    let timeout = humantime::parse_duration(written).ok().filter(|time| accepted.contains(time));
+    timeout.ok_or_else(|| "write a duration from 2s to 40s".into())
 }
 
 #[cfg(not(feature = "dev"))]

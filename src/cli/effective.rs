@@ -17,8 +17,8 @@ impl Effective {
         Ok(Self { config: Config::new(&values)?, values })
     }
 
-    /// Returns the configuration as one line of JSON, with the warnings, and with the result for each server if they were
-    /// tried.
+    /// Returns the configuration as one line of JSON, with the warnings. `servers` has the result for each ZooKeeper
+    /// server, if `check-config --connect` has tried the servers.
     pub fn json(&self, warnings: &[String], servers: Option<&[impl Serialize]>) -> String {
         let settings: Map<_, _> = self
             .values
@@ -30,9 +30,10 @@ impl Effective {
             .collect();
         let lease = self.config.longest_lease().map(|lease| lease.0.as_millis() as u64);
         let hooks: Vec<_> = self.config.hooks.iter().map(ToString::to_string).collect();
-        let kept: Vec<_> = self.config.synced_files.iter().map(ToString::to_string).collect();
+        let synced_files: Vec<_> =
+            self.config.synced_files.iter().map(ToString::to_string).collect();
         let mut json = json!({
-            "settings": settings, "lease_ms": lease, "hooks": hooks, "config": kept, "warnings": warnings,
+            "settings": settings, "lease_ms": lease, "hooks": hooks, "config": synced_files, "warnings": warnings,
         });
         if let Some(servers) = servers {
             json["servers"] = json!(servers);
@@ -52,6 +53,7 @@ impl fmt::Display for Effective {
             let shown =
                 if shown.is_empty() { "(none)".into() } else { shown.escape_debug().to_string() };
             writeln!(f, "{key:<KEY_WIDTH$} {shown:<40}  {}", value.origin)?;
+            // The lease follows from three settings, and is shown below the last of them.
             if key == table::HEARTBEAT.key()
                 && let Some(lease) = self.config.longest_lease()
             {
@@ -67,9 +69,9 @@ impl fmt::Display for Effective {
             let key = format!("hook[{n}]");
             writeln!(f, "{key:<KEY_WIDTH$} {}", hook.to_string().escape_debug())?;
         }
-        for (n, kept) in self.config.synced_files.iter().enumerate() {
+        for (n, synced_file) in self.config.synced_files.iter().enumerate() {
             let key = format!("config[{n}]");
-            writeln!(f, "{key:<KEY_WIDTH$} {}", kept.to_string().escape_debug())?;
+            writeln!(f, "{key:<KEY_WIDTH$} {}", synced_file.to_string().escape_debug())?;
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Finds the listen address of the sidecar that is the first process of this container, as in a container image.
+//! Finds the listen address of the sidecar that runs as process 1 of this container, so that a command in the container
+//! needs no `--url`.
 
 use super::{Cli, ExecOptions, Subcommands, sources};
 use crate::config::{Listen, table};
@@ -6,8 +7,8 @@ use clap::FromArgMatches;
 use std::fs;
 use std::path::Path;
 
-/// Returns the listen address according to that process's command line, its file and the environment, which this process
-/// shares.
+/// Returns the listen address of process 1, by its command line, its configuration file and the environment of this
+/// process, which is usually the same. Returns `None` if process 1 is not a sidecar.
 pub(super) fn listen() -> Option<Listen> {
     listen_of(&fs::read_to_string("/proc/1/cmdline").ok()?)
 }
@@ -23,8 +24,8 @@ fn listen_of(line: &str) -> Option<Listen> {
     let (Subcommands::Run(file) | Subcommands::Exec(ExecOptions { file, .. })) = command else {
         return None;
     };
-    let (_, given) = matches.subcommand()?;
-    sources::values(file.config, given).ok()?.get(&table::LISTEN).ok()
+    let (_, matches) = matches.subcommand()?;
+    sources::values(file.config, matches).ok()?.get(&table::LISTEN).ok()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The commands `lock`, `barrier` and `locks`.
+//! The commands `lock` and `barrier`; and the names of locks and barriers.
 
 use super::client_commands::CommandTarget;
 use super::{ConfigFile, sources};
@@ -20,7 +20,7 @@ pub(super) struct LockArguments {
     #[arg(long)]
     shared: bool,
     /// A semaphore: the first so many of the queue hold it, from 1 to 1000; all have to name the same number
-    #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = slots, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = up_to_1000, allow_negative_numbers = true)]
     slots: Option<NonZeroU32>,
     /// For how long to wait at most: 500ms, 10s, 2m [default: forever]
     #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
@@ -37,7 +37,7 @@ impl LockArguments {
     ///
     /// # Errors
     /// A sentence about the problem with the arguments, or with a file that they name.
-    pub(super) fn into_command(self, given: &ArgMatches) -> Result<ClientCommand, String> {
+    pub(super) fn into_command(self, matches: &ArgMatches) -> Result<ClientCommand, String> {
         let name = lock_name(&self.name)?;
         let mode = match self.slots {
             Some(slots) => Mode::Slots(slots),
@@ -49,7 +49,7 @@ impl LockArguments {
             None if self.only_if_free => Patience::Try,
             None => Patience::Endless,
         };
-        self.guarded.into_command(given, name, HoldingSpec::Lock(mode), patience)
+        self.guarded.into_command(matches, name, HoldingSpec::Lock(mode), patience)
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) struct BarrierArguments {
     /// The name of the barrier: 1 to 64 of A-Z a-z 0-9 . _ -
     name: String,
     /// The number of participants, from 1 to 1000; all of them have to give the same number
-    #[arg(long, value_name = "NUMBER", value_parser = slots, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = up_to_1000, allow_negative_numbers = true)]
     size: NonZeroU32,
     /// For how long to wait for the others at most: 500ms, 10s, 2m [default: forever]
     #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
@@ -72,15 +72,15 @@ impl BarrierArguments {
     ///
     /// # Errors
     /// A sentence about the problem with the arguments, or with a file that they name.
-    pub(super) fn into_command(self, given: &ArgMatches) -> Result<ClientCommand, String> {
+    pub(super) fn into_command(self, matches: &ArgMatches) -> Result<ClientCommand, String> {
         let name = barrier_name(&self.name)?;
         let wanted = HoldingSpec::Barrier(self.size);
         let patience = self.wait.map_or(Patience::Endless, Patience::AtMost);
-        self.guarded.into_command(given, name, wanted, patience)
+        self.guarded.into_command(matches, name, wanted, patience)
     }
 }
 
-/// The command, and what holds for it.
+/// The program to run, when to kill it, and which process holds the lock or enters the barrier.
 #[derive(Args)]
 struct GuardedArguments {
     /// From SIGTERM to SIGKILL at most, when the program has to end; less where the lease is short
@@ -101,21 +101,23 @@ struct GuardedArguments {
 impl GuardedArguments {
     fn into_command(
         self,
-        given: &ArgMatches,
+        matches: &ArgMatches,
         name: HoldingName,
         wanted: HoldingSpec,
         patience: Patience,
     ) -> Result<ClientCommand, String> {
-        let holder = if is_flag(given, table::SERVERS.key()) || is_flag(given, "config") {
-            if is_flag(given, "url") {
+        // Only a flag lets this process hold the lock itself. A variable may be meant for the sidecar beside it.
+        let holder = if is_flag(matches, table::SERVERS.key()) || is_flag(matches, "config") {
+            if is_flag(matches, "url") {
                 let why = "--url names a sidecar, and --zookeeper and --config go without one: leave one out";
                 return Err(why.into());
             }
-            let values = sources::values(self.file.config, given)?;
-            HoldingProcess::itself(HoldingConfig::new(&values)?)
+            let values = sources::values(self.file.config, matches)?;
+            HoldingProcess::this_process(HoldingConfig::new(&values)?)
         } else {
+            // A sidecar has ZooKeeper settings of its own, so a flag for one of these settings is a mistake.
             let mut settings = sources::settings(Scope::Lease);
-            if let Some(row) = settings.find(|row| is_flag(given, row.key))
+            if let Some(row) = settings.find(|row| is_flag(matches, row.key))
                 && let Some(flag) = &row.flag
             {
                 return Err(format!(
@@ -132,20 +134,22 @@ impl GuardedArguments {
     }
 }
 
+/// Parses the name of a barrier. The error has the name `deploy` as an example.
 pub(super) fn barrier_name(written: &str) -> Result<HoldingName, String> {
     HoldingName::parse(written, "barrier's name", "deploy")
 }
 
+/// Parses the name of a lock. The error has the name `migrate` as an example.
 pub(super) fn lock_name(written: &str) -> Result<HoldingName, String> {
     HoldingName::parse(written, "lock's name", "migrate")
 }
 
-fn slots(written: &str) -> Result<NonZeroU32, String> {
-    let slots = written.parse().ok().filter(|slots: &NonZeroU32| slots.get() <= 1000);
-    slots.ok_or_else(|| "write a number from 1 to 1000".into())
+fn up_to_1000(written: &str) -> Result<NonZeroU32, String> {
+    let number = written.parse().ok().filter(|number: &NonZeroU32| number.get() <= 1000);
+    number.ok_or_else(|| "write a number from 1 to 1000".into())
 }
 
-/// Returns whether the value was given by a flag, and not by a variable or a default.
-fn is_flag(given: &ArgMatches, id: &str) -> bool {
-    given.value_source(id) == Some(ValueSource::CommandLine)
+/// Returns whether the value of the argument `id` was given by a flag, and not by a variable or a default.
+fn is_flag(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
 }

@@ -25,7 +25,7 @@ pub(super) struct Manual {
     to: Option<PathBuf>,
 }
 
-/// Returns the text to print, which is empty if the pages were written into a directory.
+/// Returns the text to print. Manual pages may be written into a directory instead; then the text is empty.
 pub(super) fn write(packaging: PackagingCommand, mut command: Command) -> Result<Vec<u8>, String> {
     let mut text = vec![];
     match packaging {
@@ -49,7 +49,7 @@ pub(super) fn write(packaging: PackagingCommand, mut command: Command) -> Result
 
 /// Writes a page for each command into the directory.
 fn write_pages(mut command: Command, directory: &Path) -> io::Result<()> {
-    // Sets the display name of each subcommand, which becomes the name of its page.
+    // `build` sets the display name of each subcommand, such as `bellwether-run`, by which its page is named.
     command.build();
     for command in with_subcommands(&command) {
         let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
@@ -60,15 +60,16 @@ fn write_pages(mut command: Command, directory: &Path) -> io::Result<()> {
 
 /// Returns a command and all of its subcommands, each with its full name.
 fn with_subcommands(command: &Command) -> Vec<Command> {
-    let below = command.get_subcommands().filter(|each| !each.is_hide_set());
-    let below = below.filter(|each| each.get_name() != "help").flat_map(with_subcommands);
-    std::iter::once(command.clone()).chain(below).collect()
+    let children = command.get_subcommands().filter(|each| !each.is_hide_set());
+    let children = children.filter(|each| each.get_name() != "help").flat_map(with_subcommands);
+    std::iter::once(command.clone()).chain(children).collect()
 }
 
 /// Returns the manual page of a command.
 fn page(command: Command) -> String {
     let mut page = vec![];
     Man::new(command).render(&mut page).expect("memory takes all");
-    // Exit codes are all that follows the help of a command.
+    // clap_mangen puts the text after a command's help into a section EXTRA. In our commands, that text is the exit
+    // codes.
     String::from_utf8_lossy(&page).replace(".SH EXTRA", ".SH \"EXIT STATUS\"")
 }

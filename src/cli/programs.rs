@@ -4,45 +4,47 @@ use rustix::fs::{Access, access};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// The exit codes, by the shell's convention, for a program that is not found, and for a program that cannot be run.
+/// The exit code of a shell for a program that is not found.
 const NOT_FOUND: u8 = 127;
+/// The exit code of a shell for a program that cannot be run.
 const NOT_RUNNABLE: u8 = 126;
 
 /// Checks whether the program can be run: by its path, or by its name in a directory of `PATH`.
 ///
 /// # Errors
 /// The exit code, and one sentence with the reason and the remedy.
-pub fn runnable(program: &OsStr) -> Result<(), (u8, String)> {
-    runnable_in(program, std::env::var_os("PATH").as_deref())
+pub fn check_runnable(program: &OsStr) -> Result<(), (u8, String)> {
+    check_runnable_in(program, std::env::var_os("PATH").as_deref())
 }
 
-fn runnable_in(program: &OsStr, path: Option<&OsStr>) -> Result<(), (u8, String)> {
+fn check_runnable_in(program: &OsStr, path: Option<&OsStr>) -> Result<(), (u8, String)> {
     let cannot = |code, why: &str| Err((code, format!("cannot run {}: {why}", program.display())));
     if program.is_empty() {
         return Err((NOT_FOUND, "the name of the program to run is empty".into()));
     }
     let is_path = program.as_encoded_bytes().contains(&b'/');
-    let places: Vec<PathBuf> = match path {
+    let candidates: Vec<PathBuf> = match path {
         _ if is_path => vec![program.into()],
         Some(path) => {
             std::env::split_paths(path).map(|directory| directory.join(program)).collect()
         }
-        // The system's default path is not known here, so leave the check to `exec`.
+        // Without PATH, the system searches directories that are not known here, so leave the check to the system call.
         None => return Ok(()),
     };
-    if places.iter().any(|place| place.is_file() && access(place, Access::EXEC_OK).is_ok()) {
+    if candidates.iter().any(|path| path.is_file() && access(path, Access::EXEC_OK).is_ok()) {
         return Ok(());
     }
-    match places.iter().any(|place| place.exists()) {
+    match candidates.iter().any(|path| path.exists()) {
         true => cannot(NOT_RUNNABLE, "it is not a file that this user may execute"),
         false => cannot(NOT_FOUND, "file not found"),
     }
 }
 
-/// Returns a warning if a program cannot be run now. It may be installed before it is needed.
-pub(super) fn missing(key: &str, command: &[String]) -> Option<String> {
+/// Returns a warning if the program of a command cannot be run now, which is not an error: the program may be installed
+/// before it is needed.
+pub(super) fn unrunnable_warning(key: &str, command: &[String]) -> Option<String> {
     let program = Path::new(command.first()?);
-    runnable(program.as_os_str()).err().map(|(_, why)| format!("{key}: {why}"))
+    check_runnable(program.as_os_str()).err().map(|(_, why)| format!("{key}: {why}"))
 }
 
 #[cfg(test)]
@@ -52,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_program_is_found_and_refused_as_by_a_shell() {
-        assert_eq!(runnable_in("".as_ref(), None).unwrap_err().0, 127);
+        assert_eq!(check_runnable_in("".as_ref(), None).unwrap_err().0, 127);
         let home = tempfile::tempdir().unwrap();
         let [first, second] = ["first", "second"].map(|name| home.path().join(name));
         fs::create_dir(&first).unwrap();
@@ -61,7 +63,7 @@ mod tests {
         std::os::unix::fs::symlink("/bin/sh", second.join("shell")).unwrap();
         let path = std::env::join_paths([&first, &second]).unwrap();
         let found = |program: &Path| {
-            let found = runnable_in(program.as_os_str(), Some(&path));
+            let found = check_runnable_in(program.as_os_str(), Some(&path));
             found.map_err(|(code, why)| (code, why.rsplit_once(": ").map(|it| it.1.to_owned())))
         };
         let no = |code, why: &str| Err((code, Some(why.to_owned())));
@@ -74,6 +76,10 @@ mod tests {
             found(Path::new("plain")),
             no(126, "it is not a file that this user may execute")
         );
-        assert_eq!(runnable_in(OsStr::new("nothing"), None), Ok(()), "the system may know it");
+        assert_eq!(
+            check_runnable_in(OsStr::new("nothing"), None),
+            Ok(()),
+            "the system may know it"
+        );
     }
 }

@@ -28,7 +28,7 @@ enum ConfigSubcommands {
         #[arg(long, conflicts_with = "wait")]
         proved: bool,
         #[command(flatten)]
-        asked: FormatArguments,
+        arguments: FormatArguments,
     },
     /// Write a value, and print its version.
     #[command(visible_alias = "set")]
@@ -37,7 +37,7 @@ enum ConfigSubcommands {
         name: String,
         /// The value, which may be '' [default: what standard input says, if it is not empty]
         value: Option<OsString>,
-        /// Only over this version; 1 if another is there
+        /// Only over this version; exits with 1 if there is another
         #[arg(long, value_name = "VERSION", value_parser = value_parser!(i32).range(0..), allow_negative_numbers = true)]
         if_version: Option<i32>,
         /// Only if there is none
@@ -58,7 +58,7 @@ enum ConfigSubcommands {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
         #[command(flatten)]
-        asked: FormatArguments,
+        arguments: FormatArguments,
         /// The program and its arguments, behind --
         #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["output", "json"])]
         command: Vec<OsString>,
@@ -70,7 +70,7 @@ enum ConfigSubcommands {
     Rm {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
-        /// Only this version; 1 if another is there
+        /// Only this version; exits with 1 if there is another
         #[arg(long, value_name = "VERSION", value_parser = value_parser!(i32).range(0..), allow_negative_numbers = true)]
         if_version: Option<i32>,
         #[command(flatten)]
@@ -85,24 +85,24 @@ impl ConfigArguments {
     /// A sentence about the problem with the arguments, or with a file that they name.
     pub(super) fn into_command(self) -> Result<ClientCommand, String> {
         let (sidecar, name, action) = match self.action {
-            ConfigSubcommands::Ls(query) => {
-                return query.command(Call::of(&api::CONFIG_NAMES));
+            ConfigSubcommands::Ls(arguments) => {
+                return arguments.command(Call::of(&api::CONFIG_NAMES));
             }
-            ConfigSubcommands::Get { name, wait, proved, asked } => {
-                let (sidecar, form) = asked.parts()?;
-                (sidecar, name, ConfigAction::Get { wait, is_proved: proved, form })
+            ConfigSubcommands::Get { name, wait, proved, arguments } => {
+                let (sidecar, format) = arguments.parts()?;
+                (sidecar, name, ConfigAction::Get { wait, is_proved: proved, format })
             }
-            ConfigSubcommands::Watch { name, asked, command } => {
-                let (sidecar, form) = asked.parts()?;
-                (sidecar, name, ConfigAction::Watch { command, form })
+            ConfigSubcommands::Watch { name, arguments, command } => {
+                let (sidecar, format) = arguments.parts()?;
+                (sidecar, name, ConfigAction::Watch { command, format })
             }
             ConfigSubcommands::Put { name, value, if_version, if_absent, ephemeral, target } => {
-                let condition = if if_absent { Condition::Absent } else { over(if_version) };
+                let condition = if if_absent { Condition::Absent } else { at_version(if_version) };
                 let action = ConfigAction::Put { value, condition, is_ephemeral: ephemeral };
                 (target.sidecar()?, name, action)
             }
             ConfigSubcommands::Rm { name, if_version, target } => {
-                let action = ConfigAction::Remove { condition: over(if_version) };
+                let action = ConfigAction::Remove { condition: at_version(if_version) };
                 (target.sidecar()?, name, action)
             }
         };
@@ -112,7 +112,7 @@ impl ConfigArguments {
     }
 }
 
-/// Returns the condition for `--if-version`.
-fn over(version: Option<i32>) -> Condition {
+/// Returns the condition that the stored version is the one of `--if-version`, if that was given.
+fn at_version(version: Option<i32>) -> Condition {
     version.map_or(Condition::None, Condition::Version)
 }

@@ -26,7 +26,7 @@ pub(super) fn settings(scope: Scope) -> impl Iterator<Item = &'static Row> {
 fn flag(row: &'static Row) -> Option<Arg> {
     let flag = row.flag.as_ref()?;
     let default = Some(row.default.text()).filter(|words| !words.is_empty()).unwrap_or("none");
-    // The variables are not bound to the flags: the flag for a label sets one, and its variable all of them.
+    // clap does not read the variables: the flag for labels sets one label at a time, but its variable sets all labels.
     let variable = row.variable.map(|name| format!(" [env: {name}=]")).unwrap_or_default();
     let help = format!("{} [default: {default}] [key: {}]{variable}", row.help, row.key);
     let arg = Arg::new(row.key)
@@ -35,33 +35,33 @@ fn flag(row: &'static Row) -> Option<Arg> {
         .short(flag.short)
         .value_name(flag.value)
         .help(help);
-    // Labels are given one by one, and joined as in the variable.
+    // The flag for labels may be repeated. `given` joins its values with commas, as in the variable.
     Some(if row.kind == ValueKind::Labels { arg.action(ArgAction::Append) } else { arg })
 }
 
 /// Reads the file, if one is named, and combines the sources.
 pub(super) fn values(file: Option<PathBuf>, matches: &ArgMatches) -> Result<Values, ConfigErrors> {
-    // Treat an empty variable like an unset one.
+    // An empty path names no file: an empty variable BELLWETHER_CONFIG counts as not set.
     let path = file.unwrap_or_default();
     let file = if path.as_os_str().is_empty() {
         File::default()
     } else {
         File::parse(&file_text("--config", &path)?, &path.display().to_string())?
     };
-    Ok(values_beside((path, file), matches)?)
+    Ok(values_with_file((path, file), matches)?)
 }
 
-/// Combines the file with the command line and the environment.
-pub(super) fn values_beside(
+/// Combines the file, which was read before, with the command line and the environment.
+pub(super) fn values_with_file(
     (file_name, file): (PathBuf, File),
     matches: &ArgMatches,
 ) -> Result<Values, ConfigError> {
-    let mut in_use = BTreeMap::new();
+    let mut given_values = BTreeMap::new();
     for row in ALL {
-        in_use.extend(given(row, matches)?.map(|given| (row.key, given)));
+        given_values.extend(given(row, matches)?.map(|given| (row.key, given)));
     }
     Values::new(Sources {
-        given: in_use,
+        given: given_values,
         file,
         file_name,
         credentials: variable(CREDENTIALS_VARIABLE)?.map(SecretString::from),
@@ -69,10 +69,10 @@ pub(super) fn values_beside(
     })
 }
 
-/// Returns the value of a flag or a variable.
+/// Returns the value of a setting from its flag, or else from its environment variable.
 fn given(row: &'static Row, matches: &ArgMatches) -> Result<Option<Given>, ConfigError> {
     if let Some(flag) = &row.flag {
-        // Some commands do not have this flag.
+        // A command that does not accept this setting ignores its variable as well.
         if matches.try_contains_id(row.key).is_err() {
             return Ok(None);
         }
@@ -81,17 +81,16 @@ fn given(row: &'static Row, matches: &ArgMatches) -> Result<Option<Given>, Confi
             return Ok(Some(Given { text, origin: Origin::Flag(flag.name) }));
         }
     }
-    let text = in_environment(row)?;
-    let origin = row.variable.map(Origin::Environment);
-    Ok(text.zip(origin).map(|(text, origin)| Given { text, origin }))
+    let Some(name) = row.variable else { return Ok(None) };
+    Ok(variable(name)?.map(|text| Given { text, origin: Origin::Environment(name) }))
 }
 
-/// Returns the value of a setting's variable.
+/// Returns the value of a setting from its environment variable.
 pub(super) fn in_environment(row: &Row) -> Result<Option<String>, ConfigError> {
     row.variable.map_or(Ok(None), variable)
 }
 
-/// Returns the value of a variable. An empty variable counts as not set.
+/// Returns the value of an environment variable. An empty variable counts as not set.
 fn variable(name: &str) -> Result<Option<String>, ConfigError> {
     match env::var(name) {
         Ok(text) => Ok(Some(text).filter(|text| !text.is_empty())),
@@ -100,7 +99,8 @@ fn variable(name: &str) -> Result<Option<String>, ConfigError> {
     }
 }
 
-/// Reads the variables that Kubernetes sets in a pod. Outside of a pod, they are empty.
+/// Reads the variables that describe a pod. Kubernetes sets the address of its API server, and a manifest sets `POD_IP`
+/// and `POD_NAME`. Outside of a pod, they are empty.
 fn pod() -> PodEnvironment {
     let [host, port, ip] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "POD_IP"]
         .map(|name| env::var(name).unwrap_or_default());

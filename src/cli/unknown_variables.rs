@@ -2,11 +2,12 @@
 
 use crate::config::table::ALL;
 
-const OURS: &str = "BELLWETHER_";
+const PREFIX: &str = "BELLWETHER_";
 
-/// Variables, without the prefix, that set no setting: those of the command line, and those that are set for hooks and for
-/// the command of `exec`, `lock`, `barrier` or `config watch`. A member that such a command starts inherits them.
-const OTHERS: [&str; 14] = [
+/// Known variables, without the prefix, that are not settings: variables of the command line, and variables that are
+/// set for hooks and for the command of `exec`, `lock`, `barrier` or `config watch`. If such a command starts a member,
+/// the member inherits them.
+const NOT_SETTINGS: [&str; 14] = [
     "CONFIG",
     "CREDENTIALS",
     "URL",
@@ -33,15 +34,15 @@ pub(super) fn unknown_variables() -> Vec<String> {
 }
 
 fn is_unknown(name: &str) -> bool {
-    name.strip_prefix(OURS).is_some_and(|rest| {
+    name.strip_prefix(PREFIX).is_some_and(|rest| {
         let is_setting = ALL.iter().any(|row| row.variable == Some(name));
-        !is_setting && !OTHERS.contains(&rest) && !is_service(rest)
+        !is_setting && !NOT_SETTINGS.contains(&rest) && !is_kubernetes_service(rest)
     })
 }
 
 /// Returns whether Kubernetes sets this variable for a Service whose name begins with `bellwether`, such as
 /// `BELLWETHER_SERVICE_HOST` or `BELLWETHER_PROBES_PORT_4040_TCP_ADDR`.
-fn is_service(rest: &str) -> bool {
+fn is_kubernetes_service(rest: &str) -> bool {
     rest.split('_').any(|part| part == "SERVICE" || part == "PORT")
 }
 

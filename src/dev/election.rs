@@ -1,10 +1,10 @@
 //! The server and the members, the actions on them, and the lines that are printed.
 
-use super::follow::{PATIENCE, follow, sidecar_at};
+use super::follow::{follow, sidecar_at};
 use super::keys::{HELP, Key, Keys};
-use super::member::{MemberEnvironment, MemberProcess, Ports};
+use super::member::{MemberProcess, MemberSettings, Ports};
 use super::timeline::Timeline;
-use super::{MOST_MEMBERS, Options, front, say, start_server, warning};
+use super::{MOST_MEMBERS, Options, exposure_warning, front, print_line, start_server};
 use crate::api::{Done, LeaderState, RESIGN};
 use crate::clock::Clock;
 use crate::config::on_this_machine;
@@ -23,34 +23,37 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tracing::Level;
 
-/// How long members may take to leave. They usually need less.
+/// The time limit for all members to leave at the end. Members that take longer are killed.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The in-memory server and the members of one election.
 pub(super) struct LocalElection {
     server: DevServer,
+    /// The directory of log files. Dropping it deletes the directory.
     logs: TempDir,
     clock: Clock,
+    /// The start of this run, from which the printed times are counted.
     began: Moment,
     members: Vec<MemberProcess>,
-    /// How many letters are used as names, including those of members that have ended.
+    /// The number of letters that are used as member ids, including those of members that have ended.
     letters_used: u8,
     ports: Ports,
     session_timeout: Duration,
-    /// The port of the member that answers at the first port.
-    answering: watch::Sender<Option<u16>>,
+    /// The port of the member to which `front` forwards connections; `None` if no member runs.
+    front_target: watch::Sender<Option<u16>>,
     timeline: Timeline,
+    /// SIGCHLD: a member has ended.
     deaths: Deaths,
-    /// The output of the tasks, to be printed.
+    /// The output of background tasks, to be printed.
     outputs: UnboundedReceiver<TaskOutput>,
-    /// Given to tasks, which cannot print by themselves.
+    /// Cloned for each background task, because tasks cannot print by themselves.
     sender: UnboundedSender<TaskOutput>,
 }
 
 /// Output of a background task.
 enum TaskOutput {
-    /// The answer of the member with this id to the question who leads.
-    Named(String, Option<LeaderState>),
+    /// A member's id, and its answer about the leader.
+    LeaderAnswer(String, Option<LeaderState>),
     /// A line to print.
     Line(String),
 }
@@ -79,7 +82,7 @@ impl LocalElection {
             letters_used: 0,
             ports: Ports::from(options.port),
             session_timeout: options.session_timeout,
-            answering: watch::Sender::new(None),
+            front_target: watch::Sender::new(None),
             timeline: Timeline::default(),
             deaths: signal(SignalKind::child())?,
             outputs,
@@ -87,22 +90,22 @@ impl LocalElection {
         })
     }
 
-    /// Starts the members, and prints changes of the leader until a signal or a key ends it.
-    pub(super) async fn act(
+    /// Starts the members, and prints changes of the leader until a signal or a key ends the run.
+    pub(super) async fn run(
         &mut self,
         options: &Options,
         signals: &mut SignalListener,
     ) -> anyhow::Result<()> {
         tokio::select! {
-            begun = self.begin(options) => begun?,
+            started = self.start_members(options) => started?,
             _ = signals.next() => return Ok(()),
         }
         let mut keys = Keys::new().context("cannot read keys from the terminal")?;
-        say(if keys.is_some() { HELP } else { "Ctrl-C or SIGTERM ends all of it." })?;
-        say("")?;
+        print_line(if keys.is_some() { HELP } else { "Ctrl-C or SIGTERM ends all of it." })?;
+        print_line("")?;
         loop {
-            // Do this before waiting for `deaths`: while the program waited for another member, that wait may have consumed
-            // the signal.
+            // Do this before waiting for `deaths`: while this process waited for the end of one member, that wait may
+            // have consumed the SIGCHLD of another member.
             self.remove_ended().await?;
             let key = async {
                 match &mut keys {
@@ -115,7 +118,7 @@ impl LocalElection {
                 key = key => match key {
                     Some(Key::Quit) | None => return Ok(()),
                     Some(key) => tokio::select! {
-                        pressed = self.pressed(key) => pressed?,
+                        handled = self.handle_key(key) => handled?,
                         _ = signals.next() => return Ok(()),
                     },
                 },
@@ -126,24 +129,24 @@ impl LocalElection {
     }
 
     /// Starts the members, and prints the addresses and the log directory.
-    async fn begin(&mut self, options: &Options) -> anyhow::Result<()> {
+    async fn start_members(&mut self, options: &Options) -> anyhow::Result<()> {
         let address = self.server.address();
         let logs = self.logs.path().display();
-        say(
+        print_line(
             "For trying, developing and testing; never for production: it is all in memory, and ends with this.\n",
         )?;
-        say(&format!("zookeeper  {}", on_this_machine(address)))?;
-        if let Some(warning) = warning(address) {
-            say(&format!("           {warning}"))?;
+        print_line(&format!("zookeeper  {}", on_this_machine(address)))?;
+        if let Some(warning) = exposure_warning(address) {
+            print_line(&format!("           {warning}"))?;
         }
-        say(&format!("logs       {logs}"))?;
-        let port = front::serve(&mut self.ports, self.answering.subscribe()).await?;
-        say(&format!("election   http://127.0.0.1:{port}  any member"))?;
+        print_line(&format!("logs       {logs}"))?;
+        let port = front::serve(&mut self.ports, self.front_target.subscribe()).await?;
+        print_line(&format!("election   http://127.0.0.1:{port}  any member"))?;
         for _ in 0..options.members {
             let line = self.add().await?;
-            say(&line)?;
+            print_line(&line)?;
         }
-        say(&format!(
+        print_line(&format!(
             "\nIn a browser: http://127.0.0.1:{port}/. In another terminal:\n    \
              curl -s localhost:{port}/leader     # who leads\n    \
              curl -s localhost:{port}/members    # the queue\n    \
@@ -158,7 +161,7 @@ impl LocalElection {
             bail!("no letter is left to name a member by; quit, and start again");
         }
         let id = char::from(b'a' + self.letters_used).to_string();
-        let surroundings = MemberEnvironment {
+        let settings = MemberSettings {
             session_timeout: self.session_timeout,
             server: on_this_machine(self.server.address()),
             knobs: self.server.knobs(),
@@ -166,29 +169,30 @@ impl LocalElection {
             clock: self.clock,
         };
         let mut member =
-            MemberProcess::start(&id, &mut self.ports, &surroundings, &mut self.deaths).await?;
+            MemberProcess::start(&id, &mut self.ports, &settings, &mut self.deaths).await?;
         self.letters_used += 1;
         let name = id.clone();
         let sender = self.sender.clone();
         member.following = Some(
-            tokio::spawn(follow(sidecar_at(member.port), move |named| {
-                drop(sender.send(TaskOutput::Named(name.clone(), named)))
+            tokio::spawn(follow(sidecar_at(member.port), move |answer| {
+                drop(sender.send(TaskOutput::LeaderAnswer(name.clone(), answer)))
             }))
             .abort_handle(),
         );
         let line = format!("{id:<9}  http://127.0.0.1:{}  process {}", member.port, member.pid());
         self.members.push(member);
-        self.choose_answering();
+        self.choose_front_target();
         Ok(line)
     }
 
-    /// Chooses the member that answers at the first port: one that runs.
-    fn choose_answering(&self) {
-        let runs = self.members.iter().find(|member| !member.frozen && member.is_alive());
-        self.answering.send_replace(runs.map(|member| member.port));
+    /// Lets `front` forward connections to a member that runs and is not frozen, if there is one.
+    fn choose_front_target(&self) {
+        let target = self.members.iter().find(|member| !member.frozen && member.is_alive());
+        self.front_target.send_replace(target.map(|member| member.port));
     }
 
-    async fn pressed(&mut self, key: Key) -> anyhow::Result<()> {
+    /// Carries out the action of a key. `run` handles [`Key::Quit`] itself.
+    async fn handle_key(&mut self, key: Key) -> anyhow::Result<()> {
         match key {
             Key::Kill => self.kill(),
             Key::Freeze => self.freeze(),
@@ -197,11 +201,12 @@ impl LocalElection {
                 let line = self.add().await.unwrap_or_else(|why| format!("{why:#}"));
                 self.print(&line)
             }
-            Key::Help | Key::Other => Ok(say(HELP)?),
+            Key::Help | Key::Other => Ok(print_line(HELP)?),
             Key::Quit => Ok(()),
         }
     }
 
+    /// Kills the leader, or prints the reason why there is none to kill.
     fn kill(&mut self) -> anyhow::Result<()> {
         match self.leader() {
             Ok(leader) => {
@@ -212,13 +217,13 @@ impl LocalElection {
         }
     }
 
-    /// Freezes the leader, or thaws the member that is frozen.
+    /// Freezes the leader with SIGSTOP. If a member is frozen already, lets that one go on instead.
     fn freeze(&mut self) -> anyhow::Result<()> {
         if let Some(member) = self.members.iter_mut().find(|member| member.frozen) {
             member.frozen = false;
             member.signal(Signal::CONT);
             let line = format!("{} goes on", member.id);
-            self.choose_answering();
+            self.choose_front_target();
             return self.print(&line);
         }
         let line = match self.leader() {
@@ -226,8 +231,8 @@ impl LocalElection {
                 leader.frozen = true;
                 leader.signal(Signal::STOP);
                 let id = leader.id.clone();
-                self.timeline.befell(self.clock.now(), &id, "was frozen");
-                self.choose_answering();
+                self.timeline.note_event(self.clock.now(), &id, "was frozen");
+                self.choose_front_target();
                 format!("{id}, which leads, is frozen; f lets it go on")
             }
             Err(why) => why,
@@ -245,20 +250,21 @@ impl LocalElection {
             Ok(leader) => (leader.id.clone(), leader.port),
             Err(why) => return self.print(&why),
         };
-        self.timeline.befell(self.clock.now(), &id, "was told to resign");
+        self.timeline.note_event(self.clock.now(), &id, "was told to resign");
         let sender = self.sender.clone();
         tokio::spawn(async move {
-            let answer = sidecar_at(port).post(RESIGN.path).within(4 * PATIENCE).answer().await;
+            let answer = sidecar_at(port).post(RESIGN.path).answer().await;
             let done = answer.and_then(|answer| answer.body::<Done>());
             if let Some(why) = done.err().and_then(|error| error.message()) {
                 let line = format!("{id} does not resign: {why}");
-                let _receiver_gone = sender.send(TaskOutput::Line(line));
+                // An error means that this run has ended meanwhile.
+                let _ = sender.send(TaskOutput::Line(line));
             }
         });
         Ok(())
     }
 
-    /// Returns the leader, or why none can be acted on.
+    /// Returns the process of the leader, or the reason why there is none that a key could act on.
     fn leader(&mut self) -> Result<&mut MemberProcess, String> {
         let Some(id) = self.timeline.leader() else {
             return Err("no member leads at this moment".into());
@@ -269,10 +275,11 @@ impl LocalElection {
             .ok_or_else(|| format!("{} leads, and was not started here", id.escape_debug()))
     }
 
+    /// Prints the output of a background task. An answer is printed only if the leader has changed.
     fn print_output(&mut self, output: TaskOutput) -> anyhow::Result<()> {
         let line = match output {
-            TaskOutput::Named(id, named) => {
-                self.timeline.named(self.clock.now(), &id, named.as_ref())
+            TaskOutput::LeaderAnswer(id, answer) => {
+                self.timeline.note_answer(self.clock.now(), &id, answer.as_ref())
             }
             TaskOutput::Line(line) => Some(line),
         };
@@ -288,7 +295,7 @@ impl LocalElection {
                 following.abort();
             }
             let leads = self.timeline.leader() == Some(&member.id);
-            self.timeline.ended(self.clock.now(), &member.id);
+            self.timeline.note_end(self.clock.now(), &member.id);
             let which = if leads { ", which leads," } else { "" };
             let next = if leads && !self.members.is_empty() {
                 format!(
@@ -301,7 +308,7 @@ impl LocalElection {
             self.print(&format!("{}{which} is gone: {how}{next}", member.id))?;
         }
         if !ended.is_empty() {
-            self.choose_answering();
+            self.choose_front_target();
             if self.members.is_empty() {
                 self.print("no member is left")?;
             }
@@ -312,13 +319,15 @@ impl LocalElection {
     /// Prints a line with the time since the start.
     fn print(&self, line: &str) -> anyhow::Result<()> {
         let since = self.clock.now().since(self.began);
-        Ok(say(&format!("{:>8.3} s  {line}", since.as_secs_f64()))?)
+        Ok(print_line(&format!("{:>8.3} s  {line}", since.as_secs_f64()))?)
     }
 
-    /// Ends the members, then the server. A signal cuts this short: the remaining members end with this process.
+    /// Ends the members, then the server. After the time limit, or at a signal, the remaining members are killed when
+    /// this process ends.
     pub(super) async fn close(mut self, signals: &mut SignalListener) {
         for member in &self.members {
             member.signal(Signal::TERM);
+            // A frozen member handles SIGTERM only once it runs again.
             member.signal(Signal::CONT);
         }
         let limit = self.clock.now().after(LEAVE_TIMEOUT);

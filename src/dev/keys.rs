@@ -28,10 +28,10 @@ pub(super) enum Key {
 /// Reads the keys of the terminal on standard input. Restores the terminal's mode when it is dropped.
 pub(super) struct Keys {
     pressed: UnboundedReceiver<Key>,
-    /// SIGCONT: the process was stopped and now runs again.
+    /// SIGCONT: this process was stopped and now runs again.
     continued: unix::Signal,
-    /// The terminal's original mode.
-    before: Termios,
+    /// The mode that the terminal had before, to be restored.
+    original_mode: Termios,
 }
 
 impl Keys {
@@ -43,17 +43,18 @@ impl Keys {
         if !io::stdin().is_terminal() || is_background() {
             return Ok(None);
         }
-        let before = tcgetattr(io::stdin())?;
+        let original_mode = tcgetattr(io::stdin())?;
         let continued = unix::signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
         let (sender, pressed) = unbounded_channel();
         // This thread ends with the process, because nothing can wake a thread that waits for a key.
         thread::Builder::new().name("keys".into()).spawn(move || {
             let mut stdin = io::stdin().lock();
-            let pressed = iter::from_fn(|| read(&mut stdin)).flatten();
-            let _receiver_gone = pressed.map(|key| sender.send(key)).find(Result::is_err);
+            let mut pressed = iter::from_fn(|| read_keys(&mut stdin)).flatten();
+            // An error means that the receiver, `Keys`, was dropped.
+            let _ = pressed.try_for_each(|key| sender.send(key));
         })?;
-        let keys = Self { pressed, continued, before };
-        keys.take_each()?;
+        let keys = Self { pressed, continued, original_mode };
+        keys.deliver_each_key()?;
         Ok(Some(keys))
     }
 
@@ -63,27 +64,28 @@ impl Keys {
             tokio::select! {
                 key = self.pressed.recv() => return key,
                 // While this process was stopped, the shell has changed the terminal's mode.
-                _ = self.continued.recv() => self.take_each().ok()?,
+                _ = self.continued.recv() => self.deliver_each_key().ok()?,
             }
         }
     }
 
     /// Sets the terminal to deliver each key at once, without echo. Ctrl-C still sends a signal.
-    fn take_each(&self) -> io::Result<()> {
-        let mut each = self.before.clone();
-        each.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-        Ok(tcsetattr(io::stdin(), OptionalActions::Now, &each)?)
+    fn deliver_each_key(&self) -> io::Result<()> {
+        let mut mode = self.original_mode.clone();
+        mode.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        Ok(tcsetattr(io::stdin(), OptionalActions::Now, &mode)?)
     }
 }
 
 impl Drop for Keys {
     fn drop(&mut self) {
-        let _terminal_gone = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+        // An error means that the terminal is gone.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.original_mode);
     }
 }
 
 /// Waits for keys. Returns `None` when the terminal is gone.
-fn read(stdin: &mut StdinLock<'_>) -> Option<Vec<Key>> {
+fn read_keys(stdin: &mut StdinLock<'_>) -> Option<Vec<Key>> {
     let mut bytes = [0; 64];
     loop {
         match stdin.read(&mut bytes) {
@@ -95,7 +97,7 @@ fn read(stdin: &mut StdinLock<'_>) -> Option<Vec<Key>> {
 }
 
 impl Key {
-    /// Returns the keys for bytes that were read at once.
+    /// Returns the keys for the bytes of a single read.
     fn all_of(bytes: &[u8]) -> Vec<Self> {
         // An arrow key is an escape sequence that ends with a letter, so treat the whole sequence as a single key.
         let bytes = if bytes.starts_with(b"\x1b") { &bytes[..1] } else { bytes };

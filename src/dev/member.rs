@@ -1,7 +1,7 @@
-//! A member: a process of this same program, which ends with this process, however that ends.
+//! A member: a process of this same program. A member never outlives this process, even if this process is killed.
 
 use super::TICK;
-use super::follow::{PATIENCE, sidecar_at};
+use super::follow::{ANSWER_TIMEOUT, sidecar_at};
 use crate::api::{STATUS, Status};
 use crate::clock::Clock;
 use crate::process::{self, Child};
@@ -20,11 +20,12 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 /// The number of ports to try for each member.
-const PORTS: u16 = 100;
+const PORT_ATTEMPTS: u16 = 100;
 /// The time limit for a new member to join the queue, on a busy machine.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(20);
-/// How a member ends that cannot listen at its port.
+/// The time between two requests that ask whether a new member is in the queue.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The result of [`MemberProcess::end`] for a member that cannot listen at its port.
 const CANNOT_LISTEN: &str = "exit code 1";
 /// How many lines of the log to print if a member could not start.
 const LAST_LINES: usize = 8;
@@ -32,7 +33,9 @@ const LAST_LINES: usize = 8;
 /// A member's process.
 pub(super) struct MemberProcess {
     pub(super) id: String,
+    /// The port at which the member serves its API.
     pub(super) port: u16,
+    /// Whether the user has stopped the process, with SIGSTOP.
     pub(super) frozen: bool,
     /// The task that follows the member's answers about the leader.
     pub(super) following: Option<AbortHandle>,
@@ -40,52 +43,55 @@ pub(super) struct MemberProcess {
 }
 
 /// Settings common to new members.
-pub(super) struct MemberEnvironment<'a> {
+pub(super) struct MemberSettings<'a> {
     pub(super) session_timeout: Duration,
+    /// The address of the in-memory server.
     pub(super) server: SocketAddr,
     /// The controls of the in-memory server, which know its session ids.
     pub(super) knobs: Knobs,
+    /// The directory for log files.
     pub(super) logs: &'a Path,
     pub(super) clock: Clock,
 }
 
 impl MemberProcess {
-    /// Starts a member at the next free port, and waits until it is in the queue. Tries the next port if another program
-    /// takes this one before the member binds it.
+    /// Starts a member at the next free port, and waits until it is in the queue. Tries the next port if another
+    /// program takes the port before the member binds it.
     pub(super) async fn start(
         id: &str,
         ports: &mut Ports,
-        surroundings: &MemberEnvironment<'_>,
+        settings: &MemberSettings<'_>,
         deaths: &mut Deaths,
     ) -> anyhow::Result<Self> {
-        let log = surroundings.logs.join(format!("{id}.log"));
-        for _ in 0..PORTS {
+        let log = settings.logs.join(format!("{id}.log"));
+        for _ in 0..PORT_ATTEMPTS {
             let port = ports.next()?;
-            let mut member = Self::spawn(id, port, surroundings, &log)
+            let mut member = Self::spawn(id, port, settings, &log)
                 .with_context(|| format!("cannot start {id}"))?;
-            match member.joins(surroundings, deaths).await {
+            match member.wait_until_queued(settings, deaths).await {
                 Ok(()) => return Ok(member),
-                Err(why) if why == CANNOT_LISTEN => {}
-                Err(why) => {
-                    // A member that is only slow would join later, without being listed, so kill it.
+                // Another program has probably taken the port, so try the next one.
+                Err(how) if how == CANNOT_LISTEN => {}
+                Err(how) => {
+                    // A member that is only slow would join later, but would not be in the list of members, so kill it.
                     member.signal(Signal::KILL);
-                    bail!("{id} cannot start: {why}; its log ends with:\n{}", end_of(&log));
+                    bail!("{id} cannot start: {how}; its log ends with:\n{}", last_lines(&log));
                 }
             }
         }
-        bail!("{id} cannot listen at any port; its log ends with:\n{}", end_of(&log))
+        bail!("{id} cannot listen at any port; its log ends with:\n{}", last_lines(&log))
     }
 
     /// Starts the member's process.
-    fn spawn(id: &str, port: u16, place: &MemberEnvironment<'_>, log: &Path) -> io::Result<Self> {
-        let mut command: Vec<OsString> = vec![ourselves().into(), "run".into()];
-        fn span(span: Duration) -> String {
-            format!("{}ms", span.as_millis())
+    fn spawn(id: &str, port: u16, settings: &MemberSettings<'_>, log: &Path) -> io::Result<Self> {
+        let mut command: Vec<OsString> = vec![this_program().into(), "run".into()];
+        fn in_ms(duration: Duration) -> String {
+            format!("{}ms", duration.as_millis())
         }
         for (flag, value) in [
-            ("--zookeeper", place.server.to_string()),
-            ("--session-timeout", span(place.session_timeout)),
-            ("--tick-time", span(TICK)),
+            ("--zookeeper", settings.server.to_string()),
+            ("--session-timeout", in_ms(settings.session_timeout)),
+            ("--tick-time", in_ms(TICK)),
             ("--id", id.to_owned()),
             ("--listen", local(port).to_string()),
             // There is no application, so let GET /leader/redirect lead to the sidecar itself.
@@ -108,27 +114,28 @@ impl MemberProcess {
         Ok(Self { id, port, frozen: false, following: None, child })
     }
 
-    /// Waits until the member is in the queue. Returns how it ended if it ends first.
-    async fn joins(
+    /// Waits until the member is in the queue. If the member ends first, or takes too long, returns a description of
+    /// that as the error.
+    async fn wait_until_queued(
         &mut self,
-        surroundings: &MemberEnvironment<'_>,
+        settings: &MemberSettings<'_>,
         deaths: &mut Deaths,
     ) -> Result<(), String> {
         let sidecar = sidecar_at(self.port);
-        let limit = surroundings.clock.now().after(JOIN_TIMEOUT);
+        let limit = settings.clock.now().after(JOIN_TIMEOUT);
         while self.is_alive() {
-            let answer = sidecar.get(STATUS.path).within(PATIENCE).answer().await;
+            let answer = sidecar.get(STATUS.path).within(ANSWER_TIMEOUT).answer().await;
             let status = answer.and_then(|answer| answer.body::<Status>());
-            // A member of another server may have taken that port and answer there, so check the session id.
-            if status
-                .is_ok_and(|status| status.znode.is_some() && is_of(&surroundings.knobs, &status))
-            {
+            // A member of another ZooKeeper may have taken the port and answer there, so check the session id.
+            if status.is_ok_and(|status| {
+                status.znode.is_some() && has_session_of(&settings.knobs, &status)
+            }) {
                 return Ok(());
             }
-            if surroundings.clock.now() >= limit {
+            if settings.clock.now() >= limit {
                 return Err(format!("it is not in the queue after {JOIN_TIMEOUT:?}"));
             }
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
         Err(self.end(deaths).await)
     }
@@ -141,7 +148,7 @@ impl MemberProcess {
         process::is_alive(self.child.pid())
     }
 
-    /// Waits until the member has ended, and returns how it ended.
+    /// Waits until the member has ended, and describes how, for example `exit code 1`.
     pub(super) async fn end(&mut self, deaths: &mut Deaths) -> String {
         match self.child.wait(deaths).await {
             Ok(()) => "exit code 0".to_owned(),
@@ -150,21 +157,22 @@ impl MemberProcess {
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        // Once the member was reaped, its process id may have been reused.
+        // After a member has ended and was waited for, its process id may belong to another process.
         if self.is_alive() {
-            let _dead_already = kill_process(self.child.pid(), signal);
+            // An error means that the member has ended meanwhile.
+            let _ = kill_process(self.child.pid(), signal);
         }
     }
 }
 
-/// Returns whether this member's session belongs to this server.
-fn is_of(knobs: &Knobs, status: &Status) -> bool {
+/// Returns whether the session in a member's `status` exists at the server.
+fn has_session_of(server: &Knobs, status: &Status) -> bool {
     let number = status.session.id.as_deref().and_then(|id| id.strip_prefix("0x"));
     let number = number.and_then(|id| u64::from_str_radix(id, 16).ok());
-    number.is_some_and(|id| knobs.sessions().contains(&id.cast_signed()))
+    number.is_some_and(|id| server.sessions().contains(&id.cast_signed()))
 }
 
-/// Finds free ports. Each port is tried once.
+/// Finds free ports, in ascending order. Each port is tried once.
 pub(super) struct Ports {
     next: u16,
 }
@@ -176,7 +184,7 @@ impl Ports {
 
     pub(super) fn next(&mut self) -> anyhow::Result<u16> {
         let first = self.next;
-        let last = self.next.saturating_add(PORTS - 1);
+        let last = self.next.saturating_add(PORT_ATTEMPTS - 1);
         for port in first..=last {
             self.next = port.saturating_add(1);
             if TcpListener::bind(local(port)).is_ok() {
@@ -189,19 +197,20 @@ impl Ports {
     }
 }
 
+/// Returns the address with this port on the loopback interface.
 pub(super) fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Returns the path of this program, so that users find members in a list of processes. If the file was replaced, returns a
-/// path that still leads to it.
-fn ourselves() -> PathBuf {
+/// Returns the path of this program, so that users find members in a list of processes. If the file was deleted or
+/// replaced, returns a path by which the kernel still finds the running program.
+fn this_program() -> PathBuf {
     let file = env::current_exe().ok().filter(|file| file.is_file());
     file.unwrap_or_else(|| "/proc/self/exe".into())
 }
 
 /// Returns the last lines of a log.
-fn end_of(log: &Path) -> String {
+fn last_lines(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")

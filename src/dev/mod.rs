@@ -2,7 +2,7 @@
 //!
 //! - `election`: the server and the members, and the actions on them.
 //! - `member`: a member's process, from its port to its end.
-//! - `front`: the port that answers for as long as any member runs.
+//! - `front`: the port that answers for as long as any member runs, by forwarding connections to a running member.
 //! - `follow`: asks a member for the current leader.
 //! - `timeline`: turns the members' answers into lines about the leader. Pure.
 //! - `keys`: keys that the user presses.
@@ -26,26 +26,27 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tracing::{Level, warn};
 
-/// The maximum number of members: each is named by a letter.
+/// The maximum number of members. The id of each member is one letter.
 pub const MOST_MEMBERS: u8 = 26;
 
 /// The exit code if the server cannot listen, or a member cannot start.
-const BROKEN: u8 = 1;
+const CANNOT_START: u8 = 1;
 
-/// Short, so that the server grants sessions of a few seconds, and ends them soon after they expire.
+/// The tick time of the server. A short tick lets the server grant session timeouts of a few seconds, and end sessions
+/// soon after they expire.
 const TICK: Duration = Duration::from_millis(500);
-/// As long as with the default tick of a real server, so that clients that are tested here get the timeouts that they
-/// request.
+/// The longest session timeout that the server grants. A real server with the default tick time grants as much, so
+/// clients that are tested here get the timeouts that they request.
 pub const LONGEST_SESSION: Duration = Duration::from_secs(40);
 
 /// The options of `dev`.
 pub struct Options {
     /// The number of members. With 0, only the server runs.
     pub members: u8,
-    /// The first port: any member answers there, and the members have the next ones.
+    /// The port at which any running member answers. The members themselves listen at the ports after it.
     pub port: u16,
     pub session_timeout: Duration,
-    /// The address the server listens on.
+    /// The address at which the server listens.
     pub listen: SocketAddr,
 }
 
@@ -54,11 +55,11 @@ pub struct Options {
 /// # Errors
 /// The exit code, the problem and the remedy.
 pub fn run(options: &Options) -> Result<u8, (u8, String)> {
-    match runtime::run(live(options)) {
+    match runtime::run(run_until_ended(options)) {
         Ok(()) => Ok(0),
-        // The reader of the pipe has closed it on purpose.
+        // The process that reads the output has closed the pipe on purpose, so this is not a failure.
         Err(error) if is_broken_pipe(&error) => Ok(0),
-        Err(error) => Err((BROKEN, format!("{error:#}"))),
+        Err(error) => Err((CANNOT_START, format!("{error:#}"))),
     }
 }
 
@@ -67,27 +68,27 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Runs the server and the members.
-async fn live(options: &Options) -> anyhow::Result<()> {
+/// Runs the server and the members, or only the server, until a signal or a key ends the run.
+async fn run_until_ended(options: &Options) -> anyhow::Result<()> {
     let mut signals = SignalListener::new(&[Signal::INT, Signal::TERM, Signal::HUP])?;
     if options.members == 0 {
         return serve(options.listen, &mut signals).await;
     }
     let mut election = LocalElection::open(options).await?;
-    let acted = election.act(options, &mut signals).await;
+    let result = election.run(options, &mut signals).await;
     election.close(&mut signals).await;
-    acted
+    result
 }
 
-/// Runs only the server.
+/// Runs only the server, until a signal arrives.
 async fn serve(listen: SocketAddr, signals: &mut SignalListener) -> anyhow::Result<()> {
     let log = tracing_subscriber::fmt().with_writer(io::stderr);
     log.with_max_level(Level::INFO).with_ansi(process::log_has_colours()).init();
     let server = start_server(listen).await?;
-    if let Some(warning) = warning(server.address()) {
+    if let Some(warning) = exposure_warning(server.address()) {
         warn!("{warning}");
     }
-    say(&on_this_machine(server.address()).to_string())?;
+    print_line(&on_this_machine(server.address()).to_string())?;
     signals.next().await;
     server.stop().await;
     Ok(())
@@ -110,12 +111,13 @@ async fn start_server(listen: SocketAddr) -> anyhow::Result<DevServer> {
 }
 
 /// Returns a warning if other machines can reach the server.
-fn warning(address: SocketAddr) -> Option<String> {
+fn exposure_warning(address: SocketAddr) -> Option<String> {
     let is_open = !address.ip().is_loopback();
     is_open.then(|| format!("open to all who reach {address}, and it asks no one who they are"))
 }
 
-fn say(line: &str) -> io::Result<()> {
+/// Prints a line to standard output at once, even into a pipe.
+fn print_line(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush())
 }

@@ -13,34 +13,31 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The limit of an answer's size. The body of a queue with very many members is shorter, and so is every request or answer
-/// of ZooKeeper, unless its operators have raised its limits.
+/// The limit of an answer's size. Even the queue of very many members is shorter. So is every value of the shared
+/// configuration, because ZooKeeper accepts no longer data, unless its operators have raised its limits.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
 /// A stream counts as dead after this time without data. A sidecar sends at least a comment every 15 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(45);
-/// The limit of an event's size. Every event is shorter.
+/// The limit of an event's size. Every event that a sidecar sends is shorter.
 const LONGEST_EVENT: usize = 1024 * 1024;
 
 /// A sidecar's complete answer.
 pub struct SidecarAnswer {
     /// The URL that was requested, for errors.
-    asked: String,
+    url: String,
     pub(super) status: StatusCode,
     headers: HeaderMap,
     pub(super) bytes: Bytes,
 }
 
 impl SidecarAnswer {
-    /// Reads the whole answer to the request for the URL `asked`.
-    pub(super) async fn read(
-        asked: &str,
-        response: Response<Incoming>,
-    ) -> Result<Self, ClientError> {
+    /// Reads the whole answer to the request for `url`.
+    pub(super) async fn read(url: &str, response: Response<Incoming>) -> Result<Self, ClientError> {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, LONGEST_ANSWER).collect().await;
-        let body = body.map_err(|error| ClientError::unanswered(asked, &error.to_string()))?;
+        let body = body.map_err(|error| ClientError::unanswered(url, &error.to_string()))?;
         let bytes = body.to_bytes();
-        Ok(Self { asked: asked.to_owned(), status: head.status, headers: head.headers, bytes })
+        Ok(Self { url: url.to_owned(), status: head.status, headers: head.headers, bytes })
     }
 
     pub(super) fn text(&self) -> Cow<'_, str> {
@@ -57,7 +54,7 @@ impl SidecarAnswer {
     }
 
     /// Checks that the command was carried out.
-    pub(super) fn done(&self) -> Result<(), ClientError> {
+    pub(super) fn check_done(&self) -> Result<(), ClientError> {
         if self.status == StatusCode::NO_CONTENT {
             return Ok(());
         }
@@ -79,8 +76,8 @@ impl SidecarAnswer {
         self.header(CONTENT_TYPE) == Some("application/problem+json")
     }
 
-    /// Returns an error unless the answer is a success. A refusal becomes a [`ClientError::No`], unless ZooKeeper could not
-    /// be read or written.
+    /// Returns an error unless the answer is a success. A refusal is a [`ClientError::No`], unless its reason is that
+    /// the sidecar could not read or write ZooKeeper.
     pub(super) fn check_success(&self) -> Result<(), ClientError> {
         if self.status.is_success() {
             return Ok(());
@@ -90,7 +87,7 @@ impl SidecarAnswer {
         }
         let Problem { r#type, title, detail, .. } = self.parsed()?;
         let kind = r#type.strip_prefix(PROBLEM_TYPES).unwrap_or_default();
-        // Other error statuses mean that the request was wrong, and any other 404 that the requested URL does not exist.
+        // Any other status means that the request was wrong, and a 404 of any other kind that the URL does not exist.
         let is_refusal = match self.status.as_u16() {
             401 | 403 | 409 | 412 | 413 | 503 => !kind.is_empty(),
             404 => kind.ends_with("-off") || ["no-such-value", "no-such-place"].contains(&kind),
@@ -99,9 +96,9 @@ impl SidecarAnswer {
         if !is_refusal {
             return Err(self.unexpected_status());
         }
-        let told = visible(&format!("{title}: {detail}"));
-        let is_unread = kind.ends_with("-unavailable") || UNREACHED.contains(&kind);
-        Err(if is_unread { ClientError::Unanswered(told) } else { ClientError::No(told) })
+        let why = visible(&format!("{title}: {detail}"));
+        let lacks_zookeeper = kind.ends_with("-unavailable") || WITHOUT_ZOOKEEPER.contains(&kind);
+        Err(if lacks_zookeeper { ClientError::Unanswered(why) } else { ClientError::No(why) })
     }
 
     /// Parses the body, also that of a refusal.
@@ -116,22 +113,24 @@ impl SidecarAnswer {
 
     /// Returns an error for an answer that a sidecar would not send.
     pub(super) fn nonsense(&self, why: &str) -> ClientError {
-        ClientError::nonsense(&self.asked, why)
+        ClientError::nonsense(&self.url, why)
     }
 }
 
 /// The kinds of problems that mean that ZooKeeper does not answer, besides those that end with `-unavailable`.
-const UNREACHED: [&str; 2] = ["not-written", "unconfirmed"];
+const WITHOUT_ZOOKEEPER: [&str; 2] = ["not-written", "unconfirmed"];
 
 impl ClientError {
-    pub(super) fn unanswered(whom: &str, why: &str) -> Self {
-        Self::Unanswered(format!("{} gives no answer: {}", visible(whom), visible(why)))
+    /// Returns the error for a request without an answer.
+    pub(super) fn unanswered(url: &str, why: &str) -> Self {
+        Self::Unanswered(format!("{} gives no answer: {}", visible(url), visible(why)))
     }
 
-    pub(super) fn nonsense(whom: &str, why: &str) -> Self {
+    /// Returns the error for an answer that a sidecar would not send.
+    pub(super) fn nonsense(url: &str, why: &str) -> Self {
         Self::Unanswered(format!(
             "{} does not answer as a sidecar does: {}",
-            visible(whom),
+            visible(url),
             visible(why)
         ))
     }
@@ -141,13 +140,15 @@ impl ClientError {
 pub(super) struct EventStream {
     incoming: Incoming,
     reader: EventReader,
-    /// A second descriptor of the connection. For the sidecar, the connection stays open until both are closed.
+    /// A second descriptor of the connection. For the sidecar, the connection is open until both descriptors are
+    /// closed.
     pub(super) descriptor: Arc<OwnedFd>,
 }
 
 impl EventStream {
+    /// Checks the beginning of the answer to the request for `url`.
     pub(super) async fn new(
-        asked: &str,
+        url: &str,
         response: Response<Incoming>,
         descriptor: OwnedFd,
     ) -> Result<Self, ClientError> {
@@ -159,7 +160,7 @@ impl EventStream {
             let reader = EventReader::default();
             return Ok(Self { incoming, reader, descriptor: Arc::new(descriptor) });
         }
-        let answer = SidecarAnswer::read(asked, response).await?;
+        let answer = SidecarAnswer::read(url, response).await?;
         answer.check_success()?;
         Err(answer.nonsense("it sends no events"))
     }
@@ -182,7 +183,9 @@ impl EventStream {
 /// Parses events from chunks of bytes, which may end anywhere.
 #[derive(Default)]
 struct EventReader {
+    /// The bytes of the line that has not ended.
     line: Vec<u8>,
+    /// The event that has not ended.
     event: ReceivedEvent,
 }
 
@@ -193,7 +196,7 @@ pub(super) struct ReceivedEvent {
 }
 
 impl EventReader {
-    /// Returns whether the data since the last complete event is longer than any event.
+    /// Returns whether the event that has not ended is longer than any event of a sidecar.
     fn is_too_long(&self) -> bool {
         let ReceivedEvent { name, data } = &self.event;
         self.line.len() + name.len() + data.len() > LONGEST_EVENT
@@ -209,6 +212,7 @@ impl EventReader {
             }
             let line = std::mem::take(&mut self.line);
             if line.is_empty() {
+                // An empty line ends an event. An event without data is to be ignored.
                 let event = std::mem::take(&mut self.event);
                 events.extend(Some(event).filter(|event| !event.data.is_empty()));
                 continue;
@@ -237,7 +241,7 @@ mod tests {
             let r#type = format!("{PROBLEM_TYPES}{kind}");
             let body = serde_json::json!({"type": r#type, "title": "t", "status": status, "detail": detail});
             let answer = SidecarAnswer {
-                asked: "http://h:1/x".into(),
+                url: "http://h:1/x".into(),
                 status: StatusCode::from_u16(status).expect("a status"),
                 headers: [(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))]
                     .into_iter()

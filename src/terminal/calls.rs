@@ -27,6 +27,7 @@ pub struct Call {
 type View = fn(&SidecarAnswer, OutputFormat) -> Result<String, ClientError>;
 
 impl Call {
+    /// Creates the call of an endpoint that needs no body.
     pub fn of<T: HumanView>(endpoint: &Endpoint<T>) -> Self {
         Self {
             path: endpoint.path.to_owned(),
@@ -37,19 +38,20 @@ impl Call {
         }
     }
 
-    /// Reads the queue of a lock.
+    /// Creates the call that reads the queue of a lock.
     pub fn lock_queue(name: &HoldingName) -> Self {
         let path = format!("{}/{name}", api::LOCKS.path);
         Self { path, view: view::<LockQueue>, ..Self::of(&api::LOCKS) }
     }
 
-    /// Reads the state of a barrier.
+    /// Creates the call that reads the state of a barrier.
     pub fn barrier(name: &HoldingName) -> Self {
         let path = format!("{}/{name}", api::BARRIERS.path);
         Self { path, view: view::<BarrierState>, ..Self::of(&api::BARRIERS) }
     }
 
-    /// Transfers leadership; without an id, to any member that is ready.
+    /// Creates the call that transfers leadership to the member with this id, or without an id to any member that is
+    /// ready.
     pub fn transfer(to: Option<String>, within: Duration) -> Self {
         let body = Transfer { to, within_ms: within.as_millis().try_into().ok() };
         // After the hand-over, the sidecar may wait as long again for the announcement of the next leader.
@@ -61,7 +63,7 @@ impl Call {
     pub(super) async fn ask(
         &self,
         sidecar: &Sidecar,
-        form: OutputFormat,
+        format: OutputFormat,
     ) -> Result<(), ClientError> {
         let mut request =
             if self.is_command { sidecar.post(&self.path) } else { sidecar.get(&self.path) };
@@ -72,19 +74,21 @@ impl Call {
             request = request.within(timeout);
         }
         let answer = request.answer().await?;
-        let shown = (self.view)(&answer, form);
+        let shown = (self.view)(&answer, format);
         if shown.is_err() && answer.is_problem() {
-            print(form.render(|_| String::new(), &answer.text()))?;
+            // Only as JSON: for people, the error below is printed.
+            print(format.render(|_| String::new(), &answer.text()))?;
         }
         let shown = shown?;
-        match form {
+        match format {
             OutputFormat::Json => print(shown),
             OutputFormat::Table | OutputFormat::Wide => print(sidecar.with_url(&shown)),
         }
     }
 }
 
-/// Deletes a place in a lock's queue.
+/// Deletes the place with this token in a lock's queue. Unless `is_at_once`, waits until the lease of its holder is
+/// over.
 pub(super) async fn break_lock(
     sidecar: &Sidecar,
     name: &HoldingName,
@@ -100,12 +104,12 @@ pub(super) async fn break_lock(
         );
         sidecar.post(path).within(LEASE_END_TIMEOUT)
     };
-    request.answer().await?.done()?;
+    request.answer().await?.check_done()?;
     print(format!("the place with token {token} in the queue of lock {name} is gone\n"))
 }
 
 /// Returns the text to print for an answer.
-fn view<T: HumanView>(answer: &SidecarAnswer, form: OutputFormat) -> Result<String, ClientError> {
+fn view<T: HumanView>(answer: &SidecarAnswer, format: OutputFormat) -> Result<String, ClientError> {
     let body = answer.body::<T>()?;
-    Ok(form.render(|is_wide| body.view(is_wide), &answer.text()))
+    Ok(format.render(|is_wide| body.view(is_wide), &answer.text()))
 }

@@ -45,16 +45,19 @@ struct InspectedElection<'a> {
 #[derive(Serialize)]
 struct QueuedMember<'a> {
     znode: &'a str,
+    /// The number at the end of the znode's name.
     sequence: i32,
     session: String,
-    /// The fencing token with which the member leads, or would lead.
+    /// The fencing token with which the member leads, or will lead as the head.
     token: u64,
+    /// The creation time of the znode, and its age by the clock of this machine.
     created: String,
     age_ms: u64,
-    /// Null if the znode's data was not written by a member.
+    /// The id of the member that wrote the znode's data. Null if no member wrote it.
     id: Option<&'a str>,
     address: Option<&'a str>,
     labels: BTreeMap<String, String>,
+    /// The version of the member's program.
     version: Option<&'a str>,
     /// The leader that the member announces.
     names: Option<NamedLeader<'a>>,
@@ -74,13 +77,14 @@ struct QueuedMember<'a> {
 /// The znode with which the leader excludes others.
 #[derive(Serialize)]
 struct ClaimZnode<'a> {
-    /// Null unless the znode's data was written by a member.
+    /// The id of the member that wrote the znode's data. Null if no member wrote it.
     id: Option<&'a str>,
     /// The fencing token in the claim.
     token: Option<u64>,
+    /// The session that owns the claim. Null if the znode is not ephemeral.
     session: Option<String>,
     age_ms: u64,
-    /// The place in the queue of the session that owns the claim.
+    /// The position in the queue of the session that owns the claim.
     is: QueueLocation,
 }
 
@@ -99,7 +103,7 @@ struct NamedLeader<'a> {
     is: QueueLocation,
 }
 
-/// The place of a session or a leader in the queue.
+/// The position in the queue of the session that owns the claim, or of an announced leader.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum QueueLocation {
@@ -111,22 +115,22 @@ enum QueueLocation {
     Gone,
 }
 
-/// Inspects the election, and prints the result.
+/// Inspects the election within the time limit, and prints the result. An election that is not healthy is an error.
 pub(super) async fn inspect(
     settings: &Settings,
-    patience: Duration,
+    limit: Duration,
     clock: Clock,
-    form: OutputFormat,
+    format: OutputFormat,
 ) -> Result<(), ClientError> {
-    let read = timeout(patience, zookeeper::read_election(settings)).await;
-    let election = read.unwrap_or_else(|_| Err(format!("not within {patience:?}")));
+    let read = timeout(limit, zookeeper::read_election(settings)).await;
+    let election = read.unwrap_or_else(|_| Err(format!("not within {limit:?}")));
     let election = election.map_err(|why| {
         let hosts = &settings.zookeeper.hosts;
         ClientError::Unanswered(format!("ZooKeeper at {hosts} gives no answer: {why}"))
     })?;
     let family = settings.znodes.family();
     let inspected = InspectedElection::of(&settings.root, family, election.as_ref(), clock.date());
-    print(form.render(|is_wide| inspected.shown(is_wide), &api::json(&inspected)))?;
+    print(format.render(|is_wide| inspected.shown(is_wide), &api::json(&inspected)))?;
     if inspected.healthy { Ok(()) } else { Err(ClientError::Exit(1, None)) }
 }
 
@@ -136,7 +140,8 @@ fn names_where(znodes: &[Znode], is_wanted: impl Fn(&Znode) -> bool) -> Vec<&str
 }
 
 impl<'a> InspectedElection<'a> {
-    /// `family` is the client whose queue the members join, unless it is their own.
+    /// Judges the znodes of an election. `election` is `None` if the path does not exist. `family` is the client whose
+    /// queue the members join, unless it is their own queue.
     fn of(
         path: &'a str,
         family: Option<ForeignClient>,
@@ -159,14 +164,17 @@ impl<'a> InspectedElection<'a> {
         let claim = claim.map(|claim| ClaimZnode::of(claim, &queue, now));
         let mut ids: Vec<_> = members.iter().filter_map(|member| member.id).collect();
         ids.sort_unstable();
+        // In the sorted list, equal ids are neighbours.
         let mut duplicate_ids: Vec<_> =
             ids.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
         duplicate_ids.dedup();
         let foreign: Vec<_> = znodes.iter().filter_map(ForeignContender::of).collect();
-        let own = judged(exists, &members, claim.as_ref(), &duplicate_ids);
-        let healthy = own.is_ok() && foreign.is_empty();
-        let mut verdict = own.unwrap_or_else(|why| why);
-        if let Some(family) = family.filter(|_| !members.is_empty()) {
+        let result = queue_verdict(exists, &members, claim.as_ref(), &duplicate_ids);
+        let healthy = result.is_ok() && foreign.is_empty();
+        let mut verdict = result.unwrap_or_else(|problem| problem);
+        if let Some(family) = family
+            && !members.is_empty()
+        {
             verdict += &format!(", by the rule of {family}");
         }
         if !foreign.is_empty() {
@@ -190,6 +198,7 @@ impl<'a> InspectedElection<'a> {
         }
     }
 
+    /// Returns the text for people; with `is_wide`, with all columns.
     fn shown(&self, is_wide: bool) -> String {
         let verdict = Cell::new(&self.verdict).style(if self.healthy { GOOD } else { BAD });
         let claim = match &self.claim {
@@ -203,6 +212,7 @@ impl<'a> InspectedElection<'a> {
                 "ID", "IS", "NAMES", "WRONG", "PRIORITY", "ZNODE", "TOKEN", "AGE", "ADDRESS",
                 "VERSION", "SESSION", "LABELS",
             ];
+            // The columns SESSION and LABELS are shown only with `is_wide`.
             let columns = if is_wide { heading.len() } else { 10 };
             text.push('\n');
             text += &table(&heading[..columns], self.queue.iter().map(QueuedMember::row));
@@ -226,8 +236,9 @@ impl<'a> InspectedElection<'a> {
     }
 }
 
-/// Returns a sentence that names the leader, or the problem as an error.
-fn judged(
+/// Returns a sentence that names the leader, or the first problem of the queue as an error. `exists` is whether the
+/// path exists.
+fn queue_verdict(
     exists: bool,
     members: &[QueuedMember<'_>],
     claim: Option<&ClaimZnode<'_>>,
@@ -245,7 +256,9 @@ fn judged(
         let who = format!("{} stands at the head and does not say who it is", head.znode);
         return Err(format!("{who}: {UNKNOWN_ZNODE_REMEDY}"));
     };
-    if let Some(claim) = claim.filter(|claim| claim.is != QueueLocation::Head) {
+    if let Some(claim) = claim
+        && claim.is != QueueLocation::Head
+    {
         let whose =
             claim.id.map_or_else(|| "an unknown client's".into(), |id| format!("that of {id}"));
         let is = claim.is.words();
@@ -254,10 +267,10 @@ fn judged(
     if !head.names_head() {
         return Err(format!("{leader} stands at the head and does not say that it leads"));
     }
-    let by = members.iter().filter(|member| member.names_head()).count();
+    let agreeing = members.iter().filter(|member| member.names_head()).count();
     let all = members.len();
-    if by < all {
-        return Err(format!("{leader} leads, named by {by} of {all}"));
+    if agreeing < all {
+        return Err(format!("{leader} leads, named by {agreeing} of {all}"));
     }
     let leads = format!("{leader} leads, named by all {all}");
     if duplicate_ids.is_empty() {
@@ -271,13 +284,15 @@ fn judged(
 }
 
 impl<'a> ForeignContender<'a> {
+    /// Returns `None` if the znode is not a contender of another client.
     fn of(znode: &'a Znode) -> Option<Self> {
         Some(Self { znode: &znode.name, family: znode.foreign?.name() })
     }
 }
 
 impl<'a> QueuedMember<'a> {
-    /// Returns the member for the znode at position `at`, in a queue with these tokens.
+    /// Returns the member for the znode at position `at` of the queue. `tokens` has the fencing tokens of the whole
+    /// queue. Returns `None` if the znode is not in a queue.
     fn of(
         znode: &'a Znode,
         at: usize,
@@ -312,6 +327,7 @@ impl<'a> QueuedMember<'a> {
         })
     }
 
+    /// Returns whether the member announces the head of the queue as the leader.
     fn names_head(&self) -> bool {
         self.names.as_ref().is_some_and(|named| named.is == QueueLocation::Head)
     }
@@ -327,7 +343,9 @@ impl<'a> QueuedMember<'a> {
             }
             None => Cell::new("no leader").style(ODD),
         };
-        let leads = self.names_head() && self.names.as_ref().is_some_and(|n| n.token == self.token);
+        // The member leads if it is the head itself, and announces itself.
+        let leads =
+            self.names_head() && self.names.as_ref().is_some_and(|named| named.token == self.token);
         let id = match self.id {
             Some(id) => Cell::new(id).style(if leads { GOOD } else { PLAIN }),
             None => Cell::new("(an unknown client)").style(ODD),
@@ -360,8 +378,8 @@ fn made_by(name: &str) -> Option<&'static str> {
 
 impl<'a> ClaimZnode<'a> {
     fn of(claim: &'a Znode, queue: &[&Znode], now: SystemTime) -> Self {
-        let place = queue.iter().position(|znode| znode.session == claim.session);
-        let is = QueueLocation::at(place.filter(|_| claim.session.is_some()));
+        // Each znode of the queue has a session, so a claim without a session is not in the queue.
+        let position = queue.iter().position(|znode| znode.session == claim.session);
         let data = claim.data.as_ref();
         let announcement = data.and_then(|data| data.znode.announcement.as_ref());
         Self {
@@ -369,7 +387,7 @@ impl<'a> ClaimZnode<'a> {
             token: announcement.map(|announcement| announcement.ticket.token.0),
             session: claim.session.map(|session| session.to_string()),
             age_ms: age_ms(claim, now),
-            is,
+            is: QueueLocation::at(position),
         }
     }
 
@@ -385,6 +403,7 @@ impl<'a> ClaimZnode<'a> {
 }
 
 impl QueueLocation {
+    /// Returns the location for a position in the queue. `None` is the position of a session that is not in the queue.
     fn at(position: Option<usize>) -> Self {
         match position {
             Some(0) => Self::Head,
@@ -393,6 +412,7 @@ impl QueueLocation {
         }
     }
 
+    /// Returns the text for people.
     fn words(self) -> &'static str {
         match self {
             Self::Head => "the head",
@@ -412,6 +432,7 @@ fn age(ms: u64) -> String {
 }
 
 impl<'a> NamedLeader<'a> {
+    /// Returns the leader that a member announces in its znode, if any. `tokens` has the fencing tokens of the queue.
     fn by(data: &'a MemberData, tokens: &[FencingToken]) -> Option<Self> {
         let named = data.znode.announcement.as_ref()?;
         let token = named.ticket.token;

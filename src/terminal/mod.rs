@@ -1,7 +1,7 @@
 //! The client for terminals and scripts: calls a sidecar, and prints its answers.
 //!
 //! - `sidecar`, `answer`: the sidecar's address, requests and answers; `poll` waits for changes.
-//! - `calls`: calls that take a single request; `watch`, `wait` and `probe`: the other ones.
+//! - `calls`: commands that take a single request; `watch`, `wait`, `probe`: the commands of these names.
 //! - `views`: shows answers, the bodies of `api`, to people.
 //! - `guarded`: runs a command while a lock is held, or inside a barrier. `shared_config`: reads, writes and follows a
 //!   value.
@@ -43,13 +43,14 @@ pub enum ClientCommand {
     /// Call a sidecar.
     Ask { sidecar: Sidecar, query: Query },
     /// Inspect an election in ZooKeeper.
-    Inspect { settings: Settings, patience: Duration, form: OutputFormat },
+    Inspect { settings: Settings, limit: Duration, format: OutputFormat },
     /// Run a command under a lock, or inside a barrier.
     Guarded(GuardedCommand),
 }
 
 impl ClientCommand {
-    /// Returns whether this process holds secrets, so that other processes must not read its memory.
+    /// Returns whether this process knows a command token or credentials, so that other processes must not read its
+    /// memory.
     pub fn has_secrets(&self) -> bool {
         self.sidecar().is_some_and(|sidecar| sidecar.token.is_some())
             || self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets())
@@ -69,14 +70,15 @@ impl ClientCommand {
     pub fn settings(&self) -> Option<&Settings> {
         match self {
             Self::Inspect { settings, .. } => Some(settings),
-            Self::Guarded(GuardedCommand { holder: HoldingProcess::Itself(config, _), .. }) => {
-                Some(&config.settings)
-            }
+            Self::Guarded(GuardedCommand {
+                holder: HoldingProcess::ThisProcess(config, _),
+                ..
+            }) => Some(&config.settings),
             _ => None,
         }
     }
 
-    /// Returns the program that this process becomes or runs, if any.
+    /// Returns the program that this process runs, or by which it is replaced, if any.
     pub fn program(&self) -> Option<&OsStr> {
         let command = match self {
             Self::Ask { query: Query::Wait { command, .. }, .. }
@@ -94,33 +96,33 @@ impl ClientCommand {
 /// A call of a sidecar.
 pub enum Query {
     /// Sends a single request.
-    Call {
-        call: Call,
-        form: OutputFormat,
-    },
+    Call { call: Call, format: OutputFormat },
     /// Prints events.
-    Watch {
-        form: OutputFormat,
-    },
+    Watch { format: OutputFormat },
     /// Waits for a leader. With a command, this process then becomes the command.
     Wait {
         /// Whether to wait until the sidecar's own member leads, and not just any member.
-        itself: bool,
+        is_self: bool,
+        /// The time limit, if there is one.
         at_most: Option<Duration>,
         command: Vec<OsString>,
-        form: OutputFormat,
+        format: OutputFormat,
     },
+    /// Answers yes or no with the exit code.
     Probe {
         probe: Probe,
+        /// Whether to print the reason for a yes as well.
         verbose: bool,
     },
+    /// Deletes a place in a lock's queue, usually that of the holder.
     BreakLock {
         name: HoldingName,
-        /// The token of the place.
+        /// The fencing token of the place.
         token: u64,
         /// Whether to return at once, instead of waiting until the holder's lease is over.
         is_at_once: bool,
     },
+    /// Reads, writes or follows a value of the shared configuration.
     Config(ConfigCommand),
 }
 
@@ -140,7 +142,7 @@ pub enum OutputFormat {
 pub enum ClientError {
     /// The answer is no.
     No(String),
-    /// The exit code of a program that was run, or could not be run, and the reason, unless it was printed already.
+    /// Another exit code, such as that of a program, and the reason, unless the reason was printed already.
     Exit(u8, Option<String>),
     /// There was no answer, or it was not that of a sidecar; or the sidecar cannot carry out the request without ZooKeeper.
     Unanswered(String),
@@ -190,16 +192,16 @@ impl ClientError {
 /// Runs the subcommand until it ends.
 ///
 /// # Errors
-/// The answer is not yes.
+/// The answer is no, or there is none, or the subcommand has another exit code than 0.
 pub async fn run(command: &ClientCommand, clock: Clock) -> Result<(), ClientError> {
-    let done = match command {
+    let result = match command {
         ClientCommand::Ask { sidecar, query } => ask(sidecar, query, clock).await,
-        ClientCommand::Inspect { settings, patience, form } => {
-            inspect::inspect(settings, *patience, clock, *form).await
+        ClientCommand::Inspect { settings, limit, format } => {
+            inspect::inspect(settings, *limit, clock, *format).await
         }
         ClientCommand::Guarded(guarded) => guarded.run(clock).await,
     };
-    done.map_err(|error| match command.sidecar() {
+    result.map_err(|error| match command.sidecar() {
         Some(sidecar) => error.with_url(sidecar),
         None => error,
     })
@@ -208,10 +210,10 @@ pub async fn run(command: &ClientCommand, clock: Clock) -> Result<(), ClientErro
 /// Runs a call of a sidecar.
 async fn ask(sidecar: &Sidecar, query: &Query, clock: Clock) -> Result<(), ClientError> {
     match query {
-        Query::Call { call, form } => call.ask(sidecar, *form).await,
-        Query::Watch { form } => watch::watch(sidecar, clock, *form).await,
-        Query::Wait { itself, at_most, command, form } => {
-            wait::wait(sidecar, *itself, *at_most, command, *form).await
+        Query::Call { call, format } => call.ask(sidecar, *format).await,
+        Query::Watch { format } => watch::watch(sidecar, clock, *format).await,
+        Query::Wait { is_self, at_most, command, format } => {
+            wait::wait(sidecar, *is_self, *at_most, command, *format).await
         }
         Query::Probe { probe, verbose } => probe::probe(sidecar, *probe, *verbose).await,
         Query::BreakLock { name, token, is_at_once } => {
@@ -237,8 +239,8 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), ClientError> {
 fn check_reader() -> Result<(), ClientError> {
     let out = io::stdout();
     let mut polled = [PollFd::new(&out, PollFlags::empty())];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    match poll(&mut polled, Some(&at_once)) {
+    let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut polled, Some(&no_wait)) {
         Ok(_) if polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) => {
             Err(ClientError::unprintable(io::ErrorKind::BrokenPipe.into()))
         }
@@ -247,7 +249,8 @@ fn check_reader() -> Result<(), ClientError> {
 }
 
 impl OutputFormat {
-    /// Returns the text to print for an answer. The view is called with true if it is to show all columns.
+    /// Returns the text to print for an answer. The parameter of `view` is whether to show all columns; `json` is the
+    /// answer as JSON.
     fn render(self, view: impl FnOnce(bool) -> String, json: &str) -> String {
         match self {
             Self::Table | Self::Wide => view(self == Self::Wide),
@@ -258,6 +261,6 @@ impl OutputFormat {
 
 /// Prints a remark to stderr, so that stdout contains only answers.
 fn remark(text: &str) {
-    // A closed stderr is not a failure.
-    let _unseen = writeln!(io::stderr().lock(), "bellwether: {}", text::visible(text));
+    // An error, such as that of a closed stderr, is not a failure of the command.
+    let _ = writeln!(io::stderr().lock(), "bellwether: {}", text::visible(text));
 }

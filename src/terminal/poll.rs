@@ -5,19 +5,21 @@ use super::{ClientError, SidecarAnswer, remark};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// The time limit of each waiting request. It is short, so that a frozen sidecar is noticed soon.
-const ROUND: Duration = Duration::from_secs(20);
-const PAUSE: Duration = Duration::from_millis(250);
+/// How long a request waits for a change at most. A short limit lets this client notice a frozen sidecar soon.
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
+/// The pause before the next request after one that failed or was refused.
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Requests the same path repeatedly.
+/// Requests the same path repeatedly, each time waiting until the resource there has changed.
 pub(super) struct Poll<'a, T> {
     sidecar: &'a Sidecar,
     path: String,
+    /// Reads the state from an answer.
     read: fn(&SidecarAnswer) -> Result<T, ClientError>,
-    /// The index of the last answer.
-    seen: Option<u64>,
+    /// The index of the last answer; `None` before the first answer, and after an error in `until`.
+    last_index: Option<u64>,
     /// Whether the current failure was printed already.
-    is_remarked: bool,
+    is_failure_printed: bool,
 }
 
 /// An answer, its index, and the state that was read from it.
@@ -34,28 +36,30 @@ impl<'a, T> Poll<'a, T> {
         path: impl Into<String>,
         read: fn(&SidecarAnswer) -> Result<T, ClientError>,
     ) -> Self {
-        Self { sidecar, path: path.into(), read, seen: None, is_remarked: false }
+        Self { sidecar, path: path.into(), read, last_index: None, is_failure_printed: false }
     }
 
-    /// Waits for the next answer after the last one. If there was no answer yet, requests the current state.
+    /// Requests the state. After a first answer, the sidecar answers when the state changes, or else after
+    /// [`WAIT_LIMIT`].
     pub(super) async fn ask(&mut self) -> Result<Polled<T>, ClientError> {
         let path = &self.path;
-        let request = match self.seen {
+        let request = match self.last_index {
             Some(index) => {
-                let path = format!("{path}?index={index}&wait={}s", ROUND.as_secs());
-                self.sidecar.get(path).within(ROUND + ANSWER_TIMEOUT)
+                let path = format!("{path}?index={index}&wait={}s", WAIT_LIMIT.as_secs());
+                self.sidecar.get(path).within(WAIT_LIMIT + ANSWER_TIMEOUT)
             }
             None => self.sidecar.get(path),
         };
         let answer = request.answer().await?;
         let index = answer.index();
         let state = match (self.read)(&answer) {
-            // A refusal without an index cannot be followed by a waiting request, so treat it as an error.
+            // A refusal with an index is a state that may change. Any other refusal is an error, because the next
+            // request could not wait for a change.
             Err(ClientError::No(why)) if index.is_some() => Err(why),
             state => Ok(state?),
         };
         let index = index.ok_or_else(|| answer.nonsense("it tells no index"))?;
-        self.seen = Some(index);
+        self.last_index = Some(index);
         Ok(Polled { answer, index, state })
     }
 
@@ -75,10 +79,11 @@ impl<'a, T> Poll<'a, T> {
                         Err(why) => ClientError::No(why),
                     },
                     Ok(Polled { state: Err(why), .. }) => ClientError::No(why),
-                    Err(trouble) => {
-                        // The sidecar may have restarted, so that the next answer counts whatever its index is.
-                        self.seen = None;
-                        trouble
+                    Err(error) => {
+                        // The sidecar may have restarted, and its indexes with it, so request the state without waiting
+                        // for a change.
+                        self.last_index = None;
+                        error
                     }
                 };
             }
@@ -94,26 +99,27 @@ impl<'a, T> Poll<'a, T> {
         })
     }
 
-    /// Returns the next change. An error is returned after a pause. It is printed only once, until the sidecar answers
-    /// again.
+    /// Returns the next change. An error is returned after a pause, and printed if it is the first one since the last
+    /// change.
     pub(super) async fn next(&mut self) -> Result<Polled<T>, ClientError> {
         loop {
-            let seen = self.seen;
+            let last_index = self.last_index;
             match self.ask().await {
-                Ok(polled) if Some(polled.index) != seen => {
-                    self.is_remarked = false;
+                Ok(polled) if Some(polled.index) != last_index => {
+                    self.is_failure_printed = false;
                     return Ok(polled);
                 }
-                // The waiting request ended without a change, or the sidecar accepts no further waiting clients.
-                Ok(Polled { state: Err(_), .. }) => sleep(PAUSE).await,
+                // Without a change, a refusal may have come at once, because too many clients wait. So pause.
+                Ok(Polled { state: Err(_), .. }) => sleep(RETRY_INTERVAL).await,
+                // The request has waited for a change in vain.
                 Ok(_) => {}
-                Err(trouble) => {
-                    if !self.is_remarked {
-                        remark(&format!("{}; waiting", trouble.message().unwrap_or_default()));
-                        self.is_remarked = true;
+                Err(error) => {
+                    if !self.is_failure_printed {
+                        remark(&format!("{}; waiting", error.message().unwrap_or_default()));
+                        self.is_failure_printed = true;
                     }
-                    sleep(PAUSE).await;
-                    return Err(trouble);
+                    sleep(RETRY_INTERVAL).await;
+                    return Err(error);
                 }
             }
         }

@@ -17,6 +17,7 @@ pub enum Probe {
     Live,
 }
 
+/// Asks the question of the probe. Returns an error unless the answer is yes.
 pub(super) async fn probe(
     sidecar: &Sidecar,
     probe: Probe,
@@ -35,11 +36,11 @@ pub(super) async fn probe(
     };
     let why = match probe {
         Probe::IsLeader => {
-            let is: Leadership = answer.parsed()?;
-            if is.is_leader != passed {
+            let leadership: Leadership = answer.parsed()?;
+            if leadership.is_leader != passed {
                 return Err(answer.nonsense("it contradicts itself"));
             }
-            is.reason
+            leadership.reason
         }
         Probe::Ready | Probe::Live => match checks(&answer.text(), passed) {
             Some(checks) => checks,

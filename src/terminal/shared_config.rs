@@ -1,4 +1,5 @@
-//! Reads, writes and follows values of the shared configuration. Values are printed byte by byte as stored.
+//! Reads, writes and follows values of the shared configuration. A value is printed as it is stored, even if it is not
+//! text.
 
 use super::poll::{Poll, Polled};
 use super::sidecar::SidecarRequest;
@@ -21,47 +22,36 @@ pub struct ConfigCommand {
 }
 
 pub enum ConfigAction {
-    /// Print the value. Either wait this long for it to exist, or let a quorum confirm it.
-    Get {
-        wait: Option<Duration>,
-        is_proved: bool,
-        form: OutputFormat,
-    },
+    /// Print the value. Wait at most this long for it to exist, or let a quorum of servers confirm its version.
+    Get { wait: Option<Duration>, is_proved: bool, format: OutputFormat },
     /// Write this value, or the content of standard input.
-    Put {
-        value: Option<OsString>,
-        condition: Condition,
-        is_ephemeral: bool,
-    },
-    Remove {
-        condition: Condition,
-    },
+    Put { value: Option<OsString>, condition: Condition, is_ephemeral: bool },
+    /// Delete the value.
+    Remove { condition: Condition },
     /// Print the value, or run this command, at each change.
-    Watch {
-        command: Vec<OsString>,
-        form: OutputFormat,
-    },
+    Watch { command: Vec<OsString>, format: OutputFormat },
 }
 
-/// A value, which may not be text, and its version.
+/// A value, which may be any bytes, and its version.
 struct StoredValue {
     data: Bytes,
     version: String,
 }
 
 impl ConfigCommand {
+    /// Carries out the command. A watch runs until the output is closed, or the program cannot be run.
     pub(super) async fn run(&self, sidecar: &Sidecar) -> Result<(), ClientError> {
         let path = format!("{}/{}", api::CONFIG_NAMES.path, self.name);
         match &self.action {
-            ConfigAction::Get { wait: None, is_proved, form } => {
+            ConfigAction::Get { wait: None, is_proved, format } => {
                 let query = if *is_proved { "?proved=1" } else { "" };
                 let answer = sidecar.get(format!("{path}{query}")).answer().await?;
-                print_value(*form, answer.index(), &StoredValue::read(&answer)?)
+                print_value(*format, answer.index(), &StoredValue::read(&answer)?)
             }
-            ConfigAction::Get { wait: Some(wait), form, .. } => {
+            ConfigAction::Get { wait: Some(wait), format, .. } => {
                 let mut poll = Poll::new(sidecar, &path, StoredValue::read);
                 let (answer, value) = poll.until(Some(*wait), |_| Ok(())).await?;
-                print_value(*form, answer.index(), &value)
+                print_value(*format, answer.index(), &value)
             }
             ConfigAction::Put { value, condition, is_ephemeral } => {
                 let value = match value {
@@ -76,11 +66,11 @@ impl ConfigCommand {
             }
             ConfigAction::Remove { condition } => {
                 let request = sidecar.request(Method::DELETE, path);
-                with_condition(request, *condition).answer().await?.done()?;
+                with_condition(request, *condition).answer().await?.check_done()?;
                 print(format!("{} is deleted\n", self.name))
             }
-            ConfigAction::Watch { command, form } => {
-                self.watch(Poll::new(sidecar, path, StoredValue::read), command, *form).await
+            ConfigAction::Watch { command, format } => {
+                self.watch(Poll::new(sidecar, path, StoredValue::read), command, *format).await
             }
         }
     }
@@ -90,9 +80,10 @@ impl ConfigCommand {
         &self,
         mut poll: Poll<'_, StoredValue>,
         command: &[OsString],
-        form: OutputFormat,
+        format: OutputFormat,
     ) -> Result<(), ClientError> {
-        // If the sidecar does not answer at all, fail at once instead of waiting.
+        // If the first request gets no answer, fail at once: the address may be wrong. Later, wait for the sidecar to
+        // return.
         let mut polled = Ok(poll.ask().await?);
         loop {
             match &polled {
@@ -100,19 +91,20 @@ impl ConfigCommand {
                     remark(&format!("{} is not there; waiting", self.name));
                 }
                 Ok(Polled { state: Ok(value), index, .. }) if command.is_empty() => {
-                    print_value(form, Some(*index), value)?;
-                    if form != OutputFormat::Json && !value.data.ends_with(b"\n") {
+                    print_value(format, Some(*index), value)?;
+                    if format != OutputFormat::Json && !value.data.ends_with(b"\n") {
                         print_bytes(b"\n")?;
                     }
                 }
                 Ok(Polled { state: Ok(value), .. }) => self.run_command(command, value)?,
+                // `Poll::next` has printed the error.
                 Err(_) => {}
             }
             polled = poll.next().await;
         }
     }
 
-    /// Runs the command until it ends. Of the changes meanwhile, only the latest is processed afterwards.
+    /// Runs the command until it ends. Of all changes in the meantime, only the latest will be processed.
     fn run_command(&self, command: &[OsString], value: &StoredValue) -> Result<(), ClientError> {
         let [program, arguments @ ..] = command else { return Ok(()) };
         let mut command = Command::new(program);
@@ -122,8 +114,8 @@ impl ConfigCommand {
         let mut child =
             command.spawn().map_err(|error| ClientError::unrunnable(program, &error))?;
         if let Some(mut input) = child.stdin.take() {
-            // The program may exit without reading its input.
-            let _unread = input.write_all(&value.data);
+            // An error means that the program has ended without reading its input, which it may do.
+            let _ = input.write_all(&value.data);
         }
         let ended = child.wait().map_err(|error| ClientError::unrunnable(program, &error))?;
         if !ended.success() {
@@ -141,6 +133,7 @@ impl StoredValue {
     }
 }
 
+/// Adds the header that makes a write conditional.
 fn with_condition(request: SidecarRequest<'_>, condition: Condition) -> SidecarRequest<'_> {
     match condition {
         Condition::None => request,
@@ -153,7 +146,8 @@ fn with_condition(request: SidecarRequest<'_>, condition: Condition) -> SidecarR
 /// Reads the value from standard input. An empty input is an error.
 fn standard_input() -> Result<Vec<u8>, ClientError> {
     let mut value = vec![];
-    // Read one byte more than the limit of a value. Then the sidecar rejects the value and reports the reason.
+    // Read at most one byte more than a value may have. Then the sidecar rejects a value that is too long, and says
+    // why.
     let limit = u64::try_from(crate::shared_config::VALUE_MAX + 1).unwrap_or(u64::MAX);
     match io::stdin().lock().take(limit).read_to_end(&mut value) {
         // An empty input is probably a mistake, and would overwrite the stored value.
@@ -171,18 +165,18 @@ fn print_bytes(data: &[u8]) -> Result<(), ClientError> {
     out.write_all(data).and_then(|()| out.flush()).map_err(ClientError::unprintable)
 }
 
-/// Prints the stored value, or as JSON with its version and index.
+/// Prints the value unchanged, or else as JSON, together with its version and index.
 fn print_value(
-    form: OutputFormat,
+    format: OutputFormat,
     index: Option<u64>,
     value: &StoredValue,
 ) -> Result<(), ClientError> {
-    if form != OutputFormat::Json {
+    if format != OutputFormat::Json {
         return print_bytes(&value.data);
     }
     let text = str::from_utf8(&value.data).ok().map(str::to_owned);
     let base64 = text.is_none().then(|| BASE64_STANDARD.encode(&value.data));
     let version = value.version.parse().ok();
     let shown = ConfigOutput { version, index, text, base64 };
-    print(form.render(|_| String::new(), &api::json(&shown)))
+    print(format.render(|_| String::new(), &api::json(&shown)))
 }

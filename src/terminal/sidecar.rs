@@ -17,10 +17,12 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+/// The time limit for connecting to a sidecar.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time limit for the whole answer to a query, or for the beginning of a stream of events.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time limit for commands. A sidecar answers when the command has been carried out, which may take it fifteen seconds,
-/// including its hooks.
+/// The time limit for commands. A sidecar answers when it has carried out the command and its hooks have run, which may
+/// take fifteen seconds.
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The default port of sidecars.
@@ -31,7 +33,7 @@ const WITHOUT_URL: [&str; 5] = ["run", "exec", "dev", "inspect", "check-config"]
 
 /// The address of a sidecar, and the credentials for it.
 pub struct Sidecar {
-    place: SidecarAddress,
+    address: SidecarAddress,
     /// The token that is sent with commands.
     pub token: Option<Token>,
     /// The value of `--url`, which is added to the commands in hints.
@@ -89,12 +91,13 @@ impl Sidecar {
             return wrong();
         }
         let Some((host, port)) = config::host_and_port(&uri) else { return wrong() };
+        // With a scheme, the default port is that of HTTP.
         let port = port.unwrap_or(if with_scheme == url { 80 } else { PORT });
         Ok(Self::new(SidecarAddress::Tcp { host: host.to_owned(), port }))
     }
 
-    /// Returns the sidecar on this machine that listens there.
-    pub fn that_listens(listen: &Listen) -> Self {
+    /// Returns the sidecar on this machine that listens at `listen`.
+    pub fn listening_at(listen: &Listen) -> Self {
         match listen {
             Listen::Tcp(address) => {
                 let url = format!("http://{}", config::on_this_machine(*address));
@@ -105,14 +108,15 @@ impl Sidecar {
     }
 
     /// Returns the sidecar at this address.
-    fn new(place: SidecarAddress) -> Self {
-        Self { place, token: None, url: None }
+    fn new(address: SidecarAddress) -> Self {
+        Self { address, token: None, url: None }
     }
 
     /// Adds `--url`, if it was given, to each command in backquotes in a text for people.
     pub(super) fn with_url(&self, text: &str) -> String {
         let Some(url) = &self.url else { return text.to_owned() };
         let url = if url.contains(' ') { format!("'{url}'") } else { url.clone() };
+        // Of the parts between backquotes, every second one is quoted.
         let parts = text.split('`').enumerate().map(|(n, part)| {
             let command = part.strip_prefix("bellwether ").filter(|_| n % 2 == 1);
             let name = command.and_then(|command| command.split_whitespace().next());
@@ -125,12 +129,12 @@ impl Sidecar {
         parts.collect::<Vec<_>>().join("`")
     }
 
-    /// Creates a query.
+    /// Creates the request for a query.
     pub fn get(&self, path: impl Into<String>) -> SidecarRequest<'_> {
         self.request(Method::GET, path).within(ANSWER_TIMEOUT)
     }
 
-    /// Creates a command.
+    /// Creates the request for a command.
     pub fn post(&self, path: impl Into<String>) -> SidecarRequest<'_> {
         self.request(Method::POST, path)
     }
@@ -146,18 +150,20 @@ impl Sidecar {
         }
     }
 
-    async fn connected(&self) -> Result<(Box<dyn ByteStream>, OwnedFd), ClientError> {
+    /// Connects within [`CONNECT_TIMEOUT`], or returns an error with hints for the user.
+    async fn connect_in_time(&self) -> Result<(Box<dyn ByteStream>, OwnedFd), ClientError> {
         let why = match timeout(CONNECT_TIMEOUT, self.connect()).await {
             Ok(Ok(connection)) => return Ok(connection),
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no connection within {CONNECT_TIMEOUT:?}"),
         };
-        Err(ClientError::unanswered(&self.name(), &format!("{why}{WHAT_TO_TRY}")))
+        Err(ClientError::unanswered(&self.base_url(), &format!("{why}{WHAT_TO_TRY}")))
     }
 
-    /// Connects. Also returns a second descriptor: the sidecar sees the connection open until both are closed.
+    /// Connects. Also returns a second descriptor of the connection, for other processes that keep the connection open:
+    /// for the sidecar, it is open until both descriptors are closed.
     async fn connect(&self) -> io::Result<(Box<dyn ByteStream>, OwnedFd)> {
-        match &self.place {
+        match &self.address {
             SidecarAddress::Unix(path) => {
                 let stream = UnixStream::connect(path).await?;
                 let descriptor = stream.as_fd().try_clone_to_owned()?;
@@ -172,15 +178,16 @@ impl Sidecar {
     }
 
     /// Returns the sidecar's URL, as accepted by `--url`.
-    pub(super) fn name(&self) -> String {
-        match &self.place {
+    pub(super) fn base_url(&self) -> String {
+        match &self.address {
             SidecarAddress::Tcp { host, port } => format!("http://{host}:{port}"),
             SidecarAddress::Unix(path) => format!("unix:{}", path.display()),
         }
     }
 
+    /// Returns the value of the header `Host`.
     fn host(&self) -> String {
-        match &self.place {
+        match &self.address {
             SidecarAddress::Tcp { host, port } => format!("{host}:{port}"),
             SidecarAddress::Unix(_) => "localhost".into(),
         }
@@ -207,8 +214,8 @@ impl SidecarRequest<'_> {
     /// # Errors
     /// There is no answer, or it is not that of a sidecar.
     pub async fn answer(self) -> Result<SidecarAnswer, ClientError> {
-        let asked = self.asked();
-        self.exchange(async |response, _| SidecarAnswer::read(&asked, response).await).await
+        let url = self.url();
+        self.exchange(async |response, _| SidecarAnswer::read(&url, response).await).await
     }
 
     /// Sends the request, and opens the stream of events in the answer. The stream lasts as long as its connection.
@@ -216,9 +223,9 @@ impl SidecarRequest<'_> {
     /// # Errors
     /// There is no answer, or it is a refusal.
     pub(super) async fn events(self) -> Result<EventStream, ClientError> {
-        let asked = self.asked();
+        let url = self.url();
         self.exchange(async |response, descriptor| {
-            EventStream::new(&asked, response, descriptor).await
+            EventStream::new(&url, response, descriptor).await
         })
         .await
     }
@@ -234,17 +241,17 @@ impl SidecarRequest<'_> {
         };
         let limit = self.timeout;
         timeout(limit, exchange).await.unwrap_or_else(|_| {
-            let late = format!("no answer within {limit:?}{}", self.in_doubt());
-            Err(ClientError::unanswered(&self.asked(), &late))
+            let why = format!("no answer within {limit:?}{}", self.in_doubt());
+            Err(ClientError::unanswered(&self.url(), &why))
         })
     }
 
     /// Returns the URL of the request, for errors.
-    fn asked(&self) -> String {
-        format!("{}{}", self.sidecar.name(), self.path)
+    fn url(&self) -> String {
+        format!("{}{}", self.sidecar.base_url(), self.path)
     }
 
-    /// Returns an addition to an error if the sidecar may have received the command.
+    /// Returns an addition to an error: without an answer, it is not known whether a command was carried out.
     fn in_doubt(&self) -> &'static str {
         match self.method {
             Method::GET => "",
@@ -255,9 +262,11 @@ impl SidecarRequest<'_> {
     /// Sends the request. Returns the beginning of the answer, and a second descriptor of the connection.
     async fn send(&self) -> Result<(Response<Incoming>, OwnedFd), ClientError> {
         let Self { sidecar, method, path, headers, .. } = self;
-        let (connection, descriptor) = sidecar.connected().await?;
+        let (connection, descriptor) = sidecar.connect_in_time().await?;
         let mut request = Request::builder().method(method).uri(path).header(HOST, sidecar.host());
         if method != Method::GET {
+            // A sidecar without a command token requires this header, because a web page of another site cannot send
+            // it.
             request = request.header("x-bellwether", "terminal");
             if let Some(Token(token)) = &sidecar.token {
                 request = request.header(AUTHORIZATION, token);
@@ -269,13 +278,13 @@ impl SidecarRequest<'_> {
         let request = request.body(Full::new(self.body.clone()));
         let request = request.expect("every part was checked before");
         let response = http_client::send(connection, request).await.map_err(|error| {
-            ClientError::unanswered(&sidecar.name(), &format!("{error}{}", self.in_doubt()))
+            ClientError::unanswered(&sidecar.base_url(), &format!("{error}{}", self.in_doubt()))
         })?;
         Ok((response, descriptor))
     }
 }
 
-/// An addition to the error if the connection fails.
+/// A hint to add to the error if the connection fails.
 const WHAT_TO_TRY: &str = ": does a sidecar run there? --url or BELLWETHER_URL says which one to ask, and a sidecar's log \
                            where it listens (http.listen)";
 
@@ -295,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_place_is_a_port_or_a_socket() {
-        let name = |url| Sidecar::at(url).map(|sidecar| sidecar.name());
+        let name = |url| Sidecar::at(url).map(|sidecar| sidecar.base_url());
         let complete =
             ["http://127.0.0.1:4040", "http://[::1]:1", "http://app-0.app:80", "unix:/a b"];
         for url in complete {
@@ -338,7 +347,7 @@ mod tests {
     #[test]
     fn a_sidecar_that_listens_everywhere_is_asked_on_the_loopback() {
         let name =
-            |listen: &str| Sidecar::that_listens(&Listen::Tcp(listen.parse().unwrap())).name();
+            |listen: &str| Sidecar::listening_at(&Listen::Tcp(listen.parse().unwrap())).base_url();
         assert_eq!(name("0.0.0.0:4040"), "http://127.0.0.1:4040");
         assert_eq!(name("[::]:4040"), "http://[::1]:4040");
         assert_eq!(name("10.0.0.7:1"), "http://10.0.0.7:1");
@@ -348,7 +357,7 @@ mod tests {
     #[tokio::test]
     async fn a_command_without_an_answer_may_still_be_done() {
         let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let sidecar = Sidecar::that_listens(&Listen::Tcp(port.local_addr().expect("it is bound")));
+        let sidecar = Sidecar::listening_at(&Listen::Tcp(port.local_addr().expect("it is bound")));
         let said = async |method: Method| {
             let patience = Duration::from_millis(50);
             let asked = "/pause";
@@ -385,7 +394,7 @@ mod tests {
         assert_eq!(hinted(":4041").with_url(inspects), inspects);
         let text = "paused, until `bellwether resume`: see `/status`, or `bellwether locks a`";
         let with_url = |sidecar: Sidecar| sidecar.with_url(text);
-        let local = Sidecar::that_listens(&Listen::Tcp("127.0.0.1:1".parse().unwrap()));
+        let local = Sidecar::listening_at(&Listen::Tcp("127.0.0.1:1".parse().unwrap()));
         assert_eq!(with_url(local), text, "none was given");
         for (url, shown) in [(":4041", ":4041"), ("unix:/a b", "'unix:/a b'")] {
             let expected = format!(

@@ -5,6 +5,7 @@ use anstyle::Style;
 use std::fmt::Write;
 use unicode_width::UnicodeWidthStr;
 
+/// The number of spaces between two columns.
 const GAP: usize = 2;
 
 /// The text of a table's cell, and its style.
@@ -14,13 +15,14 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// Creates a cell. An empty text becomes a dash, so that scripts that split a line at spaces count the columns
-    /// correctly.
+    /// Creates a cell. An empty text becomes a dash, so that a script that splits a line at spaces finds the same
+    /// number of columns in each line.
     pub(super) fn new(text: &str) -> Self {
         let text = if text.is_empty() { "-".into() } else { visible(text) };
         Self { text, style: Style::new() }
     }
 
+    /// Creates a cell with a text that may be missing.
     pub(super) fn of(text: Option<&str>) -> Self {
         Self::new(text.unwrap_or_default())
     }
@@ -29,6 +31,7 @@ impl Cell {
         Self { style, ..self }
     }
 
+    /// Returns the width at a terminal, where some characters take two columns.
     fn width(&self) -> usize {
         self.text.width()
     }
@@ -50,6 +53,7 @@ pub(super) fn pairs<'a>(rows: impl IntoIterator<Item = (&'a str, Cell)>) -> Stri
     )
 }
 
+/// Makes each column as wide as its widest cell.
 fn aligned(columns: usize, rows: Vec<Vec<Cell>>) -> String {
     let width =
         |column: usize| rows.iter().map(|row| row[column].width()).max().unwrap_or_default();
@@ -58,7 +62,7 @@ fn aligned(columns: usize, rows: Vec<Vec<Cell>>) -> String {
     for row in &rows {
         for (column, cell) in row.iter().take(columns).enumerate() {
             let Cell { text: plain, style } = cell;
-            write!(text, "{style}{plain}{style:#}").expect("a string takes all");
+            write!(text, "{style}{plain}{style:#}").expect("writing to a string cannot fail");
             if column + 1 < columns {
                 text += &" ".repeat(widths[column] - cell.width() + GAP);
             }

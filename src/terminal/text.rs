@@ -1,4 +1,5 @@
-//! Makes text from other sources safe to print, so that nothing in it can control the terminal.
+//! Makes text safe to print that others wrote, such as a member's labels, so that nothing in it can control the
+//! terminal.
 
 use std::fmt::Write;
 
@@ -7,6 +8,7 @@ pub(super) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
+            // `escape_debug` would escape quotes, which are harmless.
             '"' | '\'' => shown.push(c),
             c => shown.extend(c.escape_debug()),
         }
@@ -23,7 +25,7 @@ pub(super) fn harmless_json(json: &str) -> String {
             shown.push(c);
         } else {
             for unit in c.encode_utf16(&mut [0; 2]) {
-                write!(shown, "\\u{unit:04x}").expect("a string takes all");
+                write!(shown, "\\u{unit:04x}").expect("writing to a string cannot fail");
             }
         }
     }

@@ -20,8 +20,11 @@ pub trait HumanView: DeserializeOwned {
     fn view(&self, is_wide: bool) -> String;
 }
 
+/// The style of a leader, of a holder of a lock, and of a healthy election.
 pub(super) const GOOD: Style = colour(AnsiColor::Green);
+/// The style of an unusual state, which may be a problem.
 pub(super) const ODD: Style = colour(AnsiColor::Yellow);
+/// The style of a problem.
 pub(super) const BAD: Style = colour(AnsiColor::Red);
 pub(super) const PLAIN: Style = Style::new();
 
@@ -39,6 +42,7 @@ impl HumanView for LeaderState {
             ("znode", Cell::new(&leader.znode)),
             ("token", Cell::new(&leader.token.to_string())),
         ];
+        // Only the leader's own sidecar knows how long the lease is still valid.
         rows.extend(self.valid_for_ms.map(|ms| ("valid for", Cell::new(&span(ms)))));
         pairs(rows)
     }
@@ -48,6 +52,7 @@ impl HumanView for Status {
     fn view(&self, _: bool) -> String {
         let body = serde_json::to_value(self).expect("a body has string keys only");
         let mut rows = vec![];
+        // A list has a row for each item.
         for key in STATUS_ROWS.split(' ') {
             match &body[key] {
                 Value::Array(items) => {
@@ -65,7 +70,7 @@ impl HumanView for Status {
 const STATUS_ROWS: &str = "id role path paused znode predecessor standby leader valid_for_ms session problems \
                            application hooks locks barriers config version";
 
-/// Shows a JSON value in one line: an object as `key=value`, without the fields that are null.
+/// Shows a JSON value in one line: an object as `key=value` pairs, without the fields that are null.
 fn in_line(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -93,12 +98,13 @@ impl HumanView for Members {
         let rows = self.members.iter().map(|member| {
             let QueueMember { is_leader, is_self, .. } = *member;
             let style = if is_leader { GOOD } else { PLAIN };
-            let agrees = leader.is_some_and(|leader| member.names == leader.id);
+            // A member that names another leader, or none, is highlighted.
+            let names_leader = leader.is_some_and(|leader| member.names == leader.id);
             vec![
                 Cell::of(member.id.as_deref()).style(style),
                 Cell::new(&marks(is_leader, member.standby.as_ref(), is_self)).style(style),
                 Cell::new(&member.znode),
-                Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
+                Cell::of(member.names.as_deref()).style(if names_leader { PLAIN } else { ODD }),
                 Cell::of(member.address.as_deref()),
                 Cell::of(member.version.as_deref()),
                 condition(member.unhealthy, member.hooks_failing),
@@ -107,6 +113,7 @@ impl HumanView for Members {
                 Cell::new(&labels(&member.labels)),
             ]
         });
+        // The columns from WRONG on are shown only with `is_wide`.
         let columns = if is_wide { heading.len() } else { 6 };
         let queue = table(&heading[..columns], rows);
         if self.problems.is_empty() {
@@ -118,7 +125,7 @@ impl HumanView for Members {
     }
 }
 
-/// Describes a member's problems, as reported by the member.
+/// Describes the problems that a member reports in its znode, for the column WRONG.
 pub(super) fn condition(unhealthy: bool, hooks_failing: u32) -> Cell {
     let hooks = match hooks_failing {
         0 => None,
@@ -136,7 +143,7 @@ impl HumanView for History {
     }
 }
 
-/// Shows these fields of each item in a table.
+/// Shows these JSON fields of each item in a table.
 fn rows(keys: &[&str], items: &[impl Serialize]) -> String {
     let heading: Vec<_> = keys.iter().map(|key| key.to_uppercase()).collect();
     let heading: Vec<_> = heading.iter().map(String::as_str).collect();
@@ -195,7 +202,7 @@ impl HumanView for BarrierState {
     }
 }
 
-/// Returns the mode as a single word without spaces, for scripts that split at spaces.
+/// Returns the mode of a lock as a single word, for scripts that split at spaces.
 fn mode(place: &LockPlace) -> String {
     match (place.mode, place.slots) {
         (LockMode::Exclusive, _) => "exclusive".into(),
@@ -252,7 +259,7 @@ impl HumanView for Transferred {
     }
 }
 
-/// Describes a member's role in a single word without spaces, for scripts that split at spaces.
+/// Describes a member's role in a single word, such as `standby,self`, for scripts that split at spaces.
 pub(super) fn marks(is_leader: bool, standby: Option<&Standby>, is_self: bool) -> String {
     // A standby may lead already while its predecessor's znode still exists. Mark it only as the leader.
     let standby = standby.filter(|_| !is_leader).map(|standby| match standby.ready {

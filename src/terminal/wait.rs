@@ -8,17 +8,18 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// Waits for the leader. Then prints the answer, or becomes the command, if there is one.
+/// Waits for any leader, or with `is_self` until the sidecar's own member leads. Then prints the leader, or replaces
+/// this process with the command, if there is one.
 pub(super) async fn wait(
     sidecar: &Sidecar,
-    itself: bool,
+    is_self: bool,
     at_most: Option<Duration>,
     command: &[OsString],
-    form: OutputFormat,
+    format: OutputFormat,
 ) -> Result<(), ClientError> {
     let mut poll = Poll::new(sidecar, LEADER.path, SidecarAnswer::body::<LeaderState>);
     let accepted = poll.until(at_most, |state| match &state.leader {
-        Some(_) if state.is_self || !itself => Ok(()),
+        Some(_) if state.is_self || !is_self => Ok(()),
         Some(leader) => Err(views::sentence(leader, false)),
         None => Err("no member leads".to_owned()),
     });
@@ -28,11 +29,11 @@ pub(super) async fn wait(
     }
     let leader = state.leader.as_ref();
     let sentence = leader.map(|leader| views::sentence(leader, state.is_self) + "\n");
-    print(form.render(|_| sentence.unwrap_or_default(), &answer.text()))
+    print(format.render(|_| sentence.unwrap_or_default(), &answer.text()))
 }
 
-/// Replaces this process with the program. Returns only if that fails. The leader is in the same environment variables as
-/// for hooks.
+/// Replaces this process with the program. Returns only if that fails. The program gets the leader in the same
+/// environment variables as a hook.
 fn become_program(program: &OsStr, arguments: &[OsString], state: &LeaderState) -> ClientError {
     let mut command = Command::new(program);
     command.args(arguments);

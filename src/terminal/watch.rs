@@ -7,22 +7,23 @@ use crate::clock::Clock;
 use std::time::Duration;
 use tokio::time::sleep;
 
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The pause before the stream is opened again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Prints events. Ends only if the first stream cannot be opened, or if the output is closed.
 pub(super) async fn watch(
     sidecar: &Sidecar,
     clock: Clock,
-    form: OutputFormat,
+    format: OutputFormat,
 ) -> Result<(), ClientError> {
     let mut stream = sidecar.get(EVENTS.path).events().await?;
     loop {
-        let why = follow(&mut stream, form).await?;
+        let why = follow(&mut stream, format).await?;
         let at = api::date(clock.date());
-        let name = sidecar.name();
-        remark(&format!("{at}: the event stream of {name} is lost, trying again: {why}"));
+        let url = sidecar.base_url();
+        remark(&format!("{at}: the event stream of {url} is lost, trying again: {why}"));
         stream = loop {
-            sleep(RETRY_PAUSE).await;
+            sleep(RETRY_INTERVAL).await;
             if let Ok(stream) = sidecar.get(EVENTS.path).events().await {
                 break stream;
             }
@@ -31,17 +32,19 @@ pub(super) async fn watch(
 }
 
 /// Prints the events of a stream. Returns the reason why the stream ended.
-async fn follow(stream: &mut EventStream, form: OutputFormat) -> Result<String, ClientError> {
+async fn follow(stream: &mut EventStream, format: OutputFormat) -> Result<String, ClientError> {
     loop {
         let events = match stream.next().await {
             Ok(events) => events,
             Err(why) => return Ok(why),
         };
+        // Check this also after a mere comment, which a sidecar sends every 15 s. Otherwise a closed pipe would be
+        // noticed only at the next event.
         check_reader()?;
         for ReceivedEvent { name, data } in events {
             match serde_json::from_str::<api::LeaderEvent>(&data) {
                 Ok(event) => {
-                    print(form.render(|_| views::event(&name, &event), &named(&name, &data)))?;
+                    print(format.render(|_| views::event(&name, &event), &add_name(&name, &data)))?;
                 }
                 Err(error) => remark(&format!("an event makes no sense: {error}")),
             }
@@ -49,8 +52,8 @@ async fn follow(stream: &mut EventStream, form: OutputFormat) -> Result<String, 
     }
 }
 
-/// Adds the event's name to its data, so that a script reads a single line per event.
-fn named(name: &str, data: &str) -> String {
+/// Adds the event's name as the first field of its data, a JSON object, so that a script reads a single line per event.
+fn add_name(name: &str, data: &str) -> String {
     let fields = data.trim_start().trim_start_matches('{');
     format!("{{\"event\":{},{fields}", serde_json::Value::from(name))
 }
@@ -61,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_script_reads_the_name_with_the_data() {
-        let line = named("state", " {\"is_self\":false}");
+        let line = add_name("state", " {\"is_self\":false}");
         assert_eq!(line, r#"{"event":"state","is_self":false}"#);
     }
 }

@@ -1,6 +1,6 @@
 //! Holds a lock, or enters a barrier, in a ZooKeeper session of this process.
 
-use super::{GuardedCommand, HoldingProgress, Patience, in_front_of, this_process};
+use super::{GuardedCommand, HoldingProgress, Patience, describe_gathering, this_process};
 use crate::byte_budget::ByteBudget;
 use crate::clock::Clock;
 use crate::config::HoldingConfig;
@@ -21,16 +21,19 @@ use tokio::time::{sleep, timeout};
 
 /// With `Patience::Try`, how long to wait until it is known whether others are ahead.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time limits for deleting the znode, and then for closing the session. After that, they are left to expire.
+/// The time limit for deleting the znode. After that, the znode is left to expire with the session.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time limit for then closing the session. After that, the session is left to expire.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// A lock or barrier in a session of this process.
 pub(super) struct OwnHolding {
     pub(super) progress: watch::Receiver<HoldingProgress>,
+    /// The state of the request. The runner drops the sender when nothing of the request is left in ZooKeeper.
     published: watch::Receiver<Published>,
     /// Dropped to release the lock, or to leave the barrier.
     held: Option<oneshot::Sender<Infallible>>,
+    /// Lets the runner close the session.
     stop: oneshot::Sender<()>,
     runner: JoinHandle<()>,
 }
@@ -43,10 +46,12 @@ impl OwnHolding {
         command: &GuardedCommand,
         clock: Clock,
     ) -> Self {
+        // The runner also serves the shared configuration, of which this process requests nothing.
         let (mut no_config, _) =
             shared_config::set_up(&config.paths.config, &ByteBudget::of_mib(1));
         let mut zookeeper = config.settings.zookeeper.clone();
-        // Members log this warning when they start. A command that runs repeatedly does not need to repeat it.
+        // Members log a warning about open ACLs when they start. A command that runs repeatedly does not need to repeat
+        // it.
         zookeeper.security.is_open_by_choice |= zookeeper.security.acl == AclPolicy::Open;
         let settings = HoldingsSettings {
             zookeeper,
@@ -54,23 +59,23 @@ impl OwnHolding {
             margins: config.margins,
             member: config.member.clone(),
         };
-        let (published, publications) = watch::channel(Published::default());
+        let (state_sender, states) = watch::channel(Published::default());
         let (held, released) = oneshot::channel();
         let (mut requests, handle) = holdings::set_up();
         let GuardedCommand { wanted, patience, .. } = *command;
         let name = command.name.clone();
         let process = Some(this_process());
-        let ask = Ask { name, wanted, process, published, released };
-        handle.asks.try_send(ask).expect("nothing else was asked for");
-        let (publisher, progress) = watch::channel(HoldingProgress::Asked);
+        let ask = Ask { name, wanted, process, published: state_sender, released };
+        handle.asks.try_send(ask).expect("the channel is empty");
+        let (publisher, progress) = watch::channel(HoldingProgress::Requested);
         let (stop, mut stopping) = oneshot::channel();
         let credentials = credentials.clone();
-        let published = publications.clone();
+        let published = states.clone();
         let runner = spawn_local(async move {
             let requests = (&mut requests, &mut no_config);
             tokio::select! {
                 _ = run_holdings(settings, credentials.clone(), clock, requests, &mut stopping) => {}
-                never = publish(publications, &credentials, wanted, patience, clock, &publisher) => match never {},
+                never = publish(states, &credentials, wanted, patience, clock, &publisher) => match never {},
             }
         });
         Self { progress, published, held: Some(held), stop, runner }
@@ -84,14 +89,15 @@ impl OwnHolding {
     /// Releases the lock or leaves the barrier, and closes the session.
     pub(super) async fn close(mut self) {
         self.release();
-        let gone = async { while self.published.changed().await.is_ok() {} };
-        let _left_to_expire = timeout(RELEASE_TIMEOUT, gone).await;
-        let _runner_gone = self.stop.send(());
-        let _left_to_expire = timeout(CLOSE_TIMEOUT, self.runner).await;
+        let released = async { while self.published.changed().await.is_ok() {} };
+        // After the time limits, the znode and the session are left to expire.
+        let _ = timeout(RELEASE_TIMEOUT, released).await;
+        let _ = self.stop.send(());
+        let _ = timeout(CLOSE_TIMEOUT, self.runner).await;
     }
 }
 
-/// Describes that ZooKeeper has not answered in time, or that the login could not start.
+/// Returns the reason why nothing is known in time: ZooKeeper has not answered, or the login could not start.
 pub(super) fn unanswered(credentials: &Credentials) -> String {
     match credentials.login_failure() {
         Some(why) => format!("ZooKeeper was not asked in time: {why}"),
@@ -108,39 +114,42 @@ async fn publish(
     clock: Clock,
     publisher: &watch::Sender<HoldingProgress>,
 ) -> Infallible {
-    let mut tried = pin!(sleep(ATTEMPT_TIMEOUT));
+    let mut attempt = pin!(sleep(ATTEMPT_TIMEOUT));
     loop {
         let state = published.borrow_and_update().at(clock.now());
         let progress = match state {
             HoldingState::Waiting { ahead: Some(ahead @ 1..) } if patience != Patience::Try => {
-                HoldingProgress::Waits(format!("behind {ahead} at most"))
+                HoldingProgress::Waiting(format!("behind {ahead} at most"))
             }
+            // With `Patience::Try`, a contender ahead means that the lock is not free.
             HoldingState::Waiting { ahead: Some(1..) } => HoldingProgress::NotInTime,
-            HoldingState::Waiting { .. } if patience == Patience::Try && tried.is_elapsed() => {
-                HoldingProgress::Over(unanswered(credentials))
+            // After this time, ZooKeeper should have answered who is ahead.
+            HoldingState::Waiting { .. } if patience == Patience::Try && attempt.is_elapsed() => {
+                HoldingProgress::Failed(unanswered(credentials))
             }
             HoldingState::Gathering { present: Some(present) } => {
                 let size = match wanted {
                     HoldingSpec::Barrier(size) => size.get(),
+                    // Only a barrier gathers participants.
                     HoldingSpec::Lock(_) => 0,
                 };
                 let present = present.try_into().unwrap_or(u64::MAX);
-                HoldingProgress::Waits(in_front_of(size, present))
+                HoldingProgress::Waiting(describe_gathering(size, present))
             }
             HoldingState::Waiting { .. } | HoldingState::Gathering { present: None } => {
-                HoldingProgress::Asked
+                HoldingProgress::Requested
             }
             HoldingState::Leaving => HoldingProgress::Leaving,
             HoldingState::Held { token, until } => {
                 HoldingProgress::Held(CommandLease { token, until })
             }
             HoldingState::Ended(End::AllLeft) => HoldingProgress::AllLeft,
-            HoldingState::Ended(end) => HoldingProgress::Over(end.to_string()),
+            HoldingState::Ended(end) => HoldingProgress::Failed(end.to_string()),
         };
         let lease_end = progress.lease().map(|lease| lease.until);
-        publisher.send_if_modified(|before| {
-            let is_new = *before != progress;
-            *before = progress;
+        publisher.send_if_modified(|current| {
+            let is_new = *current != progress;
+            *current = progress;
             is_new
         });
         tokio::select! {
@@ -150,8 +159,9 @@ async fn publish(
                     return pending().await;
                 }
             }
+            // The lease has ended, so the state of the request is no longer `Held`.
             () = clock.sleep_until(lease_end) => {}
-            () = &mut tried, if !tried.is_elapsed() => {}
+            () = &mut attempt, if !attempt.is_elapsed() => {}
         }
     }
 }

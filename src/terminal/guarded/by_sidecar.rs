@@ -3,7 +3,7 @@
 use super::super::answer::{EventStream, ReceivedEvent};
 use super::super::sidecar::ANSWER_TIMEOUT;
 use super::super::{ClientError, Sidecar};
-use super::{HoldingProgress, Patience, in_front_of, this_process};
+use super::{HoldingProgress, Patience, describe_gathering, this_process};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockHeld, LockWaiting};
 use crate::exec::CommandLease;
 use crate::holdings::HoldingName;
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 /// The sidecar's event stream for the lock or barrier.
 pub(super) struct SidecarStream {
     events: EventStream,
-    /// The id with which to leave the barrier, once the sidecar has sent it.
+    /// The id with which this process leaves the barrier, once the sidecar has sent it.
     pub(super) id: Arc<OnceLock<String>>,
 }
 
@@ -40,7 +40,7 @@ impl SidecarStream {
             HoldingSpec::Lock(Mode::Slots(slots)) => (api::LOCKS.path, format!("slots={slots}")),
             HoldingSpec::Barrier(size) => (api::BARRIERS.path, format!("size={size}")),
         };
-        // This process enforces other limits itself, because they may be longer than those that a sidecar accepts.
+        // This process enforces any other time limit itself, because it may be longer than a sidecar accepts.
         let wait = if patience == Patience::Try { "&wait=0s" } else { "" };
         let process = this_process();
         let path = format!("{root}/{name}?{query}&process={}{wait}", process.as_str());
@@ -48,23 +48,25 @@ impl SidecarStream {
         Ok(Self { events, id: Arc::default() })
     }
 
-    /// Returns a second descriptor of the connection. The sidecar keeps the lock or barrier while it is open.
-    pub(super) fn hold(&self) -> &Arc<OwnedFd> {
+    /// Returns a second descriptor of the connection. The sidecar keeps the lock or barrier while the connection is
+    /// open.
+    pub(super) fn descriptor(&self) -> &Arc<OwnedFd> {
         &self.events.descriptor
     }
 
-    /// Publishes the progress from all events. Does not return, even after the last one.
+    /// Publishes the progress from all events. Does not return, even after the last event: the caller drops this future
+    /// when the command has ended.
     pub(super) async fn follow(mut self, publisher: &watch::Sender<HoldingProgress>) -> Infallible {
-        let last = match self.last(publisher).await {
+        let last = match self.publish_until_last(publisher).await {
             Ok(last) => last,
-            Err(why) => HoldingProgress::Over(format!("the sidecar is gone: {why}")),
+            Err(why) => HoldingProgress::Failed(format!("the sidecar is gone: {why}")),
         };
         publisher.send_replace(last);
         pending().await
     }
 
     /// Publishes the progress from all events except the last, and returns that of the last.
-    async fn last(
+    async fn publish_until_last(
         &mut self,
         publisher: &watch::Sender<HoldingProgress>,
     ) -> Result<HoldingProgress, String> {
@@ -81,7 +83,8 @@ impl SidecarStream {
     }
 }
 
-/// Returns the progress that an event reports, or `None` for an unknown event. Notes the id in an event of a barrier.
+/// Returns the progress that an event reports, or `None` for an unknown event. Notes the id, which only the events of a
+/// barrier contain.
 fn progress(
     event: &ReceivedEvent,
     id: &OnceLock<String>,
@@ -89,17 +92,17 @@ fn progress(
     let ReceivedEvent { name, data } = event;
     Ok(Some(match &**name {
         "waiting" => {
-            if let Ok(BarrierWaiting { id: told, present, size }) = parsed(data) {
-                note_id(id, told)?;
-                return Ok(Some(HoldingProgress::Waits(in_front_of(size, present))));
+            if let Ok(BarrierWaiting { id: sent, present, size }) = parsed(data) {
+                note_id(id, sent)?;
+                return Ok(Some(HoldingProgress::Waiting(describe_gathering(size, present))));
             }
             let LockWaiting { position, .. } = parsed(data)?;
-            HoldingProgress::Waits(format!("behind {position} at most"))
+            HoldingProgress::Waiting(format!("behind {position} at most"))
         }
         "left" => HoldingProgress::AllLeft,
         "held" | "entered" | "renewed" => {
-            if let Ok(BarrierEntered { id: told, .. }) = parsed(data) {
-                note_id(id, told)?;
+            if let Ok(BarrierEntered { id: sent, .. }) = parsed(data) {
+                note_id(id, sent)?;
             }
             let LockHeld { token, valid_until_boottime_ns, .. } = parsed(data)?;
             let until = valid_until_boottime_ns.ok_or("it has no valid_until_boottime_ns")?;
@@ -109,18 +112,19 @@ fn progress(
         "timeout" => HoldingProgress::NotInTime,
         "lost" | "refused" => {
             let LockEnded { why } = parsed(data)?;
-            HoldingProgress::Over(why)
+            HoldingProgress::Failed(why)
         }
         _ => return Ok(None),
     }))
 }
 
 /// Notes the id with which to leave. The id is checked, because it becomes a part of a URL's path.
-fn note_id(id: &OnceLock<String>, told: String) -> Result<(), String> {
-    if told.is_empty() || !told.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Err(format!("{told:?} is not an id"));
+fn note_id(id: &OnceLock<String>, sent: String) -> Result<(), String> {
+    if sent.is_empty() || !sent.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(format!("{sent:?} is not an id"));
     }
-    let _told_before = id.set(told);
+    // Later events repeat the id, so it may be noted already.
+    let _ = id.set(sent);
     Ok(())
 }
 
@@ -136,7 +140,7 @@ pub(super) async fn leave(
 ) -> Result<(), ClientError> {
     let id = id.get().map_or("", String::as_str);
     let path = format!("{}/{name}/leave/{id}", api::BARRIERS.path);
-    sidecar.post(path).within(ANSWER_TIMEOUT).answer().await?.done()
+    sidecar.post(path).within(ANSWER_TIMEOUT).answer().await?.check_done()
 }
 
 /// Checks that the sidecar uses the same clock as this process, so that its lease deadlines are valid here.
@@ -149,7 +153,7 @@ async fn check_clock(sidecar: &Sidecar) -> Result<(), ClientError> {
     Err(ClientError::No(format!(
         "{} goes by another clock than this process, which so cannot know until when a lock is held: ask a sidecar on this \
          machine (--url), or none (--zookeeper)",
-        sidecar.name()
+        sidecar.base_url()
     )))
 }
 
@@ -170,18 +174,18 @@ mod tests {
             assert_eq!(read(name, held), Ok(Some(HoldingProgress::Held(lease))));
         }
         let waiting = read("waiting", r#"{"position":2,"holders":null}"#);
-        assert_eq!(waiting, Ok(Some(HoldingProgress::Waits("behind 2 at most".into()))));
+        assert_eq!(waiting, Ok(Some(HoldingProgress::Waiting("behind 2 at most".into()))));
         assert_eq!(id.get(), None, "a lock has none");
         let waiting = read("waiting", r#"{"id":"1f","present":1,"size":3}"#);
         let told = "a barrier of 3, 1 there";
-        assert_eq!(waiting, Ok(Some(HoldingProgress::Waits(told.into()))));
+        assert_eq!(waiting, Ok(Some(HoldingProgress::Waiting(told.into()))));
         assert_eq!(id.get().map(String::as_str), Some("1f"));
         let entered = held.replacen('{', r#"{"id":"1f","#, 1);
         for name in ["entered", "renewed"] {
             assert_eq!(read(name, &entered), Ok(Some(HoldingProgress::Held(lease))));
         }
         assert_eq!(read("left", r#"{"why":"w"}"#), Ok(Some(HoldingProgress::AllLeft)));
-        let over = Ok(Some(HoldingProgress::Over("w".into())));
+        let over = Ok(Some(HoldingProgress::Failed("w".into())));
         assert_eq!(read("lost", r#"{"why":"w"}"#), over);
         assert_eq!(read("refused", r#"{"why":"w"}"#), over);
         assert_eq!(read("timeout", r#"{"why":"w"}"#), Ok(Some(HoldingProgress::NotInTime)));

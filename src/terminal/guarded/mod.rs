@@ -28,20 +28,23 @@ use tokio::time::timeout;
 /// The exit code if the lock was not acquired, or the barrier not entered, in time. `timeout` uses the same code.
 const NOT_IN_TIME: u8 = 124;
 
-/// The minimum time to wait for a sidecar's first answer, even if the lock is wanted sooner.
-const FIRST_ANSWER: Duration = Duration::from_secs(1);
+/// The minimum time to wait for a sidecar's first answer, even if the user wants to wait less for the lock.
+const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a lease may be too short at first. The lease gets longer when the heartbeats become more frequent.
+/// The time after which a lease that is still too short is an error. A lease may be too short at first, and gets longer
+/// when the heartbeats become more frequent.
 const SHORT_LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A command to run while a lock is held, or inside a barrier.
 pub struct GuardedCommand {
+    /// The name of the lock or barrier.
     pub name: HoldingName,
+    /// The mode of the lock, or the size of the barrier.
     pub wanted: HoldingSpec,
     pub patience: Patience,
     /// How long the command may take to end after SIGTERM. A short lease may shorten it.
     pub kill_after: Duration,
-    /// How long the command may be stopped until it is killed.
+    /// How long the command may be stopped, as by Ctrl-Z, until it is killed.
     pub stopped_for: Duration,
     pub command: Vec<OsString>,
     pub holder: HoldingProcess,
@@ -53,41 +56,42 @@ pub enum Patience {
     /// Without a limit.
     Endless,
     AtMost(Duration),
-    /// Not at all: fail if another member holds it, or is ahead in the queue.
+    /// Not at all: fail if somebody else holds the lock, or is ahead in its queue.
     Try,
 }
 
 /// The process that holds the lock, or enters the barrier.
 pub enum HoldingProcess {
+    /// A sidecar, on behalf of this process.
     Sidecar(Sidecar),
     /// This process, in a session of its own.
-    Itself(Box<HoldingConfig>, Arc<Credentials>),
+    ThisProcess(Box<HoldingConfig>, Arc<Credentials>),
 }
 
 impl HoldingProcess {
-    pub fn itself(config: HoldingConfig) -> Self {
+    pub fn this_process(config: HoldingConfig) -> Self {
         let credentials = Credentials::of(&config.settings.zookeeper);
-        Self::Itself(Box::new(config), credentials)
+        Self::ThisProcess(Box::new(config), credentials)
     }
 }
 
 /// The progress of the lock or barrier, as last reported by its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HoldingProgress {
-    /// Requested; nothing has been reported yet.
-    Asked,
-    /// Waiting. The text describes what for.
-    Waits(String),
+    /// The lock or barrier is requested. The holder has not reported anything yet.
+    Requested,
+    /// The request waits. The text describes what for.
+    Waiting(String),
     /// The lock is held, or this process is inside the barrier.
     Held(CommandLease),
     /// This process has left the barrier, but others may still be inside.
     Leaving,
     /// All have left the barrier.
     AllLeft,
-    /// The time limit has passed.
+    /// The time limit for waiting has passed.
     NotInTime,
     /// The lock was not acquired, or is lost, for this reason.
-    Over(String),
+    Failed(String),
 }
 
 impl HoldingProgress {
@@ -100,7 +104,7 @@ impl HoldingProgress {
 
     /// Returns whether no other progress can follow.
     fn is_last(&self) -> bool {
-        matches!(self, Self::NotInTime | Self::AllLeft | Self::Over(_))
+        matches!(self, Self::NotInTime | Self::AllLeft | Self::Failed(_))
     }
 }
 
@@ -112,21 +116,21 @@ impl GuardedCommand {
             HoldingProcess::Sidecar(sidecar) => {
                 let opening = SidecarStream::open(sidecar, &self.name, self.wanted, self.patience);
                 let opened = match self.patience {
-                    Patience::AtMost(limit) => timeout(limit.max(FIRST_ANSWER), opening).await,
+                    Patience::AtMost(limit) => timeout(limit.max(MIN_TIMEOUT), opening).await,
                     Patience::Endless | Patience::Try => Ok(opening.await),
                 };
                 let Ok(opened) = opened else { return Err(self.not_in_time(true)) };
-                let stream = opened.map_err(failed)?;
-                let hold = stream.hold().clone();
-                let (publisher, progress) = watch::channel(HoldingProgress::Asked);
+                let stream = opened.map_err(as_failure)?;
+                let descriptor = stream.descriptor().clone();
+                let (publisher, progress) = watch::channel(HoldingProgress::Requested);
                 let leave = by_sidecar::leave(sidecar, &self.name, stream.id.clone());
                 tokio::select! {
                     biased;
-                    ended = self.run_while_held(clock, progress, Some(hold), leave) => ended,
+                    ended = self.run_while_held(clock, progress, Some(descriptor), leave) => ended,
                     never = stream.follow(&publisher) => match never {},
                 }
             }
-            HoldingProcess::Itself(config, credentials) => {
+            HoldingProcess::ThisProcess(config, credentials) => {
                 let run = async {
                     let mut holding = OwnHolding::request(config, credentials, self, clock);
                     let progress = holding.progress.clone();
@@ -143,13 +147,14 @@ impl GuardedCommand {
         }
     }
 
-    /// Waits until the lock is held or the barrier entered, runs the command, and leaves. `hold` is a descriptor that the
-    /// guards of the command keep open.
+    /// Waits until the lock is held or the barrier is entered, and runs the command. After the command, a barrier is
+    /// left by `leave`. The guards of the command keep `descriptor` open, so that the sidecar keeps the lock until they
+    /// have ended.
     async fn run_while_held(
         &self,
         clock: Clock,
         mut progress: watch::Receiver<HoldingProgress>,
-        hold: Option<Arc<OwnedFd>>,
+        descriptor: Option<Arc<OwnedFd>>,
         leave: impl Future<Output = Result<(), ClientError>>,
     ) -> Result<(), ClientError> {
         let time_to_end = self.until_held(clock, &mut progress).await?;
@@ -158,19 +163,20 @@ impl GuardedCommand {
             HoldingSpec::Barrier(_) => ("the barrier", "BELLWETHER_BARRIER"),
         };
         let url = match &self.holder {
-            HoldingProcess::Sidecar(sidecar) => Some(("BELLWETHER_URL", sidecar.name())),
-            HoldingProcess::Itself(..) => None,
+            HoldingProcess::Sidecar(sidecar) => Some(("BELLWETHER_URL", sidecar.base_url())),
+            HoldingProcess::ThisProcess(..) => None,
         };
         let plan = Plan {
             command: self.command.clone(),
             under,
+            // `KILL_MARGIN`, the rest of the reserved time, is for killing the command.
             kill_after: time_to_end.saturating_sub(KILL_MARGIN),
             stopped_for: self.stopped_for,
             on_exit: OnExit::Leave,
             once: false,
             file_limit: getrlimit(Resource::Nofile).current,
             environment: [(variable, self.name.to_string())].into_iter().chain(url).collect(),
-            descriptor: hold,
+            descriptor,
             // After leaving a barrier, this process still has to learn when all have left, so the guards must not shut down
             // the connection.
             shuts_down_descriptor: matches!(self.wanted, HoldingSpec::Lock(_)),
@@ -178,22 +184,23 @@ impl GuardedCommand {
         };
         // Suppose ZooKeeper is silent for so long that the guards end the program. They also close the connection to
         // the sidecar, so the sidecar seems to be gone, although it may have renewed the lease meanwhile. So a report
-        // that arrives when the program's end is already due is not the reason, and is ignored.
+        // that arrives when the program's end is already due is not the reason for the end, and is ignored.
         let mut why = "its lease was not renewed in time".to_owned();
-        let mut ends_at = None;
-        let run = exec::run_under(plan, clock, progress.clone(), |known| {
-            let is_due = ends_at.is_some_and(|ends_at| ends_at <= clock.now().0);
-            match known {
+        let mut end_due_at = None;
+        let run = exec::run_under(plan, clock, progress.clone(), |latest| {
+            let is_due = end_due_at.is_some_and(|due_at| due_at <= clock.now().0);
+            match latest {
                 HoldingProgress::Held(lease) if !is_due => {
-                    ends_at = Some(lease.until.0.saturating_sub(time_to_end));
+                    end_due_at = Some(lease.until.0.saturating_sub(time_to_end));
                 }
-                HoldingProgress::Over(over) if !is_due => why.clone_from(over),
+                HoldingProgress::Failed(reason) if !is_due => why.clone_from(reason),
                 _ => {}
             }
-            known.lease()
+            latest.lease()
         });
         let code = match run.await {
             Ok(Some(code)) => code,
+            // The lock was lost, so the program was ended, or not even started.
             Ok(None) => {
                 let why = text::visible(&why);
                 let lost = format!("{} {} was lost", self.kind(), self.name);
@@ -203,7 +210,7 @@ impl GuardedCommand {
         };
         if let HoldingSpec::Barrier(_) = self.wanted {
             let left = async {
-                leave.await.map_err(failed)?;
+                leave.await.map_err(as_failure)?;
                 self.until_all_have_left(&mut progress).await
             };
             tokio::select! {
@@ -215,15 +222,16 @@ impl GuardedCommand {
         if code == 0 { Ok(()) } else { Err(ClientError::Exit(code, None)) }
     }
 
+    /// Waits until all participants have left the barrier.
     async fn until_all_have_left(
         &self,
         progress: &mut watch::Receiver<HoldingProgress>,
     ) -> Result<(), ClientError> {
         let why = loop {
-            let known = progress.borrow_and_update().clone();
-            match known {
+            let latest = progress.borrow_and_update().clone();
+            match latest {
                 HoldingProgress::AllLeft => return Ok(()),
-                HoldingProgress::Over(why) => break text::visible(&why),
+                HoldingProgress::Failed(why) => break text::visible(&why),
                 _ => {}
             }
             if progress.changed().await.is_err() {
@@ -236,7 +244,8 @@ impl GuardedCommand {
         )))
     }
 
-    /// Waits until the lock is held. Returns how much of each lease is reserved for ending the command.
+    /// Waits until the lock is held, or the barrier entered, with a lease that is long enough. Returns the part of each
+    /// lease that is reserved for ending the command.
     async fn until_held(
         &self,
         clock: Clock,
@@ -247,16 +256,16 @@ impl GuardedCommand {
             Patience::AtMost(limit) => Some(clock.now().after(limit)),
             Patience::Endless | Patience::Try => None,
         };
-        let mut is_told = false;
+        let mut is_wait_printed = false;
         let mut held_since = None;
         loop {
-            let known = progress.borrow_and_update().clone();
-            match known {
-                HoldingProgress::Asked => {}
-                HoldingProgress::Waits(behind) => {
-                    if !is_told {
+            let latest = progress.borrow_and_update().clone();
+            match latest {
+                HoldingProgress::Requested => {}
+                HoldingProgress::Waiting(behind) => {
+                    if !is_wait_printed {
                         remark(&format!("waiting for {} {}, {behind}", self.kind(), self.name));
-                        is_told = true;
+                        is_wait_printed = true;
                     }
                 }
                 HoldingProgress::Leaving | HoldingProgress::AllLeft => {
@@ -267,10 +276,11 @@ impl GuardedCommand {
                     let left = lease.until.since(now);
                     let held_for = held_since.map(|since| now.since(since));
                     match time_to_end(self.kill_after, left) {
-                        Some(enough)
-                            if held_for.is_some() || enough == self.kill_after + KILL_MARGIN =>
+                        // This is as much as the user wants, or as much as a renewed lease allows.
+                        Some(reserved)
+                            if held_for.is_some() || reserved == self.kill_after + KILL_MARGIN =>
                         {
-                            return Ok(enough);
+                            return Ok(reserved);
                         }
                         None if held_for >= Some(SHORT_LEASE_TIMEOUT) => {
                             return Err(failure(format!(
@@ -278,19 +288,20 @@ impl GuardedCommand {
                                  timeout raised (zookeeper.session_timeout)"
                             )));
                         }
-                        // This lease may already be as old as a heartbeat interval, so wait for the next renewal.
+                        // This first lease may already be as old as a heartbeat interval, so wait for a renewed lease,
+                        // which has more time left.
                         Some(_) | None => held_since = held_since.or(Some(now)),
                     }
                 }
                 HoldingProgress::NotInTime => return Err(self.not_in_time(true)),
-                HoldingProgress::Over(why) => return Err(self.not_acquired(&why)),
+                HoldingProgress::Failed(why) => return Err(self.not_acquired(&why)),
             }
             tokio::select! {
                 changed = progress.changed() => {
                     changed.map_err(|_| self.not_acquired("its state can no longer be read"))?;
                 }
                 () = clock.sleep_until(until) => {
-                    let is_answered = *progress.borrow() != HoldingProgress::Asked;
+                    let is_answered = *progress.borrow() != HoldingProgress::Requested;
                     return Err(self.not_in_time(is_answered));
                 }
                 error = &mut interrupted => return Err(error),
@@ -298,6 +309,7 @@ impl GuardedCommand {
         }
     }
 
+    /// Returns the word for what is held, for messages.
     fn kind(&self) -> &'static str {
         match self.wanted {
             HoldingSpec::Lock(_) => "lock",
@@ -307,7 +319,7 @@ impl GuardedCommand {
 
     /// Returns the error for a wait that was too long. Without a sidecar, `is_answered` is whether ZooKeeper has answered.
     fn not_in_time(&self, is_answered: bool) -> ClientError {
-        if let HoldingProcess::Itself(_, credentials) = &self.holder
+        if let HoldingProcess::ThisProcess(_, credentials) = &self.holder
             && !is_answered
         {
             return self.not_acquired(&by_itself::unanswered(credentials));
@@ -349,9 +361,9 @@ fn this_process() -> ProcessName {
     name.expect("these are few visible characters")
 }
 
-/// Describes the barrier that this process waits for. `present` counts this process, and those that are still inside from
-/// an earlier round.
-fn in_front_of(size: u32, present: u64) -> String {
+/// Describes the wait for the other participants of a barrier. `present` counts this process, and participants of an
+/// earlier round that are still inside.
+fn describe_gathering(size: u32, present: u64) -> String {
     format!("a barrier of {size}, {present} there")
 }
 
@@ -363,10 +375,11 @@ fn time_to_end(kill_after: Duration, lease: Duration) -> Option<Duration> {
 }
 
 /// Replaces the exit code of the error with the one for a command that could not be run.
-fn failed(error: ClientError) -> ClientError {
+fn as_failure(error: ClientError) -> ClientError {
     ClientError::Exit(exec::FAILED, error.message())
 }
 
+/// Returns an error with the exit code for a command that could not be run.
 fn failure(why: String) -> ClientError {
     ClientError::Exit(exec::FAILED, Some(why))
 }
