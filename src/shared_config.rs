@@ -66,10 +66,11 @@ pub struct WatchedValue {
 
 /// Requests to the runner.
 pub enum ConfigRequest {
+    /// Watches a name. The answer is a handle, which has the current value and its changes.
     Watch(ConfigName, Answer<WatchedValue, TooMany>),
     Write(ValueWrite, Answer<WriteOutcome, WriteError>),
     /// Confirms with a quorum that the value has this version, or, with `None`, that it does not exist.
-    Prove(ConfigName, Option<i32>, Answer<bool, String>),
+    Confirm(ConfigName, Option<i32>, Answer<bool, String>),
     /// The names of all values.
     Names(Answer<Arc<[String]>, String>),
 }

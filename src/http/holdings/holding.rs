@@ -4,7 +4,7 @@ use super::super::AppState;
 use super::super::problem::ProblemResponse;
 use super::registry::{HoldingRegistry, RegisteredHolding};
 use crate::clock::Clock;
-use crate::holdings::{Ask, HoldingName, ProcessName, Published};
+use crate::holdings::{HoldRequest, HoldingName, ProcessName, Published};
 use crate::random;
 use crate::status::CommandError;
 use recipes::Moment;
@@ -51,8 +51,8 @@ impl AppState {
         tokio::task::yield_now().await;
         let (publisher, published) = watch::channel(Published::default());
         let (release, released) = oneshot::channel();
-        let ask = Ask { name: name.clone(), wanted, process, published: publisher, released };
-        holdings.asks.try_send(ask).map_err(|error| match error {
+        let request = HoldRequest { name: name.clone(), wanted, process, publisher, released };
+        holdings.hold_requests.try_send(request).map_err(|error| match error {
             TrySendError::Full(_) => ProblemResponse::undone(CommandError::NotTaken),
             TrySendError::Closed(_) => refusal(name, wanted, End::Stopped),
         })?;

@@ -8,7 +8,7 @@ use super::holding::{WaitLimit, refusal};
 use super::ttl::{self, HeldLock};
 use super::{NO_ANSWER, RELEASE_TIMEOUT};
 use crate::api::{self, LockNames, LockQueue};
-use crate::holdings::{BreakStep, HoldingName, LookRequest, ProcessName};
+use crate::holdings::{BreakStep, HoldingName, ProcessName, ReadRequest};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -67,7 +67,7 @@ pub(in crate::http) async fn names(
     State(app): State<AppState>,
     _: Query<NoQuery>,
 ) -> Result<Json<LockNames>, ProblemResponse> {
-    let names = app.read_holdings(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
+    let names = app.read_holdings(KIND, |answer| ReadRequest::Names(KIND, answer)).await?;
     Ok(Json(LockNames { locks: names.to_vec() }))
 }
 
@@ -175,7 +175,7 @@ pub(super) async fn queue_of(
     app: &AppState,
     name: &HoldingName,
 ) -> Result<Arc<LockQueue>, ProblemResponse> {
-    app.read_holdings(KIND, |answer| LookRequest::Queue(name.clone(), answer)).await
+    app.read_holdings(KIND, |answer| ReadRequest::Queue(name.clone(), answer)).await
 }
 
 /// Breaks a place in a lock's queue, for operators: its holder must give it up, and its znode is deleted.
@@ -212,7 +212,7 @@ impl AppState {
         is_at_once: bool,
     ) -> Result<(), ProblemResponse> {
         let step = async |step| {
-            self.read_holdings(KIND, |answer| LookRequest::Break(name.clone(), token, step, answer))
+            self.read_holdings(KIND, |answer| ReadRequest::Break(name.clone(), token, step, answer))
                 .await
         };
         let wait = step(BreakStep::Mark).await?.ok_or_else(|| {

@@ -21,7 +21,7 @@ use super::AppState;
 use super::problem::ProblemResponse;
 use super::query::Span;
 use crate::api::{LockHeld, millis};
-use crate::holdings::{Answer, HoldingName, HoldingsHandle, LookRequest, ProcessName};
+use crate::holdings::{Answer, HoldingName, HoldingsHandle, ProcessName, ReadRequest};
 use crate::status::ask;
 use axum::response::Response;
 use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
@@ -49,13 +49,13 @@ impl AppState {
     async fn read_holdings<T>(
         &self,
         kind: HoldingKind,
-        request: impl FnOnce(Answer<T>) -> LookRequest,
+        request: impl FnOnce(Answer<T>) -> ReadRequest,
     ) -> Result<T, ProblemResponse> {
         let (problem, title) = match kind {
             HoldingKind::Lock => ("locks-unavailable", "the locks cannot be read"),
             HoldingKind::Barrier => ("barriers-unavailable", "the barriers cannot be read"),
         };
-        let read = ask(&self.holdings()?.looks, request, LOOKUP_TIMEOUT).await;
+        let read = ask(&self.holdings()?.read_requests, request, LOOKUP_TIMEOUT).await;
         read.and_then(|read| read).map_err(|why| ProblemResponse::unread(problem, title, why))
     }
 

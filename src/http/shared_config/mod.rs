@@ -17,8 +17,8 @@ use super::{AppState, INDEX, body};
 use crate::api::{ConfigNames, ConfigWritten};
 use crate::byte_budget::ByteBudget;
 use crate::shared_config::{
-    Condition, ConfigHandle, ConfigName, ConfigRequest as Ask, NAMES_MAX, TooMany, VALUE_MAX,
-    Value, ValueReading, ValueWrite, WatchedValue, WriteAction, WriteError, WriteOutcome,
+    Condition, ConfigHandle, ConfigName, ConfigRequest, NAMES_MAX, TooMany, VALUE_MAX, Value,
+    ValueReading, ValueWrite, WatchedValue, WriteAction, WriteError, WriteOutcome,
 };
 use crate::status::{self, CommandError};
 use axum::Json;
@@ -63,7 +63,7 @@ pub(super) async fn config_names(
     State(app): State<AppState>,
     _: Query<NoQuery>,
 ) -> Result<Json<ConfigNames>, ProblemResponse> {
-    let names = app.ask(Ask::Names, READ_TIMEOUT).await?.map_err(unread)?;
+    let names = app.ask(ConfigRequest::Names, READ_TIMEOUT).await?.map_err(unread)?;
     Ok(Json(ConfigNames { names: names.to_vec() }))
 }
 
@@ -147,7 +147,7 @@ impl AppState {
     /// Sends a request to the runner. Fails if the runner does not answer.
     async fn ask<T>(
         &self,
-        ask: impl FnOnce(oneshot::Sender<T>) -> Ask,
+        ask: impl FnOnce(oneshot::Sender<T>) -> ConfigRequest,
         patience: Duration,
     ) -> Result<T, ProblemResponse> {
         status::ask(&self.shared_config()?.requests, ask, patience).await.map_err(unread)
@@ -155,8 +155,8 @@ impl AppState {
 
     /// Watches a name through the runner.
     async fn watched(&self, name: &ConfigName) -> Result<WatchedValue, ProblemResponse> {
-        let watched = self.ask(|answer| Ask::Watch(name.clone(), answer), READ_TIMEOUT).await?;
-        watched.map_err(|TooMany| too_many())
+        let watched = self.ask(|answer| ConfigRequest::Watch(name.clone(), answer), READ_TIMEOUT);
+        watched.await?.map_err(|TooMany| too_many())
     }
 
     /// Returns a reading that a quorum has confirmed since the request: this reading, or a later one.
@@ -168,8 +168,8 @@ impl AppState {
     ) -> Result<Arc<ValueReading>, ProblemResponse> {
         for _ in 0..PROOFS {
             let version = reading.value.as_ref().map(|value| value.version);
-            let prove = |answer| Ask::Prove(name.clone(), version, answer);
-            if self.ask(prove, READ_TIMEOUT).await?.map_err(unread)? {
+            let confirm = |answer| ConfigRequest::Confirm(name.clone(), version, answer);
+            if self.ask(confirm, READ_TIMEOUT).await?.map_err(unread)? {
                 return Ok(reading);
             }
             reading = read(watched).await?.0;
@@ -184,7 +184,7 @@ impl AppState {
         let name = write.name.clone();
         let condition = write.condition;
         let (answer, answered) = oneshot::channel();
-        let asked = self.shared_config()?.requests.try_send(Ask::Write(write, answer));
+        let asked = self.shared_config()?.requests.try_send(ConfigRequest::Write(write, answer));
         asked.map_err(|_| ProblemResponse::undone(CommandError::NotTaken))?;
         let written = match timeout(WRITE_TIMEOUT, answered).await {
             Ok(Ok(written)) => written,

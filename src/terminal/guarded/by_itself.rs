@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::config::HoldingConfig;
 use crate::config::security::AclPolicy;
 use crate::exec::CommandLease;
-use crate::holdings::{self, Ask, Published};
+use crate::holdings::{self, HoldRequest, Published};
 use crate::shared_config;
 use crate::zookeeper::{Credentials, HoldingsSettings, run_holdings};
 use recipes::holding::{End, HoldingSpec, HoldingState};
@@ -54,23 +54,23 @@ impl OwnHolding {
             margins: config.margins,
             member: config.member.clone(),
         };
-        let (published, publications) = watch::channel(Published::default());
+        let (publisher, published) = watch::channel(Published::default());
         let (held, released) = oneshot::channel();
         let (mut requests, handle) = holdings::set_up();
         let GuardedCommand { wanted, patience, .. } = *command;
         let name = command.name.clone();
         let process = Some(this_process());
-        let ask = Ask { name, wanted, process, published, released };
-        handle.asks.try_send(ask).expect("nothing else was asked for");
-        let (publisher, progress) = watch::channel(HoldingProgress::Asked);
+        let request = HoldRequest { name, wanted, process, publisher, released };
+        handle.hold_requests.try_send(request).expect("this is the only request");
+        let (progress_publisher, progress) = watch::channel(HoldingProgress::Asked);
         let (stop, mut stopping) = oneshot::channel();
         let credentials = credentials.clone();
-        let published = publications.clone();
+        let states = published.clone();
         let runner = spawn_local(async move {
             let requests = (&mut requests, &mut no_config);
             tokio::select! {
                 _ = run_holdings(settings, credentials.clone(), clock, requests, &mut stopping) => {}
-                never = publish(publications, &credentials, wanted, patience, clock, &publisher) => match never {},
+                never = publish_progress(states, &credentials, wanted, patience, clock, &progress_publisher) => match never {},
             }
         });
         Self { progress, published, held: Some(held), stop, runner }
@@ -100,7 +100,7 @@ pub(super) fn unanswered(credentials: &Credentials) -> String {
 }
 
 /// Publishes the progress of the lock or barrier, whenever it changes.
-async fn publish(
+async fn publish_progress(
     mut published: watch::Receiver<Published>,
     credentials: &Credentials,
     wanted: HoldingSpec,
