@@ -1,7 +1,7 @@
 //! Errors in the format of RFC 9457.
 
 use super::INDEX;
-use crate::api::{self, PROBLEM_TYPES};
+use crate::api::{self, PROBLEM_TYPE_PREFIX};
 use crate::byte_budget::ByteBudget;
 use crate::config::table;
 use crate::status::CommandError;
@@ -130,7 +130,7 @@ pub(super) fn version_tag(version: i32) -> HeaderValue {
 impl IntoResponse for ProblemResponse {
     fn into_response(self) -> Response {
         let Self { status, kind, title, detail, index, version, retry_after } = self;
-        let r#type = format!("{PROBLEM_TYPES}{kind}");
+        let r#type = format!("{PROBLEM_TYPE_PREFIX}{kind}");
         let title = title.to_owned();
         let body = api::Problem { r#type, title, status: status.as_u16(), detail, index };
         let mut response = (status, Json(body)).into_response();
