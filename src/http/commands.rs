@@ -26,7 +26,7 @@ pub(super) async fn resign(
     _: Authorized,
     _: Query<NoQuery>,
 ) -> CommandResult {
-    let before = app.judge();
+    let before = app.evaluate();
     if !before.leads() {
         return Err(ProblemResponse::conflict(
             "not-leader",
@@ -90,7 +90,7 @@ pub(super) async fn transfer(
         Err(Refusal::QueueUnavailable(why)) => Err(ProblemResponse::queue_unread(why)),
         Err(Refusal::CommandPending(undone)) => Err(ProblemResponse::undone(undone)),
         Err(refusal @ Refusal::NotLeader) => {
-            let why = app.judge().reason();
+            let why = app.evaluate().reason();
             Err(ProblemResponse::conflict(refusal.kind(), "only a leader can hand over", why))
         }
         Err(refusal @ Refusal::LeaderUnknown) => Err(ProblemResponse::unavailable(
@@ -166,7 +166,7 @@ impl AppState {
     }
 
     fn done(&self, done: &str) -> Done {
-        let verdict = self.judge_and_claim();
+        let verdict = self.evaluate_and_claim();
         let standing = &verdict.snapshot.standing;
         let znodes = &self.names.znodes;
         Done {

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 ///
 /// The process is sound as long as the election's loop runs, whether or not ZooKeeper can be reached.
 pub(super) async fn livez(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
-    let verdict = app.judge();
+    let verdict = app.evaluate();
     let turns = verdict.snapshot.loop_runs(verdict.now);
     let reason = if turns {
         "the election's loop turns".into()
@@ -22,7 +22,7 @@ pub(super) async fn livez(State(app): State<AppState>, RawQuery(query): RawQuery
 
 /// Reports whether this member is ready: it is in the queue, and knows a leader, itself or another member.
 pub(super) async fn readyz(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
-    let verdict = app.judge_and_claim();
+    let verdict = app.evaluate_and_claim();
     let stands = verdict.snapshot.standing.ticket().is_some();
     let place = if stands { "in the queue".into() } else { verdict.reason() };
     let checks =

@@ -13,7 +13,7 @@ const TERMS_MAX: usize = 100;
 
 /// The last 100 terms that this member knows of, the newest last.
 pub(super) async fn history(State(app): State<AppState>, _: Query<NoQuery>) -> Json<History> {
-    let verdict = app.judge_and_claim();
+    let verdict = app.evaluate_and_claim();
     let mut terms = terms(&verdict.snapshot.recent_changes);
     // A lease ends by the clock, before the election has recorded its end.
     if let Some(lapsed_at) = verdict.snapshot.standing.lapsed_at(verdict.now)

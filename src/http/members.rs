@@ -56,7 +56,7 @@ impl AppState {
 }
 
 fn body(app: &AppState, queue: &QueueReading) -> Members {
-    let verdict = app.judge_and_claim();
+    let verdict = app.evaluate_and_claim();
     Members {
         members: bodies(app, &verdict, &queue.members),
         problems: problems::of_queue(app, &verdict, &queue.members),

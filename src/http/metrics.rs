@@ -21,7 +21,7 @@ pub(super) async fn metrics(State(app): State<AppState>) -> impl IntoResponse {
 }
 
 fn gathered(app: &AppState) -> Vec<MetricFamily> {
-    let verdict = app.judge_and_claim();
+    let verdict = app.evaluate_and_claim();
     let Verdict { snapshot, role, now, .. } = &verdict;
     let link = &snapshot.link;
     let counters = &snapshot.counters;

@@ -26,7 +26,7 @@ pub(super) async fn page_or_elector(State(app): State<AppState>, headers: Header
     let mut response = if asks_for_html(&headers) {
         page(&app.authorization).into_response()
     } else {
-        Json(Elector::of(&app, &app.judge_and_claim())).into_response()
+        Json(Elector::of(&app, &app.evaluate_and_claim())).into_response()
     };
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     response

@@ -36,7 +36,7 @@ pub(super) async fn amend(
             "priority has no effect among other clients' contenders (election.compatible_with)";
         return Err(ProblemResponse::unprocessable(why.to_owned()));
     }
-    let profile = patch.applied_to(app.judge().snapshot.standing.profile());
+    let profile = patch.applied_to(app.evaluate().snapshot.standing.profile());
     config::fits(&profile, &app.names.znodes)
         .map_err(|error| ProblemResponse::unprocessable(error.to_string()))?;
     let Profile { address, labels, .. } = profile;
@@ -80,7 +80,7 @@ impl Patch {
 
 impl AppState {
     fn own(&self) -> OwnProfile {
-        let standing = &self.judge().snapshot.standing;
+        let standing = &self.evaluate().snapshot.standing;
         let Profile { id, address, labels, revision } = (**standing.profile()).clone();
         let priority = standing.priority().number();
         OwnProfile { id: id.to_string(), address, labels, priority, revision }

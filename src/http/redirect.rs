@@ -10,7 +10,7 @@ use recipes::election::{Announcement, Profile};
 
 /// Redirects to the leader's application.
 pub(super) async fn redirect(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
-    let verdict = app.judge_and_claim();
+    let verdict = app.evaluate_and_claim();
     let location = match verdict.leader() {
         Some(Announcement { leader, .. }) => {
             leader.address.as_deref().and_then(url).ok_or_else(|| no_address(leader))

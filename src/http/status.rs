@@ -9,7 +9,7 @@ use axum::extract::State;
 
 /// Everything this member knows of itself.
 pub(super) async fn status(State(app): State<AppState>, _: Query<NoQuery>) -> Json<Status> {
-    let verdict = app.judge_and_claim();
+    let verdict = app.evaluate_and_claim();
     let Snapshot { standing, link, .. } = &*verdict.snapshot;
     let ticket = standing.ticket();
     let znodes = &app.names.znodes;

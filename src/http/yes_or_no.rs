@@ -37,7 +37,7 @@ pub(super) async fn health(State(app): State<AppState>) -> Response {
 
 impl AppState {
     pub(super) fn answer(&self, is_so: impl Fn(&Verdict) -> bool) -> Response {
-        let verdict = self.judge_and_claim();
+        let verdict = self.evaluate_and_claim();
         let status = if is_so(&verdict) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let leader = verdict.leader();
         let until = self.valid_until(&verdict);

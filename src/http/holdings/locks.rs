@@ -111,7 +111,7 @@ pub(in crate::http) async fn keep(
     let spec = query.spec()?;
     let wait = query.wait.map_or(WAIT_DEFAULT, |Span(wait)| wait);
     let ttl = query.ttl.map_or(TTL_DEFAULT, |Span(ttl)| ttl);
-    let _permit = app.place()?;
+    let _permit = app.waiting_permit()?;
     let limit = WaitLimit::of(Some(wait), app.clock.now());
     let mut holding = app.request(&name, spec, query.process).await?;
     match holding.wait_while(HoldingState::is_waiting, limit).await {
@@ -191,7 +191,7 @@ pub(in crate::http) async fn break_lock(
     let token =
         id.parse().map_err(|_| ProblemResponse::bad_request("the token is not a number"))?;
     let token = FencingToken(token);
-    let permit = app.place()?;
+    let permit = app.waiting_permit()?;
     // A place that is marked and not deleted would block the lock, so continue even if the client stops waiting.
     let broken = tokio::spawn(async move {
         let _permit = permit;

@@ -69,7 +69,7 @@ impl AppState {
     ) -> Result<Response, ProblemResponse> {
         let now = self.clock.now();
         let limit = WaitLimit::of(wait.map(|Span(wait)| wait), now);
-        let permit = self.place()?;
+        let permit = self.waiting_permit()?;
         let mut holding = self.request(&name, spec, process).await?;
         let begin = WaitLimit::of(Some(BEGIN_TIMEOUT), now);
         let begun = holding.wait_while(HoldingState::is_unknown, begin).await;

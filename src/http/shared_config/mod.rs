@@ -84,7 +84,7 @@ pub(super) async fn config(
                 "a stream has each change, and none is proved: leave index, wait and proved out";
             return Err(ProblemResponse::bad_request(why));
         }
-        let permit = app.place()?;
+        let permit = app.waiting_permit()?;
         let watched = app.watched(&name).await?;
         return Ok(stream::stream(app, permit, watched));
     }
