@@ -514,7 +514,7 @@ impl StatusHandle {
     ///
     /// # Errors
     /// Fails if they have not run within that time.
-    pub async fn until_hooks_are_told(&self, patience: Duration) -> Result<(), Elapsed> {
+    pub async fn until_hooks_have_run(&self, patience: Duration) -> Result<(), Elapsed> {
         let now = self.snapshot.borrow().standing.index();
         let mut hooks = self.hooks.clone();
         timeout(patience, hooks.wait_for(|hooks| hooks.told >= now)).await.map(drop)

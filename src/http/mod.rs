@@ -142,7 +142,7 @@ pub fn services(
         waiting: Arc::new(Semaphore::new(limits.waiting())),
         budget: limits.budget().clone(),
         authorization,
-        requests: RequestCounters::none(),
+        requests: RequestCounters::zero(),
         amending: Mutex::default(),
         registry: holdings::HoldingRegistry::default(),
         members_read: Mutex::default(),

@@ -28,7 +28,7 @@ pub(super) fn stream(
     permit: OwnedSemaphorePermit,
     source: impl EventSource,
 ) -> Response {
-    let until_closed = (permit, app.requests.stream());
+    let until_closed = (permit, app.requests.open_stream());
     let first = (source, ReservedBytes::default(), until_closed);
     let chunks = stream::unfold(first, async |(mut source, memory, until_closed)| {
         // The connection asks for the next events when it has written most of the previous ones: free their memory.
