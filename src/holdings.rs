@@ -114,7 +114,8 @@ pub enum ReadRequest {
     /// The participants of one barrier.
     Barrier(HoldingName, Answer<Arc<BarrierState>>),
     /// Breaks the place with this token in the queue of a lock: see [`BreakStep`]. The answer is the time after which the
-    /// owner of a marked place is guaranteed not to hold the lock any longer; `None` if the queue has no place with the token.
+    /// owner of a marked place is guaranteed not to hold the lock any longer; `None` if the queue has no place with the
+    /// token.
     Break(HoldingName, FencingToken, BreakStep, Answer<Option<Duration>>),
 }
 

@@ -1,8 +1,8 @@
 //! The JSON bodies of the HTTP API and of hooks, and the paths of the API, each defined once.
 //!
-//! `http` and `notify` write the bodies, and `terminal` reads them. A field is a promise: its name, its type and its position
-//! in the body do not change. A field that was added later has a default for reading, because an older sidecar does not write
-//! the field.
+//! `http` and `notify` write the bodies, and `terminal` reads them. A field is a promise: its name, its type and its
+//! position in the body do not change. A field that was added later has a default for reading, because an older sidecar
+//! does not write the field.
 
 mod barriers;
 mod command;

@@ -1,7 +1,7 @@
 //! Reports changes of leadership as server-sent events.
 //!
-//! A stream stores only the state that it sent last. A client that does not read gets fewer events, but no outdated ones: the
-//! next events lead from the last sent state to the state at the moment when the events are written.
+//! A stream stores only the state that it sent last. A client that does not read gets fewer events, but no outdated ones:
+//! the next events lead from the last sent state to the state at the moment when the events are written.
 
 use super::claims::ConnectionClaims;
 use super::page::Elector;

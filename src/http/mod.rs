@@ -68,8 +68,8 @@ use verdict::Verdict;
 #[derive(Clone)]
 struct AppState {
     inner: Arc<AppStateInner>,
-    /// True for the probe listener. Its clients may not wait for changes, and are sent no times on this kernel's clocks, which
-    /// cannot be read on other machines.
+    /// True for the probe listener. Its clients may not wait for changes, and are sent no times on this kernel's clocks,
+    /// which cannot be read on other machines.
     serves_probes: bool,
 }
 

@@ -12,8 +12,8 @@ use std::borrow::Cow;
 
 const PAGE: &str = include_str!("page.html");
 
-/// The content security policy of the page. Allows nothing from other origins, nothing inline except the style and the script
-/// with these hashes, and no text that becomes HTML.
+/// The content security policy of the page. Allows nothing from other origins, nothing inline except the style and the
+/// script with these hashes, and no text that becomes HTML.
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-zXLJciDP/ola3gXI0U0E6A3Gh7RnFM8MjtMq0WKaf9k='; ",
@@ -22,8 +22,8 @@ const POLICY: &str = concat!(
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-/// Returns the page to browsers, and to all other clients the body that is expected by clients of leader-elector, nais/elector
-/// and k8s-elector.
+/// Returns the page to browsers, and to all other clients the body that is expected by clients of leader-elector,
+/// nais/elector and k8s-elector.
 pub(super) async fn page_or_elector(State(app): State<AppState>, headers: HeaderMap) -> Response {
     let mut response = if asks_for_html(&headers) {
         page(&app.authorization).into_response()

@@ -47,8 +47,8 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     problems.into_iter().map(body).collect()
 }
 
-/// Returns when the last leader was lost: the start of this process if no leader was recorded, and the present time if the loss
-/// is not recorded yet.
+/// Returns when the last leader was lost: the start of this process if no leader was recorded, and the present time if
+/// the loss is not recorded yet.
 fn leaderless_since(app: &AppState, snapshot: &Snapshot) -> SystemTime {
     match snapshot.recent_changes.iter().next_back() {
         None => app.started.date,

@@ -27,8 +27,8 @@ pub struct ConnectionLimits {
     connections: usize,
     /// The time limit for the head of a request, and between two requests.
     request_timeout: Duration,
-    /// The time limit for writing any part of an answer. The connection of a client that reads nothing for so long is closed,
-    /// because the client is gone, or is stuck.
+    /// The time limit for writing any part of an answer. The connection of a client that reads nothing for so long is
+    /// closed, because the client is gone, or is stuck.
     write_timeout: Duration,
     /// The memory for requests and answers in flight, shared by all listeners.
     budget: ByteBudget,

@@ -46,7 +46,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The slot of one connection. Dropping the last reference frees it.
 pub(super) struct Slot {
-    /// The moment since which the connection may be closed, for each [`CloseReason`]; `None` while the reason does not exist.
+    /// The moment since which the connection may be closed, for each [`CloseReason`]; `None` while the reason does not
+    /// exist.
     closable_since: Mutex<[Option<Moment>; 2]>,
     clock: Clock,
     /// Notified when the connection must be closed.

@@ -13,8 +13,8 @@ pub(super) async fn status(State(app): State<AppState>, _: Query<NoQuery>) -> Js
     let Snapshot { standing, link, .. } = &*verdict.snapshot;
     let ticket = standing.ticket();
     let znodes = &app.names.znodes;
-    // Copy the reports, and end this borrow before `problems::of_member` borrows the hooks: if a writer waited in between, the
-    // second borrow would never return.
+    // Copy the reports, and end this borrow before `problems::of_member` borrows the hooks: if a writer waited in
+    // between, the second borrow would never return.
     let hooks =
         app.status.hooks.borrow().records.iter().map(|record| record.report.clone()).collect();
     Json(Status {

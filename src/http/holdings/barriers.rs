@@ -69,6 +69,7 @@ pub(in crate::http) async fn leave(
     RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
     let found = app.registry.find(KIND, &name, &id);
+    // A participant that is not found is handled like one that has left.
     let absent = HoldingState::Ended(End::Released);
     match found.map_or(absent, |barrier| barrier.leave(app.clock.now())) {
         HoldingState::Held { .. } | HoldingState::Leaving => Ok(StatusCode::NO_CONTENT),

@@ -30,10 +30,10 @@ const TTL_DEFAULT: Duration = Duration::from_secs(15);
 pub(in crate::http) struct AcquireQuery {
     /// Exclusive by default.
     mode: Option<LockMode>,
-    /// A semaphore: this many places of the queue hold it at once.
+    /// The number of slots of a semaphore, which as many places of the queue hold at once.
     slots: Option<Count>,
-    /// By default as long as a stream's connection is open, and `5s` with `PUT`. With `0s`, the lock is acquired only if it
-    /// is free.
+    /// How long to wait for the lock: by default as long as a stream's connection is open, and `5s` with `PUT`. With
+    /// `0s`, the lock is acquired only if it is free.
     wait: Option<Span<0>>,
     /// The name of the process, for people who look at the queue.
     process: Option<ProcessName>,
@@ -57,7 +57,7 @@ pub(in crate::http) struct RenewQuery {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct BreakQuery {
-    /// Delete the znode at once, although its lease may still run.
+    /// True to delete the znode at once, although the lease of its owner may still run.
     #[serde(default, deserialize_with = "flag")]
     now: bool,
 }
@@ -102,7 +102,7 @@ pub(in crate::http) async fn hold(
 /// Acquires a lock for a TTL, for clients that cannot stream. The client must renew it before the TTL is over.
 ///
 /// `valid_for_ms` says how long the lock is guaranteed to be held, which may be less than the TTL: renew it before that.
-pub(in crate::http) async fn keep(
+pub(in crate::http) async fn hold_for_ttl(
     State(app): State<AppState>,
     _: Authorized,
     RecipePath { name, .. }: RecipePath,
@@ -131,7 +131,7 @@ pub(in crate::http) async fn keep(
     }
     let id = ttl::hold(&app, holding, ttl);
     let body = ttl::body(&app, &name, id, None);
-    // The lease may have run out since.
+    // The lease may have run out while the body was made.
     body.map(|body| (StatusCode::CREATED, Json(body)))
         .map_err(|_| refusal(&name, spec, End::Lost(Loss::LeaseRanOut)))
 }
@@ -148,7 +148,7 @@ pub(in crate::http) async fn renew(
 }
 
 /// Releases a lock. The answer comes when its znode is gone.
-pub(in crate::http) async fn give_back(
+pub(in crate::http) async fn release(
     State(app): State<AppState>,
     _: Authorized,
     _: Query<NoQuery>,
@@ -157,7 +157,8 @@ pub(in crate::http) async fn give_back(
     let entry = app.registry.find(KIND, &name, &id).ok_or_else(|| ttl::gone(&name))?;
     let now = app.clock.now();
     let held = HeldLock::of(entry.clone(), now);
-    // While this member leaves, the lock is no longer reported as held, but it is still kept for this client.
+    // Release the lock even if it is not reported as held: while this member shuts down, the lock is still kept for the
+    // client.
     entry.ends_at.send_replace(Some(now));
     held.ok_or_else(|| ttl::gone(&name))?;
     match tokio::time::timeout(RELEASE_TIMEOUT, entry.gone()).await {
@@ -178,10 +179,10 @@ pub(super) async fn queue_of(
     app.read_holdings(KIND, |answer| ReadRequest::Queue(name.clone(), answer)).await
 }
 
-/// Breaks a place in a lock's queue, for operators: its holder must give it up, and its znode is deleted.
+/// Breaks a place in a lock's queue, for operators: its owner must give up the place, and its znode is deleted.
 ///
-/// The answer comes when that is done: after twice the session timeout, when the holder is guaranteed to have stopped. It is
-/// done even if the client closes the connection before.
+/// The answer comes when the znode is deleted: after twice the session timeout, when the owner is guaranteed not to hold the
+/// lock any longer. The znode is deleted even if the client closes the connection before.
 pub(in crate::http) async fn break_lock(
     State(app): State<AppState>,
     _: Authorized,
@@ -204,7 +205,8 @@ pub(in crate::http) async fn break_lock(
 }
 
 impl AppState {
-    /// Marks the place, waits until it cannot hold the lock any longer, unless `is_at_once`, and deletes its znode.
+    /// Marks the place, waits until its owner cannot hold the lock any longer, and deletes its znode. Does not wait if
+    /// `is_at_once` is true.
     async fn break_place(
         &self,
         name: HoldingName,
@@ -229,6 +231,7 @@ impl AppState {
 }
 
 impl AcquireQuery {
+    /// Returns the requested mode. Fails if the query contradicts itself.
     fn spec(&self) -> Result<HoldingSpec, ProblemResponse> {
         let mode = match (self.mode, self.slots) {
             (None | Some(LockMode::Exclusive), None) => Mode::Exclusive,

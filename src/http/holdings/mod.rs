@@ -32,7 +32,7 @@ use std::time::Duration;
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long ZooKeeper may take to return a queue.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the deletion of a znode may take.
+/// How long a client that releases a lock waits for the deletion of the znode.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Explains why the state of a lock or barrier is not known.
@@ -55,11 +55,13 @@ impl AppState {
             HoldingKind::Lock => ("locks-unavailable", "the locks cannot be read"),
             HoldingKind::Barrier => ("barriers-unavailable", "the barriers cannot be read"),
         };
+        // The outer error is that no answer came, the inner error that the reading failed.
         let read = ask(&self.holdings()?.read_requests, request, LOOKUP_TIMEOUT).await;
         read.and_then(|read| read).map_err(|why| ProblemResponse::unread(problem, title, why))
     }
 
-    /// Asks for a lock, or to enter a barrier, and answers with its stream unless it is refused at once.
+    /// Requests a lock, or to enter a barrier, and answers with its stream, or with an error if the request is refused at
+    /// once.
     async fn hold(
         self,
         name: HoldingName,
@@ -72,8 +74,8 @@ impl AppState {
         let permit = self.waiting_permit()?;
         let mut holding = self.request(&name, spec, process).await?;
         let begin = WaitLimit::of(Some(BEGIN_TIMEOUT), now);
-        let begun = holding.wait_while(HoldingState::is_unknown, begin).await;
-        if let HoldingState::Ended(end) = begun {
+        let first_state = holding.wait_while(HoldingState::is_unknown, begin).await;
+        if let HoldingState::Ended(end) = first_state {
             return Err(refusal(&name, spec, end));
         }
         Ok(stream::stream(self, permit, name, spec, holding, limit))
