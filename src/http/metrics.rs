@@ -220,8 +220,8 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
     families
 }
 
-/// Adds the metrics of the hooks. The label of a hook is its number, as in the log, because the text of its action may be
-/// long.
+/// Adds the metrics of the hooks. The label of a hook is its position in the configuration, as in the log, because the
+/// text of its action may be long.
 fn hooks(scrape: &Scrape, records: &[HookRecord]) {
     let runs = records.iter().enumerate().flat_map(|(n, record)| {
         let Hook { runs, failures, cut_short, .. } = record.report;
@@ -299,6 +299,7 @@ impl Scrape {
 
     fn gathered(&self) -> Vec<MetricFamily> {
         let mut families = self.0.gather();
+        // The registry appends the label `election` to each metric. Sort it in among the other labels.
         for metric in families.iter_mut().flat_map(MetricFamily::mut_metric) {
             let mut labels = metric.take_label();
             labels.sort();

@@ -158,7 +158,7 @@ async fn accept_all(
             ClaimedStream { stream: Box::pin(stream), claims: claims.clone(), slot: slot.clone() };
         let api = service.clone();
         let request_slot = slot.clone();
-        let checked = service_fn(move |request: hyper::Request<Incoming>| {
+        let handler = service_fn(move |request: hyper::Request<Incoming>| {
             let busy = request_slot.mark_busy();
             let request = request.map(boxed_unless_empty);
             let refusal = if is_on_loopback { host_check::refusal(&request) } else { None };
@@ -175,7 +175,7 @@ async fn accept_all(
                 Ok::<_, Infallible>(answer.await.map(|body| busy.attach_to(body)))
             }
         });
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(client), checked));
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(client), handler));
         tokio::spawn(async move {
             tokio::select! {
                 // Poll `closed` first. Otherwise `connection` could read a request, and `closed` then close the connection

@@ -31,7 +31,8 @@ impl AppState {
         Verdict { view: View::of(&role), role, snapshot, now }
     }
 
-    /// Evaluates the snapshot for an answer. If this member leads, the answer claims that.
+    /// Evaluates the snapshot for an answer. If this member leads, the answer claims so, and is only written while the claim
+    /// holds: see `claims`.
     pub(super) fn evaluate_and_claim(&self) -> Verdict {
         let verdict = self.evaluate();
         self.claim(&verdict);
@@ -85,6 +86,7 @@ impl AppState {
         }
     }
 
+    /// Returns the announced leader as in bodies.
     pub(super) fn leader(&self, announcement: &Announcement) -> Leader {
         Leader::of(announcement, &self.names.znodes)
     }

@@ -36,11 +36,10 @@ pub(super) async fn health(State(app): State<AppState>) -> Response {
 }
 
 impl AppState {
-    /// Answers with the status 200 if `is_yes` is true of the verdict, and with 503 if not. The body is the same either way.
-    pub(super) fn answer(&self, is_yes: impl Fn(&Verdict) -> bool) -> Response {
+    /// Answers with the status 200 if `holds` is true of the verdict, and with 503 if not. The body is the same either way.
+    pub(super) fn answer(&self, holds: impl Fn(&Verdict) -> bool) -> Response {
         let verdict = self.evaluate_and_claim();
-        let status =
-            if is_yes(&verdict) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let status = if holds(&verdict) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let leader = verdict.leader();
         let until = self.valid_until(&verdict);
         let leadership = Leadership {

@@ -21,6 +21,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A requested lock or barrier. Dropping it releases the lock, leaves the barrier, or stops waiting.
 pub(super) struct HoldingHandle {
+    /// The entry in the registry, which other requests find by its id.
     pub(super) entry: Arc<RegisteredHolding>,
     registry: HoldingRegistry,
     published: watch::Receiver<Published>,
@@ -53,7 +54,7 @@ impl AppState {
         let (release, released) = oneshot::channel();
         let request = HoldRequest { name: name.clone(), wanted, process, publisher, released };
         holdings.hold_requests.try_send(request).map_err(|error| match error {
-            TrySendError::Full(_) => ProblemResponse::undone(CommandError::NotTaken),
+            TrySendError::Full(_) => ProblemResponse::command_failed(CommandError::NotTaken),
             TrySendError::Closed(_) => refusal(name, wanted, End::Stopped),
         })?;
         let entry = Arc::new(RegisteredHolding {

@@ -28,7 +28,7 @@ use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
 
-/// How long a stream waits for the first event before it answers, so that a refusal can be an error response.
+/// How long a request for a stream waits until its state is known, so that a refusal can be an error response.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long ZooKeeper may take to return a queue.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -73,8 +73,8 @@ impl AppState {
         let limit = WaitLimit::of(wait.map(|Span(wait)| wait), now);
         let permit = self.waiting_permit()?;
         let mut holding = self.request(&name, spec, process).await?;
-        let begin = WaitLimit::of(Some(BEGIN_TIMEOUT), now);
-        let first_state = holding.wait_while(HoldingState::is_unknown, begin).await;
+        let begin_limit = WaitLimit::of(Some(BEGIN_TIMEOUT), now);
+        let first_state = holding.wait_while(HoldingState::is_unknown, begin_limit).await;
         if let HoldingState::Ended(end) = first_state {
             return Err(refusal(&name, spec, end));
         }

@@ -94,8 +94,9 @@ pub(super) async fn config(
         && !reading.is_news_since(query.seen, as_of)
     {
         reading = match query.or_timeout(watched.news_since(Some(query.seen))).await {
-            Some(Some(news)) => news,
+            Some(Some(newer)) => newer,
             Some(None) => return Err(unread("this member is leaving")),
+            // The time limit of the query has passed.
             None => read(&mut watched).await?.0,
         };
     }
@@ -188,6 +189,7 @@ impl AppState {
         sent.map_err(|_| ProblemResponse::command_failed(CommandError::NotTaken))?;
         let written = match timeout(WRITE_TIMEOUT, answered).await {
             Ok(Ok(written)) => written,
+            // No answer came, so the value may have been written.
             Ok(Err(_)) | Err(_) => Err(WriteError::Unknown),
         };
         match written {
@@ -204,6 +206,7 @@ impl AppState {
         }
     }
 
+    /// Returns the path of the value in ZooKeeper, for messages.
     fn path_of(&self, name: &ConfigName) -> String {
         let root =
             self.status.shared_config.as_ref().map(|config| &*config.root).unwrap_or_default();
@@ -219,10 +222,12 @@ impl AppState {
         ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-value", "no such value", detail)
     }
 
+    /// Returns the error for a value that was not written, or may not have been written.
     fn refusal(&self, name: &ConfigName, condition: Condition, why: WriteError) -> ProblemResponse {
         match why {
             WriteError::Differs { found } => differs(name, found),
             WriteError::NotThere if condition == Condition::None => self.no_such_value(name),
+            // The value was deleted on a condition, which an absent value does not meet.
             WriteError::NotThere => differs(name, None),
             WriteError::NotOurs => {
                 let detail = format!(
@@ -290,12 +295,14 @@ fn differs(name: &ConfigName, found: Option<i32>) -> ProblemResponse {
     ProblemResponse { version: found, ..problem }
 }
 
+/// Returns the response to a write, with the version and the index of the written value.
 fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
     let tag = version_tag(version);
     let head = [(INDEX, HeaderValue::from(index)), (header::ETAG, tag)];
     (status, head, Json(ConfigWritten { version, index })).into_response()
 }
 
+/// Returns the response with a value, or the error if the value does not exist.
 fn answer(app: &AppState, name: &ConfigName, reading: &ValueReading) -> Response {
     let index = reading.index;
     let Some(Value { data, version, .. }) = &reading.value else {

@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 /// With `Patience::Try`, how long to wait until it is known whether others are ahead.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time limits for deleting the znode, and then for closing the session. After that, they are left to expire.
+/// The time limits for deleting the znode, and then for closing the session.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(1500);
 
@@ -43,10 +43,11 @@ impl OwnHolding {
         command: &GuardedCommand,
         clock: Clock,
     ) -> Self {
+        // The runner also serves the shared configuration, which nothing requests here.
         let (mut no_config, _) =
             shared_config::set_up(&config.paths.config, &ByteBudget::of_mib(1));
         let mut zookeeper = config.settings.zookeeper.clone();
-        // Members log this warning when they start. A command that runs repeatedly does not need to repeat it.
+        // Members warn of open ACLs when they start. A command that runs repeatedly does not need to repeat the warning.
         zookeeper.security.is_open_by_choice |= zookeeper.security.acl == AclPolicy::Open;
         let settings = HoldingsSettings {
             zookeeper,
@@ -85,9 +86,12 @@ impl OwnHolding {
     pub(super) async fn close(mut self) {
         self.release();
         let gone = async { while self.published.changed().await.is_ok() {} };
-        let _left_to_expire = timeout(RELEASE_TIMEOUT, gone).await;
-        let _runner_gone = self.stop.send(());
-        let _left_to_expire = timeout(CLOSE_TIMEOUT, self.runner).await;
+        // If the znode is not deleted in time, it is left to expire with the session.
+        let _ignored = timeout(RELEASE_TIMEOUT, gone).await;
+        // If this fails, the runner has ended already.
+        let _ignored = self.stop.send(());
+        // If the session is not closed in time, it is left to expire.
+        let _ignored = timeout(CLOSE_TIMEOUT, self.runner).await;
     }
 }
 
@@ -108,7 +112,7 @@ async fn publish_progress(
     clock: Clock,
     publisher: &watch::Sender<HoldingProgress>,
 ) -> Infallible {
-    let mut tried = pin!(sleep(ATTEMPT_TIMEOUT));
+    let mut timer = pin!(sleep(ATTEMPT_TIMEOUT));
     loop {
         let state = published.borrow_and_update().at(clock.now());
         let progress = match state {
@@ -116,7 +120,7 @@ async fn publish_progress(
                 HoldingProgress::Waits(format!("behind {ahead} at most"))
             }
             HoldingState::Waiting { ahead: Some(1..) } => HoldingProgress::NotInTime,
-            HoldingState::Waiting { .. } if patience == Patience::Try && tried.is_elapsed() => {
+            HoldingState::Waiting { .. } if patience == Patience::Try && timer.is_elapsed() => {
                 HoldingProgress::Over(unanswered(credentials))
             }
             HoldingState::Gathering { present: Some(present) } => {
@@ -151,7 +155,7 @@ async fn publish_progress(
                 }
             }
             () = clock.sleep_until(lease_end) => {}
-            () = &mut tried, if !tried.is_elapsed() => {}
+            () = &mut timer, if !timer.is_elapsed() => {}
         }
     }
 }
