@@ -45,6 +45,7 @@ impl Transfer {
 /// The outcome of a transfer that moved leadership.
 #[derive(Serialize, Deserialize)]
 pub struct Transferred {
+    /// The new leader.
     pub leader: Leader,
     /// An upper bound of the time without a leader.
     pub leaderless_ms: u64,

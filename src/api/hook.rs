@@ -18,7 +18,7 @@ pub struct HookMessage {
     pub token: Option<u64>,
 }
 
-/// The content of a state file.
+/// The content of a file that a hook keeps up to date, and a part of each message.
 #[derive(Serialize, Deserialize)]
 pub struct LeaderFile {
     /// Null while no leader is known.

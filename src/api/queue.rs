@@ -30,6 +30,7 @@ pub struct QueueMember {
     pub standby: Option<Standby>,
     /// The id of the leader that the member's znode announces. The field shows how far an announcement has been relayed.
     pub names: Option<String>,
+    /// The version of the member's program.
     pub version: Option<String>,
     /// How much the member is preferred as the leader, from 0 to 100.
     pub priority: u8,

@@ -53,10 +53,15 @@ pub struct ConfigWritten {
 /// The body that a `[[config]]` posts to the URL in its `then`, after its file was written.
 #[derive(Serialize, Deserialize)]
 pub struct ConfigMessage {
+    /// The name of the change, always `config-changed`.
     pub change: String,
+    /// The name of the value.
     pub name: String,
+    /// The path of the file.
     pub file: String,
+    /// The version of the value in the file.
     pub version: i32,
+    /// The index by which to wait for the next change.
     pub index: u64,
 }
 

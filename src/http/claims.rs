@@ -36,7 +36,8 @@ struct PendingClaims {
 }
 
 impl ConnectionClaims {
-    /// Returns the claims of the connection that this task answers.
+    /// Returns the claims of the connection whose request this task answers. Without a connection, as in tests, nobody
+    /// checks the returned claims.
     pub(super) fn current() -> Self {
         CURRENT.try_with(Self::clone).unwrap_or_default()
     }

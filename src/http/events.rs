@@ -43,6 +43,7 @@ pub(super) async fn sse(State(app): State<AppState>) -> Result<Response, Problem
     Ok(sse::stream(&app, permit, LeaderEvents::beginning_with(&app, verdict, first, write)))
 }
 
+/// Formats the event for clients of nais/elector.
 fn unnamed_event(app: &AppState, verdict: &Verdict) -> String {
     format!("data: {}\n\n", api::json(&Elector::of(app, verdict)))
 }
@@ -106,7 +107,7 @@ fn body(app: &AppState, state: LeaderState, role: Role, cause: Option<Cause>) ->
 
 /// Returns the cause of a change that has not been sent to the client yet.
 fn cause(verdict: &Verdict, last_sent: &LastSent, change: &Change) -> Option<Cause> {
-    // A lease ends by the clock, before the election has recorded that change and its cause.
+    // A lease ends by the clock. The election records the end and its cause only when it is woken next.
     if change.kind == ChangeKind::LostLeadership && verdict.has_lapsed() {
         return Some(Cause::LeaseRanOut);
     }
@@ -138,6 +139,7 @@ fn events_since(app: &AppState, verdict: &Verdict, last_sent: &LastSent) -> Stri
     earlier.chain([last]).collect()
 }
 
+/// Formats the event `name` with the state of this member.
 fn event(app: &AppState, name: &str, verdict: &Verdict, cause: Option<Cause>) -> String {
     let data = body(app, app.state(verdict), verdict.role_name(), cause);
     framed(name, verdict.index(), &api::json(&data))

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const KIND: HoldingKind = HoldingKind::Lock;
+/// How long `PUT` waits for a lock by default.
 const WAIT_DEFAULT: Duration = Duration::from_secs(5);
 const TTL_DEFAULT: Duration = Duration::from_secs(15);
 
@@ -51,6 +52,7 @@ enum LockMode {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct RenewQuery {
+    /// The new TTL, which begins with the renewal.
     ttl: Option<Span<1>>,
 }
 
@@ -136,7 +138,7 @@ pub(in crate::http) async fn hold_for_ttl(
         .map_err(|_| refusal(&name, spec, End::Lost(Loss::LeaseRanOut)))
 }
 
-/// Renews a lock.
+/// Renews a lock that is held for a TTL.
 pub(in crate::http) async fn renew(
     State(app): State<AppState>,
     _: Authorized,
@@ -147,7 +149,7 @@ pub(in crate::http) async fn renew(
     ttl::body(&app, &name, id, Some(ttl)).map(Json)
 }
 
-/// Releases a lock. The answer comes when its znode is gone.
+/// Releases a lock that is held for a TTL. The answer comes when the znode of the lock is deleted.
 pub(in crate::http) async fn release(
     State(app): State<AppState>,
     _: Authorized,
@@ -187,7 +189,7 @@ pub(in crate::http) async fn break_lock(
     State(app): State<AppState>,
     _: Authorized,
     RecipePath { name, id }: RecipePath,
-    Query(BreakQuery { now }): Query<BreakQuery>,
+    Query(BreakQuery { now: is_at_once }): Query<BreakQuery>,
 ) -> Result<StatusCode, ProblemResponse> {
     let token =
         id.parse().map_err(|_| ProblemResponse::bad_request("the token is not a number"))?;
@@ -196,7 +198,7 @@ pub(in crate::http) async fn break_lock(
     // A place that is marked and not deleted would block the lock, so continue even if the client stops waiting.
     let broken = tokio::spawn(async move {
         let _permit = permit;
-        app.break_place(name, token, now).await
+        app.break_place(name, token, is_at_once).await
     });
     broken.await.map_err(|why| {
         ProblemResponse::unread("locks-unavailable", "the place may be there", why)

@@ -23,12 +23,14 @@ pub(super) struct RegisteredHolding {
     pub(super) id: String,
     pub(super) name: HoldingName,
     pub(super) spec: HoldingSpec,
+    /// The time of the request.
     pub(super) since: SystemTime,
     pub(super) published: watch::Receiver<Published>,
     /// Dropped to release the lock, to leave the barrier, or to stop waiting.
     pub(super) release: Mutex<Option<oneshot::Sender<Infallible>>>,
-    /// The moment when the watchdog releases the lock or leaves the barrier. The client moves it forward by reading a
-    /// renewal of its lease, or by renewing a lock that is held for a TTL. `None` before the client was sent a lease.
+    /// The moment when the watchdog releases the lock or leaves the barrier. The client postpones this moment by
+    /// reading a renewal of its lease, or by renewing a lock that is held for a TTL. `None` before the client was sent a
+    /// lease.
     pub(super) ends_at: watch::Sender<Option<Moment>>,
     /// Set when the client requests to leave the barrier.
     pub(super) leave_requested: AtomicBool,
@@ -72,12 +74,12 @@ impl HoldingRegistry {
 
     /// Returns the state of each lock at this moment.
     pub(in super::super) fn locks(&self, now: Moment) -> Vec<OwnLock> {
-        self.lock().iter().filter_map(|holding| holding.lock(now)).collect()
+        self.lock().iter().filter_map(|holding| holding.as_lock(now)).collect()
     }
 
     /// Returns the state of each participant of a barrier at this moment.
     pub(in super::super) fn barriers(&self, now: Moment) -> Vec<OwnBarrier> {
-        self.lock().iter().filter_map(|holding| holding.barrier(now)).collect()
+        self.lock().iter().filter_map(|holding| holding.as_barrier(now)).collect()
     }
 }
 
@@ -157,7 +159,8 @@ impl RegisteredHolding {
         self.leave_requested.load(Ordering::Relaxed)
     }
 
-    fn lock(&self, now: Moment) -> Option<OwnLock> {
+    /// Returns the lock for `/status`; `None` for a barrier, and for a lock that is over.
+    fn as_lock(&self, now: Moment) -> Option<OwnLock> {
         let HoldingSpec::Lock(mode) = self.spec else { return None };
         let (state, token) = match self.published.borrow().at(now) {
             HoldingState::Held { token, .. } => (LockState::Held, Some(token.0)),
@@ -170,7 +173,8 @@ impl RegisteredHolding {
         Some(OwnLock { lock, mode, slots, state, token, since })
     }
 
-    fn barrier(&self, now: Moment) -> Option<OwnBarrier> {
+    /// Returns the barrier for `/status`; `None` for a lock, and for a barrier that is over.
+    fn as_barrier(&self, now: Moment) -> Option<OwnBarrier> {
         let HoldingSpec::Barrier(size) = self.spec else { return None };
         let (state, token) = match self.published.borrow().at(now) {
             HoldingState::Held { token, .. } => (BarrierRole::Inside, Some(token.0)),
