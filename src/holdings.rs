@@ -25,10 +25,10 @@ impl HoldingName {
         (is_name && name != "." && name != "..").then(|| Self(name.into()))
     }
 
-    /// Parses a name. The error says that it must be a `what`, such as `example`.
+    /// Parses a name. The error message describes a valid name as a `what`, such as "lock's name", and shows `example`.
     ///
     /// # Errors
-    /// One sentence that says what is wrong with the name, and how to write it.
+    /// One sentence with the invalid name and the rules for names.
     pub fn parse(written: &str, what: &str, example: &str) -> Result<Self, String> {
         Self::new(written).ok_or_else(|| {
             format!(
@@ -75,26 +75,27 @@ impl TryFrom<String> for ProcessName {
 }
 
 /// A request to hold a lock, or to enter a barrier.
-pub struct Ask {
+pub struct HoldRequest {
     pub name: HoldingName,
     pub wanted: HoldingSpec,
     pub process: Option<ProcessName>,
-    /// Publishes the standing of this request. The runner drops it when nothing of the request is left in ZooKeeper.
-    pub published: watch::Sender<Published>,
-    /// Closed when the caller releases the lock, leaves the barrier, or stops waiting.
+    /// Publishes the state of this lock or barrier. The runner drops the sender when the znodes of the request are deleted.
+    pub publisher: watch::Sender<Published>,
+    /// Ends when the caller drops its sender: to release the lock, to leave the barrier, or to stop waiting.
     pub released: oneshot::Receiver<Infallible>,
 }
 
 /// The published state of one requested lock or barrier.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
-    /// `None` until the runner has taken the request.
+    /// The state, which a lease may end without an event; `None` until the runner has taken the request.
     pub standing: Option<HoldingSnapshot>,
+    /// The reason for the end, once the lock or barrier has ended.
     pub ended: Option<End>,
 }
 
 impl Published {
-    /// Returns the state at this moment. Do not store it: a lease ends without an event.
+    /// Returns the state at the moment `now`. Do not store the state: a lease ends without an event.
     pub fn at(&self, now: Moment) -> HoldingState {
         let known = match self.ended {
             Some(end) => Some(HoldingState::Ended(end)),
@@ -104,43 +105,44 @@ impl Published {
     }
 }
 
-/// Requests to read locks and barriers from ZooKeeper, and to break a place in a queue.
-pub enum LookRequest {
+/// A request to read locks or barriers from ZooKeeper, or to break a place in the queue of a lock.
+pub enum ReadRequest {
     /// The names of all locks, or of all barriers.
     Names(HoldingKind, Answer<Arc<[String]>>),
     /// The queue of one lock.
     Queue(HoldingName, Answer<Arc<LockQueue>>),
     /// The participants of one barrier.
     Barrier(HoldingName, Answer<Arc<BarrierState>>),
-    /// Breaks the place with this token in the queue of a lock. The answer is the time after which a place that was marked
-    /// is guaranteed not to hold the lock any longer; `None` if the queue has no such place.
+    /// Breaks the place with this token in the queue of a lock: see [`BreakStep`]. The answer is the time after which the
+    /// owner of a marked place is guaranteed not to hold the lock any longer; `None` if the queue has no place with the
+    /// token.
     Break(HoldingName, FencingToken, BreakStep, Answer<Option<Duration>>),
 }
 
 /// A step in breaking a place in the queue of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakStep {
-    /// Mark the znode, so that its owner gives up the place.
+    /// Mark the znode of the place, so that its owner gives up the place.
     Mark,
-    /// Delete the znode.
+    /// Delete the znode of the place.
     Delete,
 }
 
-/// Sends the answer, or the reason why there is none.
+/// Sends the answer, or the reason for operators why the reading failed.
 pub type Answer<T> = oneshot::Sender<Result<T, String>>;
 
 /// The callers' side of the channels.
 #[derive(Clone)]
 pub struct HoldingsHandle {
-    pub asks: mpsc::Sender<Ask>,
-    pub looks: mpsc::Sender<LookRequest>,
+    pub hold_requests: mpsc::Sender<HoldRequest>,
+    pub read_requests: mpsc::Sender<ReadRequest>,
     pub meter: Arc<HoldingsMeter>,
 }
 
 /// The runner's side of the channels.
 pub struct HoldingsRequests {
-    pub asks: mpsc::Receiver<Ask>,
-    pub looks: mpsc::Receiver<LookRequest>,
+    pub hold_requests: mpsc::Receiver<HoldRequest>,
+    pub read_requests: mpsc::Receiver<ReadRequest>,
     pub meter: Arc<HoldingsMeter>,
 }
 
@@ -168,11 +170,11 @@ impl HoldingsMeter {
 
 /// Creates both sides of the channels.
 pub fn set_up() -> (HoldingsRequests, HoldingsHandle) {
-    let (asks, asked) = mpsc::channel(REQUESTS_MAX);
-    let (looks, looked) = mpsc::channel(REQUESTS_MAX);
+    let (hold_sender, hold_requests) = mpsc::channel(REQUESTS_MAX);
+    let (read_sender, read_requests) = mpsc::channel(REQUESTS_MAX);
     let meter = Arc::<HoldingsMeter>::default();
-    let requests = HoldingsRequests { asks: asked, looks: looked, meter: meter.clone() };
-    (requests, HoldingsHandle { asks, looks, meter })
+    let requests = HoldingsRequests { hold_requests, read_requests, meter: meter.clone() };
+    (requests, HoldingsHandle { hold_requests: hold_sender, read_requests: read_sender, meter })
 }
 
 #[cfg(test)]

@@ -69,12 +69,12 @@ pub struct WatchedValue {
 
 /// Requests to the runner.
 pub enum ConfigRequest {
-    /// Watches the name until the returned handle is dropped.
+    /// Watches a name. The answer is a handle, which has the current value and its changes.
     Watch(ConfigName, Answer<WatchedValue, TooMany>),
     /// Writes or deletes a value.
     Write(ValueWrite, Answer<WriteOutcome, WriteError>),
     /// Confirms with a quorum that the value has this version, or, with `None`, that it does not exist.
-    Prove(ConfigName, Option<i32>, Answer<bool, String>),
+    Confirm(ConfigName, Option<i32>, Answer<bool, String>),
     /// Lists the names of all values.
     Names(Answer<Arc<[String]>, String>),
 }

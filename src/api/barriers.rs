@@ -16,6 +16,7 @@ pub struct BarrierWaiting {
     pub id: String,
     /// The number of participants at the last reading, including this one.
     pub present: u64,
+    /// The number of participants that enter together.
     pub size: u32,
 }
 
@@ -33,20 +34,23 @@ pub struct BarrierEntered {
 pub struct BarrierState {
     /// Null if no participant states a size.
     pub size: Option<u32>,
-    /// True if participants are inside, or have died there.
+    /// True if participants are inside, or have died inside.
     pub open: bool,
-    /// In order of arrival.
+    /// The participants, in order of arrival.
     pub members: Vec<BarrierMember>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BarrierMember {
-    /// The member through which the participant came; null if the znode does not name it: another ZooKeeper client.
+    /// The member through which the participant came; null if another ZooKeeper client created the znode.
     pub member: Option<String>,
     /// The name that the process gave itself; null if it gave none.
     pub process: Option<String>,
+    /// True if the participant has entered, and has not left yet.
     pub inside: bool,
+    /// The fencing token.
     pub token: u64,
+    /// The name of the participant's znode.
     pub znode: String,
     /// When the participant came, by the servers' clock.
     pub since: String,
@@ -55,7 +59,9 @@ pub struct BarrierMember {
 /// A barrier that is waited for or entered through this member.
 #[derive(Serialize, Deserialize)]
 pub struct OwnBarrier {
+    /// The name of the barrier.
     pub barrier: String,
+    /// The number of participants that enter together.
     pub size: u32,
     pub state: BarrierRole,
     /// Null unless the participant is inside.
@@ -69,7 +75,7 @@ pub struct OwnBarrier {
 pub enum BarrierRole {
     Waiting,
     Inside,
-    /// The participant has left, and others have not.
+    /// The participant has left, and waits until all others have left too.
     Leaving,
     /// A state that this version does not know.
     #[serde(other, skip_serializing)]

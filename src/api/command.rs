@@ -13,18 +13,21 @@ pub const SHUTDOWN: Endpoint<Done> = Endpoint::post("/shutdown");
 
 #[derive(Serialize, Deserialize)]
 pub struct Done {
+    /// The outcome of the command in a word or two, such as `resigned`.
     pub done: String,
+    /// The role of this member after the command.
     pub role: Role,
-    /// The znode of this member; null if it has none, or does not have it yet.
+    /// The znode of this member; null while the member is not in the queue.
     pub znode: Option<String>,
+    /// The znode just ahead of this member's; null if this member is first, or has not read the queue.
     pub predecessor: Option<String>,
 }
 
-/// The target of a transfer of leadership.
+/// The body of a request to transfer leadership.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfer {
-    /// The id of the member that must lead. Without it, any member that is ready becomes the leader.
+    /// The id of the member that must become the leader. If it is left out, any member that is ready becomes the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// The time limit in milliseconds; 30000 by default.
@@ -42,6 +45,7 @@ impl Transfer {
 /// The outcome of a transfer that moved leadership.
 #[derive(Serialize, Deserialize)]
 pub struct Transferred {
+    /// The new leader.
     pub leader: Leader,
     /// An upper bound of the time without a leader.
     pub leaderless_ms: u64,

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 /// The message that the command of a hook reads, or that a hook posts.
 #[derive(Serialize, Deserialize)]
 pub struct HookMessage {
+    /// The name of the change, such as `became-leader`.
     pub change: String,
+    /// The election's path.
     pub election: String,
     /// The id of this member.
     pub id: String,
@@ -16,14 +18,21 @@ pub struct HookMessage {
     pub token: Option<u64>,
 }
 
-/// The content of a state file.
+/// The content of a file that a hook keeps up to date, and a part of each message.
 #[derive(Serialize, Deserialize)]
 pub struct LeaderFile {
+    /// Null while no leader is known.
     pub leader: Option<Leader>,
+    /// True if this member is the leader.
     pub is_self: bool,
-    /// When the current lease of this member ends, on the kernel's clocks. The lease may be renewed before that.
+    /// When this member's lease ends, unless it is renewed, on two clocks of the kernel, as in [`LeaderState`]; null unless
+    /// this member leads.
+    ///
+    /// [`LeaderState`]: super::LeaderState
     pub valid_until_boottime_ns: Option<u64>,
     pub valid_until_monotonic_ns: Option<u64>,
+    /// The index of this state, by which to wait for the next change at `/leader`.
     pub index: Option<u64>,
+    /// The time at which this content was made.
     pub at: String,
 }

@@ -8,23 +8,24 @@ use std::collections::BTreeMap;
 
 pub const LEADER: Endpoint<LeaderState> = Endpoint::get("/leader");
 pub const IS_LEADER: Endpoint<Leadership> = Endpoint::get("/is-leader");
-/// A stream of events. The data of each event is such a body.
+/// A stream of events. The data of each event is a [`LeaderEvent`].
 pub const EVENTS: Endpoint<LeaderEvent> = Endpoint::get("/events");
 
-/// The body of `/leader` and of the events.
+/// The body of `/leader`, and a part of each event.
 #[derive(Serialize, Deserialize)]
 pub struct LeaderState {
     /// Null while no leader is known.
     pub leader: Option<Leader>,
     /// True if this member is the leader.
     pub is_self: bool,
-    /// The rest of the lease, in milliseconds; null unless this member leads.
+    /// The remaining time of the lease, in milliseconds; null unless this member leads.
     pub valid_for_ms: Option<u64>,
     /// When the lease ends, unless it is renewed, on `CLOCK_BOOTTIME` of this machine, in nanoseconds.
     pub valid_until_boottime_ns: Option<u64>,
     /// The same moment on `CLOCK_MONOTONIC`, which stops while the machine is suspended.
     pub valid_until_monotonic_ns: Option<u64>,
-    /// Grows at each change of what this member reports; null until it has joined.
+    /// A number that grows at each change of what this member reports about the leader; null until this member has joined.
+    /// To wait for the next change, pass it to `GET /leader?index=`.
     pub index: Option<u64>,
 }
 
@@ -45,6 +46,7 @@ pub struct LeaderEvent {
     #[serde(flatten)]
     pub state: LeaderState,
     pub role: Role,
+    /// When the event was written.
     pub at: String,
     /// The cause of the change, in words; left out if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +57,9 @@ pub struct LeaderEvent {
 pub struct Leadership {
     pub is_leader: bool,
     pub role: Role,
+    /// The id of the leader; null while no leader is known.
     pub leader: Option<String>,
+    /// The fencing token of the leader.
     pub token: Option<u64>,
     /// When this member's lease ends, as in `/leader`.
     pub valid_until_boottime_ns: Option<u64>,
@@ -70,6 +74,7 @@ pub enum Role {
     Leader,
     /// First in the queue, but not recently confirmed by a quorum.
     Candidate,
+    /// In the queue behind another member.
     Follower,
     /// Not in the queue.
     Absent,

@@ -10,7 +10,7 @@ pub const LOCKS: Endpoint<LockNames> = Endpoint::get("/locks");
 pub const LOCK_PATH: &str = "/locks/{name}";
 /// `PUT` renews a lock that is held for a TTL; `DELETE` releases it.
 pub const TTL_LOCK_PATH: &str = "/locks/{name}/{lock}";
-/// `POST` breaks a place in the queue of a lock.
+/// `POST` breaks a place in the queue of a lock: its owner must give up the place, and its znode is deleted.
 pub const BREAK_LOCK_PATH: &str = "/locks/{name}/break/{token}";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub enum LockMode {
 }
 
 impl LockMode {
-    /// Returns the mode and the number of slots.
+    /// Returns the mode as in bodies, and the number of slots if the mode is `slots`.
     pub fn of(mode: Mode) -> (Self, Option<u32>) {
         match mode {
             Mode::Exclusive => (Self::Exclusive, None),
@@ -54,7 +54,7 @@ pub struct LockHeld {
 /// The data of the event `waiting`.
 #[derive(Serialize, Deserialize)]
 pub struct LockWaiting {
-    /// The maximum number of places that must go first.
+    /// An upper bound of the number of places that must leave the queue before this client holds the lock.
     pub position: u64,
     /// Null if the holders could not be read.
     pub holders: Option<Vec<LockPlace>>,
@@ -85,13 +85,14 @@ pub struct LockQueue {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LockPlace {
-    /// The member through which the lock was requested; null if the znode does not name it: another ZooKeeper client.
+    /// The member through which the lock was requested; null if another ZooKeeper client created the znode.
     pub member: Option<String>,
     /// The name that the process gave itself; null if it gave none.
     pub process: Option<String>,
     pub mode: LockMode,
     /// Null unless the mode is `slots`.
     pub slots: Option<u32>,
+    /// The fencing token, by which an operator names the place to break it.
     pub token: u64,
     pub znode: String,
     /// When the place joined the queue, by the servers' clock.
@@ -101,6 +102,7 @@ pub struct LockPlace {
 /// A lock that was requested through this member.
 #[derive(Serialize, Deserialize)]
 pub struct OwnLock {
+    /// The name of the lock.
     pub lock: String,
     pub mode: LockMode,
     /// Null unless the mode is `slots`.

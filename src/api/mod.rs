@@ -1,7 +1,8 @@
 //! The JSON bodies of the HTTP API and of hooks, and the paths of the API, each defined once.
 //!
-//! `http` and `notify` write the bodies, and `terminal` reads them. A field is a promise: its name, its type and its place
-//! do not change. A field that was added later has a default for reading, because an older sidecar does not write it.
+//! `http` and `notify` write the bodies, and `terminal` reads them. A field is a promise: its name, its type and its
+//! position in the body do not change. A field that was added later has a default for reading, because an older sidecar
+//! does not write the field.
 
 mod barriers;
 mod command;
@@ -36,7 +37,7 @@ pub const LIVEZ: Endpoint<String> = Endpoint::get("/livez");
 /// Reports whether this member is in the queue and knows a leader, as text.
 pub const READYZ: Endpoint<String> = Endpoint::get("/readyz");
 
-/// A query or a command: its path, and the body of the answer.
+/// The path of a query or of a command, with the type `T` of the answer's body.
 pub struct Endpoint<T> {
     pub path: &'static str,
     /// True for a command, which is sent with `POST`; false for a query, which is sent with `GET`.

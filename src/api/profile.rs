@@ -3,6 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
+/// The body of `/member`.
 #[derive(Serialize, Deserialize)]
 pub struct OwnProfile {
     pub id: String,
@@ -14,7 +15,9 @@ pub struct OwnProfile {
     pub revision: u64,
 }
 
-/// A JSON merge patch (RFC 7396): null removes a value, and a field that is left out does not change.
+/// A JSON merge patch (RFC 7396) of the profile: null removes a value, and a field that is left out does not change.
+///
+/// Each field is an `Option` in an `Option`: `None` if it is left out, `Some(None)` if it is null.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Patch {
@@ -27,7 +30,7 @@ pub struct Patch {
     pub priority: Option<Option<u8>>,
 }
 
-/// Distinguishes null, which removes a value, from a field that is left out.
+/// Reads a field that is in the patch: null becomes `Some(None)`. A field that is left out stays `None`, its default.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }

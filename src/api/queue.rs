@@ -9,16 +9,16 @@ pub const MEMBERS: Endpoint<Members> = Endpoint::get("/members");
 #[derive(Serialize, Deserialize)]
 pub struct Members {
     pub members: Vec<QueueMember>,
-    /// The problems, one sentence each; empty if there are none.
+    /// The problems of the election and of its members, one sentence each; empty if there are none.
     pub problems: Vec<String>,
-    /// Grows each time that a member joins or leaves, and is the same at every member. To wait for the next change, pass it
-    /// to `GET /members?index=`.
+    /// A number that grows each time that a member joins or leaves, and is the same at every member. To wait for the next
+    /// change, pass it to `GET /members?index=`.
     pub index: u64,
 }
 
 #[derive(Serialize, Deserialize)]
 pub struct QueueMember {
-    /// Null if the znode does not contain it: another ZooKeeper client.
+    /// Null if the znode does not contain an id, because another ZooKeeper client created the znode.
     pub id: Option<String>,
     pub znode: String,
     pub sequence: i32,
@@ -26,10 +26,11 @@ pub struct QueueMember {
     pub labels: BTreeMap<String, String>,
     pub is_leader: bool,
     pub is_self: bool,
-    /// Null unless only the head is ahead of the member.
+    /// Null unless the member is right behind the leader, and so is next to lead.
     pub standby: Option<Standby>,
-    /// The id of the leader that the member's znode announces. It shows how far an announcement has been relayed.
+    /// The id of the leader that the member's znode announces. The field shows how far an announcement has been relayed.
     pub names: Option<String>,
+    /// The version of the member's program.
     pub version: Option<String>,
     /// How much the member is preferred as the leader, from 0 to 100.
     pub priority: u8,

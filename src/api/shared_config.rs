@@ -12,6 +12,7 @@ pub const CONFIG_PATH: &str = "/config/{name}";
 pub struct ConfigValue {
     /// The number of writes since the value was created.
     pub version: i32,
+    /// The index of this reading, by which to wait for the next change at `/config/{name}`.
     pub index: u64,
     /// True if the value is deleted with the session of the member through which it was created.
     pub ephemeral: bool,
@@ -24,6 +25,7 @@ pub struct ConfigValue {
 /// The data of the event `absent`.
 #[derive(Serialize, Deserialize)]
 pub struct ConfigAbsent {
+    /// The index by which to wait for the next change.
     pub index: u64,
 }
 
@@ -32,6 +34,7 @@ pub struct ConfigAbsent {
 pub struct ConfigOutput {
     /// The number of writes since the value was created.
     pub version: Option<i32>,
+    /// The index by which to wait for the next change.
     pub index: Option<u64>,
     /// The value; null if it is not UTF-8.
     pub text: Option<String>,
@@ -43,29 +46,36 @@ pub struct ConfigOutput {
 #[derive(Serialize, Deserialize)]
 pub struct ConfigWritten {
     pub version: i32,
-    /// The index to pass to wait for the next change.
+    /// The index by which to wait for the next change.
     pub index: u64,
 }
 
-/// The body that the `then` of a `[[config]]` posts.
+/// The body that a `[[config]]` posts to the URL in its `then`, after its file was written.
 #[derive(Serialize, Deserialize)]
 pub struct ConfigMessage {
+    /// The name of the change, always `config-changed`.
     pub change: String,
+    /// The name of the value.
     pub name: String,
+    /// The path of the file.
     pub file: String,
+    /// The version of the value in the file.
     pub version: i32,
+    /// The index by which to wait for the next change.
     pub index: u64,
 }
 
 /// A value that is written to a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SyncedFile {
+    /// The name of the value.
     pub name: String,
+    /// The path of the file.
     pub file: String,
     /// The version of the value that this process wrote last; null if it wrote none.
     pub version: Option<i32>,
     pub state: SyncedFileStatus,
-    /// Why the file is not current, for people; null if the state says it all.
+    /// Why the file is not current, for people; null if the state explains it.
     pub problem: Option<String>,
 }
 

@@ -11,16 +11,17 @@ pub struct Status {
     pub role: Role,
     /// The election's path, as it was configured.
     pub election: String,
-    /// The same with the connect string's chroot.
+    /// The election's path, with the chroot of the connect string in front.
     #[serde(default)]
     pub path: String,
     pub znode: Option<String>,
     pub sequence: Option<i32>,
     pub token: Option<u64>,
     pub predecessor: Option<String>,
-    /// Null unless only the head is ahead of this member.
+    /// Null unless this member is right behind the head, and so is next to lead.
     pub standby: Option<Standby>,
     pub leader: Option<Leader>,
+    /// The remaining time of this member's lease, in milliseconds; null unless this member leads.
     pub valid_for_ms: Option<u64>,
     /// How much the member is preferred as the leader, from 0 to 100.
     pub priority: u8,
@@ -45,24 +46,27 @@ pub struct Status {
     /// The values of the shared configuration that are written to files; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub config: Vec<SyncedFile>,
+    /// The index by which to wait for the next change at `/leader`; null until this member has joined.
     pub index: Option<u64>,
     pub clock: LeaseClock,
+    /// The version of the program.
     pub version: String,
     pub uptime_ms: u64,
 }
 
-/// The member that becomes the leader when the head is gone.
+/// Describes a member that is next to lead: it becomes the leader when the head is gone.
 #[derive(Serialize, Deserialize)]
 pub struct Standby {
-    /// True if it leads as soon as it is notified, because its session has a lease. Otherwise it must claim leadership
-    /// first.
+    /// True if the member leads as soon as it is notified that the head is gone, because its session has a lease. Otherwise
+    /// the member must claim leadership first.
     pub ready: bool,
 }
 
-/// The clocks of `valid_until_boottime_ns`. A process that finds the same values in its own `/proc` reads the same clocks.
+/// Identifies the clocks in which `valid_until_boottime_ns` and `valid_until_monotonic_ns` are measured. A process reads the
+/// same clocks if it finds the same values in its own `/proc`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseClock {
-    /// `/proc/sys/kernel/random/boot_id`.
+    /// The content of `/proc/sys/kernel/random/boot_id`.
     pub boot_id: Option<String>,
     /// The target of the link `/proc/self/ns/time`.
     pub time_namespace: Option<String>,
@@ -72,13 +76,14 @@ pub struct LeaseClock {
 pub struct Session {
     pub id: Option<String>,
     pub timeout_ms: Option<u64>,
+    /// True while the session has a connection to a server.
     pub connected: bool,
     /// The server to which the session is connected; null without a connection.
     pub server: Option<String>,
-    /// The problem that keeps this member from taking part; left out if there is none.
+    /// The problem that keeps this member from taking part in the election; left out if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// How this process took over the session of the previous one; left out if this process opened it.
+    /// Set if this process resumed the session of the previous process; left out if this process opened the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
 }
@@ -87,7 +92,7 @@ pub struct Session {
 pub struct Restart {
     /// An upper bound of the time for which no process ran.
     pub down_for_ms: u64,
-    /// The number of times that the session has been resumed after a restart.
+    /// The number of restarts after which the session was resumed.
     pub restarts: u64,
 }
 
@@ -100,14 +105,16 @@ pub struct OwnProblem {
     pub kind: String,
     /// Describes the problem to people.
     pub problem: String,
+    /// When the problem began, or when this member noticed it.
     pub since: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Application {
-    /// True if the application is healthy. By default the member is in the queue only then.
+    /// True if the application is healthy. By default, the member is in the queue only while it is.
     pub healthy: bool,
-    /// Why the last check failed, or why the application is unhealthy even though it succeeded, for people; otherwise null.
+    /// Why the last check failed, or why the application is unhealthy even though the last check succeeded, for people;
+    /// otherwise null.
     pub failure: Option<String>,
 }
 
@@ -117,6 +124,7 @@ pub struct Hook {
     pub hook: String,
     /// The changes for which the hook runs.
     pub on: Vec<String>,
+    /// The number of runs that have ended.
     pub runs: u64,
     /// The number of runs that failed.
     pub failures: u64,
@@ -124,11 +132,13 @@ pub struct Hook {
     pub cut_short: u64,
     /// The change for which the hook runs at the moment.
     pub running: Option<String>,
+    /// The last run that has ended.
     pub last: Option<HookRun>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HookRun {
+    /// The change for which the hook ran.
     pub change: String,
     /// The start of the run.
     pub at: String,

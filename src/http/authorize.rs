@@ -17,7 +17,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 use tracing::warn;
 
-/// Limits the time for reading the token's file.
+/// The time limit for reading the token's file.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Limits how many threads read the token file at once.
 static READERS: Semaphore = Semaphore::const_new(4);
@@ -42,8 +42,8 @@ impl FromRequestParts<AppState> for Authorized {
         app: &AppState,
     ) -> Result<Self, ProblemResponse> {
         match &app.authorization {
-            Authorization::Header => has_header(&parts.headers)?,
-            Authorization::TokenIn(file) => has_token(&parts.headers, file).await?,
+            Authorization::Header => check_header(&parts.headers)?,
+            Authorization::TokenIn(file) => check_token(&parts.headers, file).await?,
         }
         Ok(Self)
     }
@@ -53,7 +53,7 @@ impl FromRequestParts<AppState> for Authorized {
 ///
 /// With DNS rebinding, the host name of a page resolves to this machine, so the page may send any header. But its browser
 /// adds `Origin` to every request other than GET and HEAD.
-fn has_header(headers: &HeaderMap) -> Result<(), ProblemResponse> {
+fn check_header(headers: &HeaderMap) -> Result<(), ProblemResponse> {
     if headers.contains_key(header::ORIGIN) {
         let detail = "the header Origin says that a web page gives this command, and none may";
         let title = "a command from a web page";
@@ -68,23 +68,25 @@ fn has_header(headers: &HeaderMap) -> Result<(), ProblemResponse> {
     Ok(())
 }
 
-async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), ProblemResponse> {
-    let shown = headers.get(header::AUTHORIZATION).and_then(|shown| {
-        let (scheme, token) = shown.to_str().ok()?.split_once(' ')?;
+/// Checks that the request has the token in the file.
+async fn check_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), ProblemResponse> {
+    let sent_token = headers.get(header::AUTHORIZATION).and_then(|value| {
+        let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
     });
-    let Some(shown) = shown else {
+    let Some(sent_token) = sent_token else {
         let remedy = "a command needs the header Authorization: Bearer TOKEN, with the command token that \
                       is in the file which http.token_file names; the program bellwether sends it if \
                       --token-file names that file";
         return Err(ProblemResponse::unauthorized(remedy));
     };
     let file = file.clone();
-    // Read on another thread and with a time limit: the file system may hang, and must not block many threads.
+    // Read on another thread and with a time limit, because the file system may hang. The permit limits how many threads may
+    // hang.
     let reading = async {
         let permit = READERS.acquire().await.expect("it is never closed");
         let read = tokio::task::spawn_blocking(move || {
-            let _until_read = permit;
+            let _held_until_read = permit;
             config::token(config::table::TOKEN_FILE.key(), &file)
         });
         read.await.expect("it does not panic")
@@ -97,7 +99,7 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), ProblemR
         warn!("no command can be taken: {error}");
         ProblemResponse::unavailable("token-unreadable", "no command can be taken", error)
     })?;
-    if !bool::from(token.ct_eq(shown.as_bytes())) {
+    if !bool::from(token.ct_eq(sent_token.as_bytes())) {
         return Err(ProblemResponse::unauthorized(
             "the command token is not the one in http.token_file",
         ));

@@ -15,19 +15,21 @@ pub(super) struct Wait {
     pub(super) wait: Option<Span<0>>,
 }
 
-/// A query that waits, and its place among the clients that wait.
+/// A query that waits for a change, and one of the permits to wait.
 pub(super) struct BlockingQuery {
+    /// The index that the client has seen.
     pub(super) seen: u64,
-    length: Duration,
-    _place: OwnedSemaphorePermit,
+    time_limit: Duration,
+    _permit: OwnedSemaphorePermit,
 }
 
+/// How long a query without `wait` waits.
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 
 impl BlockingQuery {
-    /// Waits for the result of `news`. Returns `None` if the time limit of the query passes first.
-    pub(super) async fn or_timeout<T>(&self, news: impl Future<Output = T>) -> Option<T> {
-        tokio::time::timeout(self.length, news).await.ok()
+    /// Waits for the result of `change`. Returns `None` if the time limit of the query passes first.
+    pub(super) async fn or_timeout<T>(&self, change: impl Future<Output = T>) -> Option<T> {
+        tokio::time::timeout(self.time_limit, change).await.ok()
     }
 }
 
@@ -39,18 +41,17 @@ impl AppState {
     ) -> Result<Option<BlockingQuery>, ProblemResponse> {
         let Some(seen) = index else {
             if wait.is_some() {
-                let without = "wait is of no use without an index: write ?index=NUMBER&wait=30s, with \
+                let why = "wait is of no use without an index: write ?index=NUMBER&wait=30s, with \
                                the index of the last answer";
-                return Err(ProblemResponse::bad_request(without));
+                return Err(ProblemResponse::bad_request(why));
             }
             return Ok(None);
         };
         if self.serves_probes {
-            let instead =
-                "no client can wait at this listener: ask without a query, or at http.listen";
-            return Err(ProblemResponse::bad_request(instead));
+            let why = "no client can wait at this listener: ask without a query, or at http.listen";
+            return Err(ProblemResponse::bad_request(why));
         }
-        let length = wait.map_or(WAIT_DEFAULT, |Span(wait)| wait);
-        Ok(Some(BlockingQuery { seen, length, _place: self.place()? }))
+        let time_limit = wait.map_or(WAIT_DEFAULT, |Span(wait)| wait);
+        Ok(Some(BlockingQuery { seen, time_limit, _permit: self.waiting_permit()? }))
     }
 }

@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// The time limit for the arrival of a whole body.
-const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum length of a JSON object.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// Reads a whole body of at most this many bytes.
+/// Reads a whole body of at most `longest` bytes.
 pub(super) async fn bytes(body: Body, longest: usize) -> Result<Bytes, ProblemResponse> {
-    match timeout(SEND_TIMEOUT, to_bytes(body, longest)).await {
+    match timeout(ARRIVAL_TIMEOUT, to_bytes(body, longest)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => {
             let why = format!("the body is longer than {longest} bytes, or was cut off");
@@ -30,14 +30,14 @@ pub(super) async fn bytes(body: Body, longest: usize) -> Result<Bytes, ProblemRe
     }
 }
 
-/// Reads the JSON object in the body; the example is part of the error for another object.
+/// Reads the JSON object in the body. An error for any other body shows `example`.
 pub(super) async fn object<T: DeserializeOwned>(
     request: Request,
     example: &str,
 ) -> Result<T, ProblemResponse> {
     let (parts, body) = request.into_parts();
     let body = bytes(body, MAX_BYTES).await?;
-    // Serde would accept an array as well.
+    // Serde would accept an array too, and take its elements as the fields in order.
     if body.trim_ascii_start().starts_with(b"[") {
         let why = format!("found an array, expected an object: write {example}");
         return Err(ProblemResponse::unprocessable(why));

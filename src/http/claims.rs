@@ -1,9 +1,9 @@
-//! The claims of answers, such as that this member leads: checked again right before each write to the connection.
+//! A claim of an answer, such as that this member leads, is checked again right before each write to the connection.
 //!
 //! Between the evaluation and the system call that writes the answer, the process may be stopped for so long that another
-//! member leads. So the connection checks the claims again, and is closed if the answer has become wrong.
+//! member leads. So the connection checks the claims again, and is closed if a claim no longer holds.
 
-use super::slots::{Reason, Slot};
+use super::slots::{CloseReason, Slot};
 use crate::byte_budget::ReservedBytes;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -27,7 +27,7 @@ pub(super) struct ConnectionClaims(Arc<Mutex<PendingClaims>>);
 struct PendingClaims {
     /// Earlier claims, whose bytes may not be written yet.
     earlier: Vec<Claim>,
-    /// The claim of all bytes from now on.
+    /// The claim of the bytes that are written from now on.
     last: Option<Claim>,
     /// True if all bytes so far are written.
     is_written: bool,
@@ -36,12 +36,13 @@ struct PendingClaims {
 }
 
 impl ConnectionClaims {
-    /// Returns the claims of the connection that this task answers.
+    /// Returns the claims of the connection whose request this task answers. Without a connection, as in tests, nobody
+    /// checks the returned claims.
     pub(super) fn current() -> Self {
         CURRENT.try_with(Self::clone).unwrap_or_default()
     }
 
-    /// Runs the future that makes an answer, which claims nothing at first.
+    /// Runs the future that makes an answer. The answer claims nothing, unless the future sets a claim.
     pub(super) async fn scope<T>(&self, answering: impl Future<Output = T>) -> T {
         self.claim(None);
         CURRENT.scope(self.clone(), answering).await
@@ -49,12 +50,13 @@ impl ConnectionClaims {
 
     /// Sets the claim of everything that is written from now on.
     pub(super) fn claim(&self, claim: Option<Claim>) {
-        let mut unwritten = self.lock();
-        let before = std::mem::replace(&mut unwritten.last, claim);
-        if !unwritten.is_written {
-            unwritten.earlier.extend(before);
+        let mut pending = self.lock();
+        let previous = std::mem::replace(&mut pending.last, claim);
+        if !pending.is_written {
+            // Bytes with the previous claim may still be in the buffer of hyper.
+            pending.earlier.extend(previous);
         }
-        unwritten.is_written = false;
+        pending.is_written = false;
     }
 
     /// Holds the memory of an answer until it is written.
@@ -64,16 +66,16 @@ impl ConnectionClaims {
 
     /// Returns true if every claim whose bytes may not be written yet still holds.
     pub(super) fn are_true(&self) -> bool {
-        let unwritten = self.lock();
-        unwritten.earlier.iter().chain(&unwritten.last).all(|holds| holds())
+        let pending = self.lock();
+        pending.earlier.iter().chain(&pending.last).all(|claim| claim())
     }
 
-    /// Drops the claims and the memory of the answers, all of which are written.
-    pub(super) fn all_written(&self) {
-        let mut unwritten = self.lock();
-        unwritten.earlier.clear();
-        unwritten.memory.clear();
-        unwritten.is_written = true;
+    /// Drops the earlier claims, and the memory of the answers, because all bytes are written.
+    pub(super) fn on_all_written(&self) {
+        let mut pending = self.lock();
+        pending.earlier.clear();
+        pending.memory.clear();
+        pending.is_written = true;
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingClaims> {
@@ -111,16 +113,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClaimedStream<S> {
         }
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         match written {
-            Poll::Pending => self.slot.may_be_closed(Reason::Stalled),
-            Poll::Ready(_) => self.slot.stays(Reason::Stalled),
+            Poll::Pending => self.slot.allow_closing(CloseReason::Stalled),
+            Poll::Ready(_) => self.slot.forbid_closing(CloseReason::Stalled),
         }
         written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = ready!(Pin::new(&mut self.stream).poll_flush(context));
-        // Hyper flushes when it has passed on all bytes that it has.
-        self.claims.all_written();
+        // Hyper flushes the stream after it has written its whole buffer to the stream.
+        self.claims.on_all_written();
         Poll::Ready(flushed)
     }
 
@@ -137,7 +139,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     async fn over(stream: DuplexStream) -> ClaimedStream<DuplexStream> {
-        let slot = Slots::new(1).one().await;
+        let slot = Slots::new(1).acquire().await;
         ClaimedStream { stream, claims: ConnectionClaims::default(), slot }
     }
 

@@ -14,9 +14,9 @@ use recipes::election::Command;
 use std::time::Duration;
 
 /// How long `drain` waits for the hooks to run for the end of this member's leadership.
-const FOR_HOOKS: Duration = Duration::from_secs(10);
-/// How long to wait for a new place in the queue.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HOOKS_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long `resign` waits until this member has a new place in the queue.
+const REJOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 type CommandResult = Result<(StatusCode, Json<Done>), ProblemResponse>;
 
@@ -26,7 +26,7 @@ pub(super) async fn resign(
     _: Authorized,
     _: Query<NoQuery>,
 ) -> CommandResult {
-    let before = app.judge();
+    let before = app.evaluate();
     if !before.leads() {
         return Err(ProblemResponse::conflict(
             "not-leader",
@@ -34,15 +34,15 @@ pub(super) async fn resign(
             before.reason(),
         ));
     }
-    let old = before.snapshot.standing.ticket();
+    let old_ticket = before.snapshot.standing.ticket();
     app.command(Command::Resign).await?;
-    let placed = app.status.until(PATIENCE, |snapshot| {
+    let placed = app.status.until(REJOIN_TIMEOUT, |snapshot| {
         let standing = &snapshot.standing;
-        standing.ticket().is_some_and(|ticket| Some(ticket) != old)
+        standing.ticket().is_some_and(|ticket| Some(ticket) != old_ticket)
             && (standing.predecessor().is_some() || standing.is_first())
     });
     // If joining takes longer, the answer says that this member is not in the queue yet.
-    let _placed_or_not = placed.await;
+    let _ignored = placed.await;
     Ok((StatusCode::ACCEPTED, Json(app.done("resigned"))))
 }
 
@@ -78,19 +78,19 @@ pub(super) async fn transfer(
             why,
         ));
     }
-    // Let the server drop this command if its client has closed the connection, as in `AppState::command`.
+    // Yield, so that the server drops this command if its client has closed the connection, as in `AppState::command`.
     tokio::task::yield_now().await;
-    let done = transfer::transfer(&app.status, app.clock, wanted.to.as_deref(), within).await;
+    let result = transfer::transfer(&app.status, app.clock, wanted.to.as_deref(), within).await;
     let title = "leadership was not moved";
-    match done {
+    match result {
         Ok(transfer::TransferDone { leader, leaderless }) => {
             let leader = app.leader(&leader);
             Ok(Json(Transferred { leader, leaderless_ms: millis(leaderless) }))
         }
         Err(Refusal::QueueUnavailable(why)) => Err(ProblemResponse::queue_unread(why)),
-        Err(Refusal::CommandPending(undone)) => Err(ProblemResponse::undone(undone)),
+        Err(Refusal::CommandPending(error)) => Err(ProblemResponse::command_failed(error)),
         Err(refusal @ Refusal::NotLeader) => {
-            let why = app.judge().reason();
+            let why = app.evaluate().reason();
             Err(ProblemResponse::conflict(refusal.kind(), "only a leader can hand over", why))
         }
         Err(refusal @ Refusal::LeaderUnknown) => Err(ProblemResponse::unavailable(
@@ -122,14 +122,15 @@ pub(super) async fn resume(
     Ok((StatusCode::ACCEPTED, Json(app.done("resumed"))))
 }
 
-/// For a `preStop` hook: the answer comes when the member has left the queue and the hooks for that have run.
+/// Leaves the queue, for a `preStop` hook of Kubernetes. The answer comes when this member has left, and its own hooks have
+/// run for the end of its leadership.
 pub(super) async fn drain(
     State(app): State<AppState>,
     _: Authorized,
     _: Query<NoQuery>,
 ) -> CommandResult {
     app.command(Command::Pause).await?;
-    if app.status.until_hooks_have_run(FOR_HOOKS).await.is_err() {
+    if app.status.until_hooks_have_run(HOOKS_TIMEOUT).await.is_err() {
         let why = "this member is out of the queue, but its hooks are not done yet: see /status";
         return Err(ProblemResponse::unavailable("hooks-pending", "not done yet", why));
     }
@@ -150,27 +151,28 @@ pub(super) async fn shutdown(
 impl AppState {
     /// Sends a command to the election, and returns when it has been carried out.
     pub(super) async fn command(&self, command: Command) -> Result<(), ProblemResponse> {
-        let leaves = command == Command::Pause;
-        // Do not carry out a command if its client has closed the connection: after a freeze, the process reads old
-        // requests. The server sees the closed connection at its next poll, and drops this future.
+        let must_end_session = command == Command::Pause;
+        // Do not carry out a command if its client has closed the connection: a process that was frozen reads old requests.
+        // While this future yields, the server sees the closed connection, and drops this future.
         tokio::task::yield_now().await;
         match self.status.command(command, self.clock.now()).await {
-            Ok(confirmed) if confirmed || !leaves => Ok(()),
+            Ok(confirmed) if confirmed || !must_end_session => Ok(()),
             Ok(_) => {
                 let why = "this member is out of the queue for its part, but ZooKeeper did not \
                            confirm it: its znode may stand until the session times out";
                 Err(ProblemResponse::unavailable("unconfirmed", "not confirmed", why))
             }
-            Err(undone) => Err(ProblemResponse::undone(undone)),
+            Err(error) => Err(ProblemResponse::command_failed(error)),
         }
     }
 
-    fn done(&self, done: &str) -> Done {
-        let verdict = self.judge_and_claim();
+    /// Returns the body of the answer to a command that was carried out.
+    fn done(&self, outcome: &str) -> Done {
+        let verdict = self.evaluate_and_claim();
         let standing = &verdict.snapshot.standing;
         let znodes = &self.names.znodes;
         Done {
-            done: done.to_owned(),
+            done: outcome.to_owned(),
             role: verdict.role_name(),
             znode: standing.ticket().map(|ticket| znodes.name(ticket.sequence)),
             predecessor: standing.predecessor().map(|sequence| znodes.name(sequence)),

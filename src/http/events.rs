@@ -1,7 +1,7 @@
 //! Reports changes of leadership as server-sent events.
 //!
-//! A stream stores only the state that it sent last. A client that does not read gets fewer events, not outdated ones: the
-//! next events lead from that state to the state at the moment when they are written.
+//! A stream stores only the state that it sent last. A client that does not read gets fewer events, but no outdated ones:
+//! the next events lead from the last sent state to the state at the moment when the events are written.
 
 use super::claims::ConnectionClaims;
 use super::page::Elector;
@@ -28,21 +28,22 @@ pub(super) async fn events(
     State(app): State<AppState>,
     _: Query<NoQuery>,
 ) -> Result<Response, ProblemResponse> {
-    let permit = app.place()?;
-    let verdict = app.judge_and_claim();
+    let permit = app.waiting_permit()?;
+    let verdict = app.evaluate_and_claim();
     let first = format!("retry: {RETRY_MS}\n\n{}", event(&app, "state", &verdict, None));
-    Ok(sse::stream(&app, permit, LeaderEvents::after(&app, verdict, first, events_since)))
+    Ok(sse::stream(&app, permit, LeaderEvents::beginning_with(&app, verdict, first, events_since)))
 }
 
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
 pub(super) async fn sse(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
-    let permit = app.place()?;
-    let verdict = app.judge_and_claim();
+    let permit = app.waiting_permit()?;
+    let verdict = app.evaluate_and_claim();
     let first = unnamed_event(&app, &verdict);
     let write = |app: &AppState, verdict: &Verdict, _: &LastSent| unnamed_event(app, verdict);
-    Ok(sse::stream(&app, permit, LeaderEvents::after(&app, verdict, first, write)))
+    Ok(sse::stream(&app, permit, LeaderEvents::beginning_with(&app, verdict, first, write)))
 }
 
+/// Formats the event for clients of nais/elector.
 fn unnamed_event(app: &AppState, verdict: &Verdict) -> String {
     format!("data: {}\n\n", api::json(&Elector::of(app, verdict)))
 }
@@ -65,8 +66,8 @@ struct LastSent {
 }
 
 impl LeaderEvents {
-    /// Begins with this event, which describes this verdict.
-    fn after(
+    /// Returns the source of the event `first`, which describes `verdict`, and of the events after it.
+    fn beginning_with(
         app: &AppState,
         verdict: Verdict,
         first: String,
@@ -106,7 +107,7 @@ fn body(app: &AppState, state: LeaderState, role: Role, cause: Option<Cause>) ->
 
 /// Returns the cause of a change that has not been sent to the client yet.
 fn cause(verdict: &Verdict, last_sent: &LastSent, change: &Change) -> Option<Cause> {
-    // A lease ends by the clock, before the election has recorded that change and its cause.
+    // A lease ends by the clock. The election records the end and its cause only when it is woken next.
     if change.kind == ChangeKind::LostLeadership && verdict.has_lapsed() {
         return Some(Cause::LeaseRanOut);
     }
@@ -120,14 +121,14 @@ fn cause(verdict: &Verdict, last_sent: &LastSent, change: &Change) -> Option<Cau
         .map(|recorded| recorded.cause)
 }
 
-/// Returns the events that lead from the last sent state to the verdict: two if a term of this member ended and another
-/// began.
+/// Returns the events that lead from the last sent state to `verdict`. There are two if a term of this member has ended and
+/// another term has begun.
 fn events_since(app: &AppState, verdict: &Verdict, last_sent: &LastSent) -> String {
     let changes = changes(&last_sent.view, &verdict.role);
     let Some((last, earlier)) = changes.split_last() else { return String::new() };
     let index = verdict.index();
     let earlier = earlier.iter().map(|change| {
-        // A later change has followed this one, and the lease of its term is over.
+        // A later change has followed this change, so the term that the event describes is over, and has no lease.
         let view = change.view();
         let state = app.past_state(view.leader(), view.own_term().is_some(), index);
         let cause = cause(verdict, last_sent, change);
@@ -138,6 +139,7 @@ fn events_since(app: &AppState, verdict: &Verdict, last_sent: &LastSent) -> Stri
     earlier.chain([last]).collect()
 }
 
+/// Formats the event `name` with the state of this member.
 fn event(app: &AppState, name: &str, verdict: &Verdict, cause: Option<Cause>) -> String {
     let data = body(app, app.state(verdict), verdict.role_name(), cause);
     framed(name, verdict.index(), &api::json(&data))
@@ -224,7 +226,7 @@ mod tests {
             assert_eq!(stream.next_events().await, ["state leader 4"]);
             assert!(claims.are_true());
             if is_written_in_time {
-                claims.all_written();
+                claims.on_all_written();
             }
             scene.loses(4);
             assert!(!claims.are_true(), "the end is not told yet");

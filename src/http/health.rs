@@ -5,32 +5,33 @@ use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-/// Reports whether the process is sound, with or without ZooKeeper: `ok`, or the check that failed.
+/// Reports whether the process is sound: `ok`, or the check that failed.
 ///
 /// The process is sound as long as the election's loop runs, whether or not ZooKeeper can be reached.
 pub(super) async fn livez(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
-    let verdict = app.judge();
-    let turns = verdict.snapshot.loop_runs(verdict.now);
-    let reason = if turns {
+    let verdict = app.evaluate();
+    let loop_runs = verdict.snapshot.loop_runs(verdict.now);
+    let reason = if loop_runs {
         "the election's loop turns".into()
     } else {
         let idle = verdict.now.since(verdict.snapshot.last_looped_at);
         format!("the election's loop has not turned for {idle:?}")
     };
-    answer("livez", &[("loop", turns, reason)], query.as_deref())
+    answer("livez", &[("loop", loop_runs, reason)], query.as_deref())
 }
 
 /// Reports whether this member is ready: it is in the queue, and knows a leader, itself or another member.
 pub(super) async fn readyz(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
-    let verdict = app.judge_and_claim();
-    let stands = verdict.snapshot.standing.ticket().is_some();
-    let place = if stands { "in the queue".into() } else { verdict.reason() };
+    let verdict = app.evaluate_and_claim();
+    let is_in_queue = verdict.snapshot.standing.ticket().is_some();
+    let place = if is_in_queue { "in the queue".into() } else { verdict.reason() };
     let checks =
-        [("queue", stands, place), ("leader", verdict.leader().is_some(), verdict.reason())];
+        [("queue", is_in_queue, place), ("leader", verdict.leader().is_some(), verdict.reason())];
     answer("readyz", &checks, query.as_deref())
 }
 
-/// Answers as Kubernetes' own components do: `ok`, or all checks if one of them failed or the query has `verbose`.
+/// Answers as Kubernetes' own components do: with `ok`, or with all checks if one of them failed or the query has `verbose`.
+/// A check is its name, whether it passed, and the reason.
 fn answer(name: &str, checks: &[(&str, bool, String)], query: Option<&str>) -> Response {
     let passed = checks.iter().all(|(_, passed, _)| *passed);
     let is_verbose = query.is_some_and(|query| {

@@ -13,7 +13,7 @@ const TERMS_MAX: usize = 100;
 
 /// The last 100 terms that this member knows of, the newest last.
 pub(super) async fn history(State(app): State<AppState>, _: Query<NoQuery>) -> Json<History> {
-    let verdict = app.judge_and_claim();
+    let verdict = app.evaluate_and_claim();
     let mut terms = terms(&verdict.snapshot.recent_changes);
     // A lease ends by the clock, before the election has recorded its end.
     if let Some(lapsed_at) = verdict.snapshot.standing.lapsed_at(verdict.now)
@@ -29,11 +29,11 @@ pub(super) async fn history(State(app): State<AppState>, _: Query<NoQuery>) -> J
 /// Returns the terms in the recorded changes, the newest last.
 fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
     let mut terms: Vec<Term> = vec![];
-    let mut led_before = None;
+    let mut previous_token = None;
     for RecordedChange { at, change, cause, down_for, .. } in recent_changes.iter() {
         let view = change.view();
         let token = view.leader().map(|leader| leader.ticket.token);
-        if token == led_before {
+        if token == previous_token {
             continue;
         }
         if let Some(last) = terms.last_mut().filter(|last| last.to.is_none()) {
@@ -48,6 +48,7 @@ fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
         if let Some(leader) = view.leader() {
             let token = leader.ticket.token.0;
             match terms.last_mut() {
+                // The same term goes on: this member only did not know of it for a while.
                 Some(last) if last.token == token => (last.to, last.ended) = (None, None),
                 Some(_) | None => terms.push(Term {
                     id: leader.leader.id.to_string(),
@@ -60,7 +61,7 @@ fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
                 }),
             }
         }
-        led_before = token;
+        previous_token = token;
     }
     terms
 }

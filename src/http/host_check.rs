@@ -15,7 +15,7 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Returns the refusal of a request that is not allowed on the loopback interface.
 pub(crate) fn refusal(request: &Request) -> Option<Response> {
-    let problem = if let Some(name) = foreign(request.uri(), request.headers()) {
+    let problem = if let Some(name) = foreign_host(request.uri(), request.headers()) {
         let detail = format!(
             "the request is for {name:?}, and here on the loopback only localhost, names that end in \
              .localhost, 127.0.0.0/8 and [::1] are answered, so that no web page can read this by \
@@ -37,8 +37,8 @@ pub(crate) fn refusal(request: &Request) -> Option<Response> {
 }
 
 /// Returns true if a page of another site made a browser send the request. Browsers set these headers themselves, and no
-/// page can change them. A page cannot read what it embeds, but it sees whether that succeeded. A user who follows a link is
-/// allowed, because the browser leaves the page.
+/// page can change them. A page cannot read an answer that it embeds, but it sees whether loading succeeded, and
+/// so whether this member leads. A user who follows a link is allowed, because the browser leaves the page.
 fn is_from_another_site(headers: &HeaderMap) -> bool {
     let has = |name: HeaderName, value: &str| headers.get(name).is_some_and(|found| found == value);
     has(SEC_FETCH_SITE, "cross-site")
@@ -48,7 +48,7 @@ fn is_from_another_site(headers: &HeaderMap) -> bool {
 
 /// Returns the first host name in the request that does not belong to the loopback interface. A request without a host name
 /// does not come from a browser: load balancers check with HTTP/1.0, and without a host name.
-fn foreign(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+fn foreign_host(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let in_headers = headers.get_all(header::HOST).iter().map(|name| name.as_bytes());
     let in_uri = uri.authority().map(|name| name.as_str().as_bytes());
     let mut names = in_uri.into_iter().chain(in_headers).filter(|name| !name.is_empty());
@@ -58,7 +58,7 @@ fn foreign(uri: &Uri, headers: &HeaderMap) -> Option<String> {
 
 fn is_of_loopback(name: &[u8]) -> bool {
     let Ok(name) = str::from_utf8(name) else { return false };
-    // The colons of an IPv6 address in brackets do not precede a port.
+    // If the name ends in `]`, its last colon belongs to an IPv6 address, and there is no port.
     let (host, port) = match name.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port),
         Some(_) | None => (name, ""),
@@ -158,7 +158,7 @@ mod tests {
     fn every_name_that_is_given_counts_and_none_need_be() {
         let asked = |uri: &'static str, hosts: &[&'static str]| {
             let hosts = hosts.iter().map(|host| (header::HOST, HeaderValue::from_static(host)));
-            foreign(&Uri::from_static(uri), &hosts.collect())
+            foreign_host(&Uri::from_static(uri), &hosts.collect())
         };
         assert_eq!(asked("/leader", &[]), None);
         assert_eq!(asked("/leader", &[""]), None);

@@ -16,12 +16,12 @@ pub(super) async fn leader(
     let query = app.blocking_query(wait)?;
     let verdict = match &query {
         Some(query) => app.leader_change(query).await,
-        None => app.judge(),
+        None => app.evaluate(),
     };
     app.claim(&verdict);
     let index = verdict.index();
     if verdict.leader().is_none() {
-        // After a blocking query the client need not pause: its next one waits again, whichever index it has.
+        // After a blocking query, the client need not pause: its next query waits again, whichever index the query has.
         let retry_after = if query.is_some() { 0 } else { RETRY_AFTER };
         return Err(ProblemResponse { index, retry_after, ..verdict.no_leader() });
     }
@@ -29,25 +29,26 @@ pub(super) async fn leader(
 }
 
 impl AppState {
-    /// Waits until a leader other than the one at this index is known, or no leader for a whole heartbeat.
-    ///
-    /// Between two leaders, no leader is known for a moment. A client that got this answer would have to ask again, and a
-    /// client that paused before that would miss the start of the next leader. The end of this member's own leadership is
-    /// answered at once, but only once: while no leader is known, a client that repeats an old index gets one answer per
+    /// Waits until the index differs from the query's and a leader is known, or until no leader was known for a whole
     /// heartbeat.
+    ///
+    /// Between two leaders, no leader is known for a moment. A client that got the answer "no leader" would have to ask
+    /// again, and a client that paused before that would miss the start of the next leader. The end of this member's own
+    /// leadership is answered at once, but only to the index at which this member led. While no leader is known, a client
+    /// that repeats an older index gets one answer per heartbeat.
     async fn leader_change(&self, query: &BlockingQuery) -> Verdict {
-        let before = self.judge();
+        let at_start = self.evaluate();
         let seen = Some(query.seen);
-        let led = seen == before.index() && before.leads();
+        let led_at_seen = seen == at_start.index() && at_start.leads();
         let changed = query.or_timeout(async {
             let verdict = self.changed_since(seen).await?;
-            if led || verdict.leader().is_some() {
+            if led_at_seen || verdict.leader().is_some() {
                 return Some(verdict);
             }
             let next = self.until(|verdict| verdict.leader().is_some());
             tokio::time::timeout(self.status.heartbeat, next).await.ok()?
         });
-        changed.await.flatten().unwrap_or_else(|| self.judge())
+        changed.await.flatten().unwrap_or_else(|| self.evaluate())
     }
 }
 

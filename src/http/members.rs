@@ -11,8 +11,8 @@ use axum::extract::State;
 use recipes::election::Announcement;
 use std::time::Duration;
 
-/// How long one reading of the queue serves all clients that wait for a change of it.
-const REUSED_FOR: Duration = Duration::from_secs(1);
+/// How long a reading of the queue is reused for all clients that wait for a change of the queue.
+const READING_MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The queue, in order, and its problems; read from ZooKeeper at most once a second, and after a change of the leader.
 ///
@@ -27,25 +27,26 @@ pub(super) async fn members(
     if let Some(query) = query {
         let changed = query.or_timeout(async {
             while queue.index == query.seen {
-                tokio::time::sleep(REUSED_FOR).await;
+                tokio::time::sleep(READING_MAX_AGE).await;
                 // A reading that fails is repeated.
                 if let Ok(next) = app.recent_members().await {
                     queue = next;
                 }
             }
         });
-        let _time_is_over = changed.await;
+        // If the time limit passes first, the answer has the last reading.
+        let _ignored = changed.await;
     }
     Ok(Json(body(&app, &queue)))
 }
 
 impl AppState {
-    /// Returns the queue as it was read within the last second for any client that waits.
+    /// Returns the queue, which is read at most once a second for all clients that wait.
     async fn recent_members(&self) -> Result<QueueReading, String> {
         let mut last = self.members_read.lock().await;
         let now = self.clock.now();
         if let Some((at, queue)) = &*last
-            && now.since(*at) < REUSED_FOR
+            && now.since(*at) < READING_MAX_AGE
         {
             return Ok(queue.clone());
         }
@@ -56,7 +57,7 @@ impl AppState {
 }
 
 fn body(app: &AppState, queue: &QueueReading) -> Members {
-    let verdict = app.judge_and_claim();
+    let verdict = app.evaluate_and_claim();
     Members {
         members: bodies(app, &verdict, &queue.members),
         problems: problems::of_queue(app, &verdict, &queue.members),
@@ -64,9 +65,9 @@ fn body(app: &AppState, queue: &QueueReading) -> Members {
     }
 }
 
-/// Returns the position of the entry right behind the leader. It is not always the second: an unknown znode may be ahead of
-/// the leader.
-pub(super) fn next_at(leader: Option<&Announcement>, entries: &[MemberEntry]) -> usize {
+/// Returns the position of the entry right behind the leader, which leads next. The position is not always 1, because an
+/// unknown znode may be ahead of the leader.
+pub(super) fn behind_leader(leader: Option<&Announcement>, entries: &[MemberEntry]) -> usize {
     entries
         .iter()
         .position(|entry| leader.is_some_and(|leader| leader.ticket == entry.ticket))
@@ -76,23 +77,23 @@ pub(super) fn next_at(leader: Option<&Announcement>, entries: &[MemberEntry]) ->
 
 /// Converts the entries into the members of a body.
 fn bodies(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<QueueMember> {
-    let leader = verdict.leader().map(|leader| leader.ticket.token);
-    let own = verdict.snapshot.standing.ticket().map(|ticket| ticket.token);
-    let next = next_at(verdict.leader(), entries);
-    let tells = app.names.znodes.family().is_none();
+    let leader_token = verdict.leader().map(|leader| leader.ticket.token);
+    let own_token = verdict.snapshot.standing.ticket().map(|ticket| ticket.token);
+    let next = behind_leader(verdict.leader(), entries);
+    let has_readiness = app.names.znodes.family().is_none();
     entries
         .iter()
         .enumerate()
-        .map(|(at, entry)| QueueMember {
+        .map(|(position, entry)| QueueMember {
             id: entry.profile.as_ref().map(|profile| profile.id.to_string()),
             znode: app.names.znodes.name(entry.ticket.sequence),
             sequence: entry.ticket.sequence.number(),
             address: entry.profile.as_ref().and_then(|profile| profile.address.clone()),
             labels: entry.profile.as_ref().map(|p| p.labels.clone()).unwrap_or_default(),
-            is_leader: leader == Some(entry.ticket.token),
-            is_self: own == Some(entry.ticket.token),
+            is_leader: leader_token == Some(entry.ticket.token),
+            is_self: own_token == Some(entry.ticket.token),
             // In another client's queue, the znodes do not say whether a standby is ready.
-            standby: (at == next && tells).then_some(Standby { ready: entry.ready }),
+            standby: (position == next && has_readiness).then_some(Standby { ready: entry.ready }),
             names: entry.announcement.as_ref().map(|announced| announced.leader.id.to_string()),
             version: entry.version.clone(),
             priority: entry.priority.number(),

@@ -21,7 +21,7 @@ pub(super) async fn metrics(State(app): State<AppState>) -> impl IntoResponse {
 }
 
 fn gathered(app: &AppState) -> Vec<MetricFamily> {
-    let verdict = app.judge_and_claim();
+    let verdict = app.evaluate_and_claim();
     let Verdict { snapshot, role, now, .. } = &verdict;
     let link = &snapshot.link;
     let counters = &snapshot.counters;
@@ -33,25 +33,25 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
          quorum, absent is not in the queue.",
         ["role"],
         [
-            (["leader"], yes(verdict.leads())),
-            (["candidate"], yes(*role == Role::Candidate)),
-            (["follower"], yes(verdict.follows())),
-            (["absent"], yes(*role == Role::Absent)),
+            (["leader"], one_if(verdict.leads())),
+            (["candidate"], one_if(*role == Role::Candidate)),
+            (["follower"], one_if(verdict.follows())),
+            (["absent"], one_if(*role == Role::Absent)),
         ],
     );
     scrape.gauge(
         "bellwether_paused",
-        "1 if this member was told to stay out of the queue, else 0.",
-        yes(snapshot.standing.is_paused()),
+        "1 if this member is paused, that is, stays out of the queue until it is resumed, else 0.",
+        one_if(snapshot.standing.is_paused()),
     );
     scrape.gauge(
         "bellwether_application_healthy",
         "0 if the application of this member is known not to be healthy, else 1.",
-        yes(!snapshot.standing.is_unhealthy()),
+        one_if(!snapshot.standing.is_unhealthy()),
     );
     scrape.gauge(
         "bellwether_queue_position",
-        "Where this member stood in the queue when it last read it, 1 being first: it may stand further ahead by \
+        "The position of this member in the queue when it last read the queue, 1 being first: it may be further ahead by \
          now, but never further behind. 0 if it has not seen itself in the queue.",
         counters.place(&snapshot.standing).map_or(0.0, |place| place as f64),
     );
@@ -62,14 +62,14 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
     );
     scrape.gauge(
         "bellwether_duplicate_id",
-        "1 if another member was seen to have the id of this one; else 0. If that one leads, this one neither names it \
-         nor is ready.",
-        yes(snapshot.problems.get(ProblemKind::DuplicateId).is_some()),
+        "1 if another member was seen to have the id of this member, else 0. If the other member leads, this member reports \
+         no leader, and is not ready.",
+        one_if(snapshot.problems.get(ProblemKind::DuplicateId).is_some()),
     );
     scrape.gauges(
         "bellwether_foreign_contenders",
-        "Contenders of other clients that were seen in the election's path, by client: each such client elects a leader of its \
-         own there.",
+        "Contenders of other ZooKeeper clients that were seen in the election's path, by client: each such client elects a \
+         leader of its own there.",
         ["family"],
         ForeignClient::ALL.map(|family| {
             let queue = link.foreign.iter().find(|queue| queue.family == family);
@@ -78,13 +78,13 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
     );
     scrape.counter(
         "bellwether_leader_changes_total",
-        "How often this member heard of another leader than the one it knew before.",
+        "How often this member learned of a leader other than the last one that it knew.",
         counters.leader_changes as f64,
     );
     scrape.counters(
         "bellwether_handovers_total",
-        "How often this member became leader, by way: at the notification that the head was gone, as a standby with \
-         a lease, or by a claim that a quorum acknowledged first.",
+        "How often this member became leader, by way: at once at the notification that the head was gone, as a standby with \
+         a lease, or after a claim that a quorum acknowledged.",
         ["way"],
         [
             ([AcquiredBy::Notification.name()], counters.handovers_by_notification as f64),
@@ -98,8 +98,8 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
     );
     scrape.counter(
         "bellwether_claims_refused_total",
-        "How often a quorum refused a claim of this member, as another's stood, or this member found its own gone: a \
-         ZooKeeper server has lost a transaction, or a client has used force.",
+        "How often a quorum refused a claim of this member because another member's claim existed, or this member found its \
+         own claim deleted: a ZooKeeper server has lost a transaction, or a client has deleted another's znode.",
         counters.claims_refused as f64,
     );
     scrape.counter(
@@ -116,12 +116,12 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
     let has_session = link.session.is_some();
     scrape.gauges(
         "bellwether_session_state",
-        "1 for the state of the session with ZooKeeper, 0 for the others: disconnected is one that may live.",
+        "1 for the state of the session with ZooKeeper, 0 for the others. A disconnected session may still live on the servers.",
         ["state"],
         [
-            (["connected"], yes(has_session && link.connected)),
-            (["disconnected"], yes(has_session && !link.connected)),
-            (["none"], yes(!has_session)),
+            (["connected"], one_if(has_session && link.connected)),
+            (["disconnected"], one_if(has_session && !link.connected)),
+            (["none"], one_if(!has_session)),
         ],
     );
     let age = link.session.and_then(|(session, _)| counters.age_of(session, *now));
@@ -190,11 +190,11 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
         let files = app.status.synced_files.borrow();
         let current = files.iter().enumerate().map(|(n, record)| {
             let is_current = record.state == SyncedFileStatus::Current;
-            ([n.to_string(), record.name.clone()], yes(is_current))
+            ([n.to_string(), record.name.clone()], one_if(is_current))
         });
         scrape.gauges(
             "bellwether_config_file_current",
-            "1 if the file has the value that there is, by the number of [[config]] and the name of the value.",
+            "1 if the file has the current value in ZooKeeper, else 0. The label config is the index of the [[config]], from 0.",
             ["config", "name"],
             current,
         );
@@ -214,14 +214,14 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
     );
     let master = Gauge::with_opts(master.const_label("name", &app.names.election));
     let master = master.expect("the name is valid");
-    master.set(yes(verdict.leads()));
+    master.set(one_if(verdict.leads()));
     let mut families = scrape.gathered();
     families.extend(master.collect());
     families
 }
 
-/// Adds the metrics of the hooks. The label of a hook is its number, as in the log, because the text of its action may be
-/// long.
+/// Adds the metrics of the hooks. The label of a hook is its position in the configuration, as in the log, because the
+/// text of its action may be long.
 fn hooks(scrape: &Scrape, records: &[HookRecord]) {
     let runs = records.iter().enumerate().flat_map(|(n, record)| {
         let Hook { runs, failures, cut_short, .. } = record.report;
@@ -299,6 +299,7 @@ impl Scrape {
 
     fn gathered(&self) -> Vec<MetricFamily> {
         let mut families = self.0.gather();
+        // The registry appends the label `election` to each metric. Sort it in among the other labels.
         for metric in families.iter_mut().flat_map(MetricFamily::mut_metric) {
             let mut labels = metric.take_label();
             labels.sort();
@@ -308,8 +309,8 @@ impl Scrape {
     }
 }
 
-fn yes(is_so: bool) -> f64 {
-    if is_so { 1.0 } else { 0.0 }
+fn one_if(condition: bool) -> f64 {
+    if condition { 1.0 } else { 0.0 }
 }
 
 #[cfg(test)]

@@ -68,7 +68,8 @@ use verdict::Verdict;
 #[derive(Clone)]
 struct AppState {
     inner: Arc<AppStateInner>,
-    /// True for the probe listener: its clients may not wait, and on other machines they cannot read this kernel's clocks.
+    /// True for the probe listener. Its clients may not wait for changes, and are sent no times on this kernel's clocks,
+    /// which cannot be read on other machines.
     serves_probes: bool,
 }
 
@@ -78,12 +79,12 @@ struct AppStateInner {
     lease_clock: api::LeaseClock,
     names: ElectionNames,
     started: Started,
-    /// Slots for clients that wait for a change.
+    /// A permit for each client that may wait for a change.
     waiting: Arc<Semaphore>,
     budget: ByteBudget,
     authorization: Authorization,
     requests: RequestCounters,
-    /// Held by the request that changes this member's profile.
+    /// Locked while a request changes this member's profile, so that each change is based on the previous one.
     amending: Mutex<()>,
     /// All locks and barriers that were requested through this member.
     registry: holdings::HoldingRegistry,
@@ -99,7 +100,8 @@ impl Deref for AppState {
     }
 }
 
-/// The header with the index of an answer about the leader or about a value, by which to wait for the next change.
+/// The header with the index of an answer about the leader or about a value. A client passes the index back to wait for the
+/// next change.
 const INDEX: HeaderName = HeaderName::from_static("x-bellwether-index");
 
 /// The start of this process.
@@ -120,10 +122,10 @@ pub struct Services {
 /// A router, as the server of `hyper` takes it.
 pub type Service = TowerToHyperService<Router>;
 
-/// The version of the API. It may precede each path, with the same meaning as without it.
+/// The version of the API. Each path is served with and without this prefix.
 const VERSION: &str = "/v1";
 
-/// Returns the services for the application, within these limits, and for probes.
+/// Returns the service for the application, within `limits`, and the service for probes.
 pub fn services(
     status: StatusHandle,
     clock: Clock,
@@ -140,7 +142,7 @@ pub fn services(
         waiting: Arc::new(Semaphore::new(limits.waiting())),
         budget: limits.budget().clone(),
         authorization,
-        requests: RequestCounters::none(),
+        requests: RequestCounters::zero(),
         amending: Mutex::default(),
         registry: holdings::HoldingRegistry::default(),
         members_read: Mutex::default(),
@@ -184,13 +186,13 @@ async fn answer(
     request: Request,
     next: Next,
 ) -> Response {
-    let response = match memory_for(&app.budget, request.body()) {
-        Ok(_until_answered) => next.run(request).await,
+    let response = match reserve_for_body(&app.budget, request.body()) {
+        Ok(_reserved_until_answered) => next.run(request).await,
         Err(full) => full.into_response(),
     };
-    let mut response = accounted_for(&app.budget, response);
+    let mut response = reserve_for_answer(&app.budget, response);
     let headers = response.headers_mut();
-    // An answer about the leader may be outdated the moment it is written.
+    // No cache may store an answer: who leads may change right after the answer is written.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // A page that embeds an answer as a script must not learn from the browser's reaction what the answer is.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -198,23 +200,24 @@ async fn answer(
     response
 }
 
-/// A longer answer, in bytes, is charged to the memory budget until it is written.
-const SMALL: u64 = 4096;
+/// The largest answer, in bytes, for which no memory is reserved.
+const UNRESERVED_MAX: u64 = 4096;
 
-/// The number of bytes that are reserved for the body of a request. Most bodies may not be longer.
-const REQUEST: usize = 16 * 1024;
+/// The number of bytes that are reserved for the body of a request. Only the value of a write may be longer.
+const BODY_RESERVATION: usize = 16 * 1024;
 
-/// Reserves memory for the body of a request.
-fn memory_for(budget: &ByteBudget, body: &Body) -> Result<ReservedBytes, ProblemResponse> {
+/// Reserves memory for the body of a request, if it has one.
+fn reserve_for_body(budget: &ByteBudget, body: &Body) -> Result<ReservedBytes, ProblemResponse> {
     if body.is_end_stream() {
         return Ok(ReservedBytes::default());
     }
-    budget.take(REQUEST).ok_or_else(|| ProblemResponse::buffers_full(budget))
+    budget.take(BODY_RESERVATION).ok_or_else(|| ProblemResponse::buffers_full(budget))
 }
 
-/// Reserves memory for the answer until it is written. Returns an error instead of the answer if there is too little memory.
-fn accounted_for(budget: &ByteBudget, response: Response) -> Response {
-    let Some(length) = response.body().size_hint().exact().filter(|length| *length > SMALL) else {
+/// Reserves memory for an answer until it is written. Returns an error response instead of the answer if the budget is used
+/// up.
+fn reserve_for_answer(budget: &ByteBudget, response: Response) -> Response {
+    let Some(length) = response.body().size_hint().exact().filter(|n| *n > UNRESERVED_MAX) else {
         return response;
     };
     match budget.take(usize::try_from(length).unwrap_or(usize::MAX)) {

@@ -12,7 +12,8 @@ use std::borrow::Cow;
 
 const PAGE: &str = include_str!("page.html");
 
-/// Allows nothing from elsewhere, nothing inline except these two parts, and no text that becomes HTML.
+/// The content security policy of the page. Allows nothing from other origins, nothing inline except the style and the
+/// script with these hashes, and no text that becomes HTML.
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-zXLJciDP/ola3gXI0U0E6A3Gh7RnFM8MjtMq0WKaf9k='; ",
@@ -21,19 +22,20 @@ const POLICY: &str = concat!(
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-/// A page for browsers; the body that they expect for clients of leader-elector, nais/elector and k8s-elector.
+/// Returns the page to browsers, and to all other clients the body that is expected by clients of leader-elector,
+/// nais/elector and k8s-elector.
 pub(super) async fn page_or_elector(State(app): State<AppState>, headers: HeaderMap) -> Response {
     let mut response = if asks_for_html(&headers) {
         page(&app.authorization).into_response()
     } else {
-        Json(Elector::of(&app, &app.judge_and_claim())).into_response()
+        Json(Elector::of(&app, &app.evaluate_and_claim())).into_response()
     };
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     response
 }
 
-/// Clients of leader-elector compare `name` with the name of their host. It is empty, never null, while no leader is known.
-/// The other fields are those of nais/elector and k8s-elector.
+/// The body for clients of other electors. Clients of leader-elector compare `name` with the name of their host; `name` is
+/// empty, never null, while no leader is known. The other fields are those of nais/elector and k8s-elector.
 #[derive(Serialize)]
 pub(super) struct Elector {
     name: String,
@@ -73,9 +75,9 @@ fn page(authorization: &Authorization) -> impl IntoResponse + use<> {
     (headers, Html(page))
 }
 
-/// Distinguishes browsers, which name HTML, from programs.
+/// Returns true for browsers, which name HTML in the header `Accept`.
 fn asks_for_html(headers: &HeaderMap) -> bool {
-    // Java's HttpURLConnection names HTML too, and these images, which no browser names beside it.
+    // Java's HttpURLConnection names HTML too, but also `image/gif`, which browsers do not name.
     accepts(headers, "text/html") && !accepts(headers, "image/gif")
 }
 

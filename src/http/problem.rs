@@ -1,7 +1,7 @@
 //! Errors in the format of RFC 9457.
 
 use super::INDEX;
-use crate::api::{self, PROBLEM_TYPES};
+use crate::api::{self, PROBLEM_TYPE_PREFIX};
 use crate::byte_budget::ByteBudget;
 use crate::config::table;
 use crate::status::CommandError;
@@ -16,7 +16,7 @@ pub(super) struct ProblemResponse {
     pub(super) kind: &'static str,
     pub(super) title: &'static str,
     pub(super) detail: String,
-    /// The index, if the problem is about something that has one.
+    /// The index by which to wait for the next change, if the problem is about the leader or about an absent value.
     pub(super) index: Option<u64>,
     /// The version of the current value, for the header `ETag`.
     pub(super) version: Option<i32>,
@@ -46,12 +46,12 @@ impl ProblemResponse {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, detail)
     }
 
-    /// The command is not known to have been carried out.
-    pub(super) fn undone(undone: CommandError) -> Self {
-        match undone {
+    /// Returns the error for a command that is not known to have been carried out.
+    pub(super) fn command_failed(error: CommandError) -> Self {
+        match error {
             CommandError::NotTaken => {
-                let full = "too many ask at once: try again";
-                Self::unavailable("too-many-requests", "not taken", full)
+                let why = "too many ask at once: try again";
+                Self::unavailable("too-many-requests", "not taken", why)
             }
             CommandError::Pending => {
                 let why = "the command is not carried out yet, and may still be: see /status";
@@ -69,7 +69,7 @@ impl ProblemResponse {
         Self::unread("queue-unavailable", "the queue cannot be read", why)
     }
 
-    /// The data in ZooKeeper cannot be read.
+    /// Returns the error for data in ZooKeeper that cannot be read.
     pub(super) fn unread(kind: &'static str, title: &'static str, why: impl Display) -> Self {
         let detail = format!("{why}; /status says how this member stands with ZooKeeper");
         Self::unavailable(kind, title, detail)
@@ -83,7 +83,7 @@ impl ProblemResponse {
         Self::new(StatusCode::CONFLICT, kind, title, detail)
     }
 
-    /// The memory budget for clients is used up.
+    /// Returns the error for a request when the memory budget for clients is used up.
     pub(super) fn buffers_full(budget: &ByteBudget) -> Self {
         let why = format!(
             "requests, answers and watched values take the {} MiB that {} allows: try again, or raise it",
@@ -106,12 +106,12 @@ impl ProblemResponse {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", "this makes no sense", detail)
     }
 
-    /// The body cannot be read or parsed.
+    /// Returns the error for a body that cannot be read or parsed.
     pub(super) fn bad_body(status: StatusCode, detail: impl Into<String>) -> Self {
         Self::new(status, "bad-body", "the body makes no sense", detail)
     }
 
-    /// The body is JSON, but not of the expected form.
+    /// Returns the error for a body that is JSON, but not of the expected form.
     pub(super) fn unprocessable(detail: impl Into<String>) -> Self {
         Self::bad_body(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
@@ -130,7 +130,7 @@ pub(super) fn version_tag(version: i32) -> HeaderValue {
 impl IntoResponse for ProblemResponse {
     fn into_response(self) -> Response {
         let Self { status, kind, title, detail, index, version, retry_after } = self;
-        let r#type = format!("{PROBLEM_TYPES}{kind}");
+        let r#type = format!("{PROBLEM_TYPE_PREFIX}{kind}");
         let title = title.to_owned();
         let body = api::Problem { r#type, title, status: status.as_u16(), detail, index };
         let mut response = (status, Json(body)).into_response();

@@ -1,6 +1,6 @@
 //! The problems of this member, for `/status` and the page, and of the queue, for `/members`.
 
-use super::members::next_at;
+use super::members::behind_leader;
 use super::{AppState, Verdict};
 use crate::api::{self, Hook, OwnProblem};
 use crate::problems::{Problem, ProblemKind};
@@ -14,6 +14,7 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     let has = |kind| snapshot.problems.get(kind).is_some();
     // A paused or unhealthy member has no session, so what it knows of ZooKeeper may be outdated.
     let is_out = has(ProblemKind::Paused) || has(ProblemKind::Unhealthy);
+    // In these cases it is clear that no leader is known, so that is not reported as a problem of its own.
     let is_explained = is_out || has(ProblemKind::Zookeeper) || has(ProblemKind::UnknownZnode);
 
     let mut problems = vec![];
@@ -31,7 +32,7 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
                 format!("the application is not healthy: {why}")
             }
             ProblemKind::Zookeeper | ProblemKind::SlowZookeeper if is_out => continue,
-            // A leader with this member's id is the reason why no leader is known.
+            // These texts are the reason why no leader is known: see `Verdict::reason`.
             ProblemKind::EarlierLife => continue,
             ProblemKind::DuplicateId if verdict.leader().is_none() => continue,
             ProblemKind::Foreign => {
@@ -46,7 +47,8 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     problems.into_iter().map(body).collect()
 }
 
-/// Returns when the last leader was lost, as far as it was recorded.
+/// Returns when the last leader was lost: the start of this process if no leader was recorded, and the present time if
+/// the loss is not recorded yet.
 fn leaderless_since(app: &AppState, snapshot: &Snapshot) -> SystemTime {
     match snapshot.recent_changes.iter().next_back() {
         None => app.started.date,
@@ -71,7 +73,7 @@ fn failing_hook(record: &HookRecord) -> Option<Problem> {
 
 /// Returns the other clients' queues in the election's path, as problems.
 fn foreign(app: &AppState, snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
-    // Without a session, the current content of the path is unknown.
+    // Without a session, the current content of the path is unknown, so there is nothing to report.
     let known = snapshot.problems.get(ProblemKind::Foreign);
     let since = known.filter(|_| snapshot.link.session.is_some()).map(|problem| problem.since);
     snapshot.link.foreign.iter().filter_map(move |queue| {
@@ -88,31 +90,31 @@ pub(super) fn of_queue(app: &AppState, verdict: &Verdict, entries: &[MemberEntry
         problems.push(format!("no leader is known here: {}", verdict.reason()));
     }
     problems.extend(foreign(app, &verdict.snapshot).map(|problem| problem.text));
-    let mut of_id = BTreeMap::<_, usize>::new();
+    let mut count_by_id = BTreeMap::<_, usize>::new();
     for id in entries.iter().filter_map(|entry| Some(&entry.profile.as_ref()?.id)) {
-        *of_id.entry(id).or_default() += 1;
+        *count_by_id.entry(id).or_default() += 1;
     }
-    for (id, count) in of_id.into_iter().filter(|(_, count)| *count > 1) {
+    for (id, count) in count_by_id.into_iter().filter(|(_, count)| *count > 1) {
         problems.push(format!(
             "{count} members have the id {id}: give each its own (member.id), unless one is of an earlier life whose \
              session is yet to end"
         ));
     }
-    let token = leader.map(|leader| leader.ticket.token);
-    let next = next_at(leader, entries);
-    for (at, entry) in entries.iter().enumerate() {
+    let leader_token = leader.map(|leader| leader.ticket.token);
+    let next = behind_leader(leader, entries);
+    for (position, entry) in entries.iter().enumerate() {
         let znode = app.names.znodes.name(entry.ticket.sequence);
         let Some(profile) = &entry.profile else {
             problems.push(format!("{znode} does not say whose it is: another client made it"));
             continue;
         };
         let id = &profile.id;
-        let announced = entry.announcement.as_ref().map(|announced| announced.ticket.token);
-        if token.is_some() && announced != token {
+        let named_token = entry.announcement.as_ref().map(|announced| announced.ticket.token);
+        if leader_token.is_some() && named_token != leader_token {
             problems.push(format!("{id} does not name the leader yet"));
         }
         // In another client's queue, the znodes do not say whether a standby is ready.
-        if at == next && !entry.ready && app.names.znodes.family().is_none() {
+        if position == next && !entry.ready && app.names.znodes.family().is_none() {
             problems.push(format!("{id} is next, and not ready: it would have to claim first"));
         }
         if entry.state.unhealthy {

@@ -15,7 +15,7 @@ const EXAMPLE: &str =
 
 /// The profile of this member.
 pub(super) async fn own(State(app): State<AppState>, _: Query<NoQuery>) -> Json<OwnProfile> {
-    Json(app.own())
+    Json(app.own_profile())
 }
 
 /// Changes address, labels and priority, without losing the place in the queue.
@@ -29,14 +29,14 @@ pub(super) async fn amend(
 ) -> Result<Json<OwnProfile>, ProblemResponse> {
     let patch: Patch = body::object(request, EXAMPLE).await?;
     // Apply patches one after another: each is based on the result of the previous one.
-    let _turn = app.amending.lock().await;
+    let _guard = app.amending.lock().await;
     let priority = patch.priority()?;
     if priority.is_some() && app.names.znodes.family().is_some() {
         let why =
             "priority has no effect among other clients' contenders (election.compatible_with)";
         return Err(ProblemResponse::unprocessable(why.to_owned()));
     }
-    let profile = patch.applied_to(app.judge().snapshot.standing.profile());
+    let profile = patch.applied_to(app.evaluate().snapshot.standing.profile());
     config::check_profile(&profile, &app.names.znodes)
         .map_err(|error| ProblemResponse::unprocessable(error.to_string()))?;
     let Profile { address, labels, .. } = profile;
@@ -44,19 +44,19 @@ pub(super) async fn amend(
     if let Some(priority) = priority {
         app.command(Command::SetPriority(priority)).await?;
     }
-    Ok(Json(app.own()))
+    Ok(Json(app.own_profile()))
 }
 
 impl Patch {
     /// Returns the new priority, if the patch has one.
     fn priority(&self) -> Result<Option<Priority>, ProblemResponse> {
-        let Some(wanted) = self.priority else { return Ok(None) };
-        let priority = wanted.map_or_else(|| Some(Priority::default()), Priority::new);
-        priority.map(Some).ok_or_else(|| {
-            ProblemResponse::unprocessable(
-                "priority must be a number from 0 to 100, or null for 50".to_owned(),
-            )
-        })
+        let priority = match self.priority {
+            None => return Ok(None),
+            Some(None) => Some(Priority::default()),
+            Some(Some(number)) => Priority::new(number),
+        };
+        let why = "priority must be a number from 0 to 100, or null for 50";
+        priority.map(Some).ok_or_else(|| ProblemResponse::unprocessable(why))
     }
 
     /// Returns the profile with this patch applied.
@@ -65,6 +65,7 @@ impl Patch {
         if let Some(address) = self.address {
             profile.address = address.filter(|address| !address.is_empty());
         }
+        // `"labels": null` removes all labels.
         if self.labels == Some(None) {
             profile.labels.clear();
         }
@@ -79,8 +80,8 @@ impl Patch {
 }
 
 impl AppState {
-    fn own(&self) -> OwnProfile {
-        let standing = &self.judge().snapshot.standing;
+    fn own_profile(&self) -> OwnProfile {
+        let standing = &self.evaluate().snapshot.standing;
         let Profile { id, address, labels, revision } = (**standing.profile()).clone();
         let priority = standing.priority().number();
         OwnProfile { id: id.to_string(), address, labels, priority, revision }

@@ -25,13 +25,13 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// The query of a request that has none.
+/// The query of a route that takes no parameters.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NoQuery {}
 
 /// The longest waiting time, and the longest TTL of a lock.
-const LONGEST: Duration = Duration::from_secs(600);
+const SPAN_MAX: Duration = Duration::from_secs(600);
 
 /// A duration of at least `LEAST` seconds, and of at most ten minutes, such as `30s`.
 #[derive(Clone, Copy, Deserialize)]
@@ -43,7 +43,7 @@ impl<const LEAST: u64> TryFrom<String> for Span<LEAST> {
 
     fn try_from(written: String) -> Result<Self, String> {
         match humantime::parse_duration(&written) {
-            Ok(length) if length >= Duration::from_secs(LEAST) && length <= LONGEST => {
+            Ok(length) if length >= Duration::from_secs(LEAST) && length <= SPAN_MAX => {
                 Ok(Self(length))
             }
             Ok(_) => Err(format!("{written:?} is out of bounds: write {LEAST}s to 10m")),
@@ -52,7 +52,7 @@ impl<const LEAST: u64> TryFrom<String> for Span<LEAST> {
     }
 }
 
-/// The slots of a semaphore, or the size of a barrier.
+/// The number of slots of a semaphore, or the size of a barrier: 1 to 1000.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(try_from = "u32")]
 pub(super) struct Count(pub(super) NonZeroU32);
@@ -81,8 +81,8 @@ pub(super) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     accepted.flat_map(|value| value.split([',', ';'])).any(|kind| kind.trim() == wanted)
 }
 
-/// The parameters in the path of a request for a lock, a barrier or a value. The request is refused if these are switched
-/// off.
+/// The parameters in the path of a request for a lock, a barrier or a value. The request is refused if locks, barriers and
+/// values are switched off.
 pub(super) struct RecipePath {
     pub(super) name: HoldingName,
     /// The second parameter; empty if the path has none.

@@ -10,7 +10,7 @@ use recipes::election::{Announcement, Profile};
 
 /// Redirects to the leader's application.
 pub(super) async fn redirect(State(app): State<AppState>) -> Result<Response, ProblemResponse> {
-    let verdict = app.judge_and_claim();
+    let verdict = app.evaluate_and_claim();
     let location = match verdict.leader() {
         Some(Announcement { leader, .. }) => {
             leader.address.as_deref().and_then(url).ok_or_else(|| no_address(leader))
@@ -30,14 +30,15 @@ fn no_address(leader: &Profile) -> ProblemResponse {
     ProblemResponse::unavailable("no-address", "the leader's address is not known", detail)
 }
 
-/// Returns the address as a URL. The default scheme is HTTP.
+/// Returns the address as a URL, if it is one. The default scheme is HTTP.
 fn url(address: &str) -> Option<HeaderValue> {
     let has_scheme = address.contains("://");
     let url = if has_scheme { address.to_owned() } else { format!("http://{address}") };
     let parsed: Uri = url.parse().ok()?;
     let is_web = matches!(parsed.scheme_str(), Some("http" | "https"));
+    // Without a valid host and port, there is nothing to redirect to.
     config::host_and_port(&parsed)?;
-    HeaderValue::try_from(url).ok().filter(|_| is_web)
+    if is_web { HeaderValue::try_from(url).ok() } else { None }
 }
 
 #[cfg(test)]

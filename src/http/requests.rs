@@ -12,14 +12,15 @@ pub(super) struct RequestCounters {
     streams: IntGauge,
 }
 
-/// Counts as an open stream until it is dropped.
+/// A guard for an open stream. Dropping it ends the count of the stream.
 pub(super) struct OpenStream(IntGauge);
 
-/// The label of all paths without a route. With a label for each path, clients could create any number of series.
+/// The label of all requests without a route. With a label for each path, clients could create any number of series.
 const UNMATCHED: &str = "unmatched";
 
 impl RequestCounters {
-    pub(super) fn none() -> Self {
+    /// Creates the counters, all zero.
+    pub(super) fn zero() -> Self {
         let answered = Opts::new(
             "bellwether_http_requests_total",
             "Requests answered, by the route that matched and the status code.",
@@ -49,7 +50,7 @@ impl RequestCounters {
     }
 
     /// Counts a stream as open until the returned guard is dropped.
-    pub(super) fn stream(&self) -> OpenStream {
+    pub(super) fn open_stream(&self) -> OpenStream {
         self.streams.inc();
         OpenStream(self.streams.clone())
     }

@@ -1,4 +1,4 @@
-//! Serves connections within limits, so that no client can take what the election or the next
+//! Serves connections within limits, so that no client can use up the files and the memory that the election or the next
 //! client needs.
 
 use super::claims::{ClaimedStream, ConnectionClaims};
@@ -26,30 +26,32 @@ use tracing::{debug, warn};
 pub struct ConnectionLimits {
     connections: usize,
     /// The time limit for the head of a request, and between two requests.
-    to_ask: Duration,
-    /// The time limit for writing any part of an answer: a client that reads nothing for so long is gone, or is stuck.
-    to_take: Duration,
+    request_timeout: Duration,
+    /// The time limit for writing any part of an answer. The connection of a client that reads nothing for so long is
+    /// closed, because the client is gone, or is stuck.
+    write_timeout: Duration,
     /// The memory for requests and answers in flight, shared by all listeners.
     budget: ByteBudget,
 }
 
 impl ConnectionLimits {
-    /// For the application: at most a third of the files that the process may open.
+    /// Returns the limits of the listener for the application. Its connections take at most a third of the files that the
+    /// process may open.
     pub fn for_application(budget: ByteBudget) -> Self {
         Self {
-            connections: files(3).clamp(1, 2048),
-            to_ask: Duration::from_secs(30),
-            to_take: Duration::from_secs(300),
+            connections: share_of_files(3).clamp(1, 2048),
+            request_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(300),
             budget,
         }
     }
 
-    /// For probes, which may come from anywhere and are short.
+    /// Returns the limits of the listener for probes. Probes may come from other machines, and are short.
     pub fn for_probes(budget: ByteBudget) -> Self {
         Self {
-            connections: files(6).clamp(1, 512),
-            to_ask: Duration::from_secs(5),
-            to_take: Duration::from_secs(5),
+            connections: share_of_files(6).clamp(1, 512),
+            request_timeout: Duration::from_secs(5),
+            write_timeout: Duration::from_secs(5),
             budget,
         }
     }
@@ -89,8 +91,8 @@ impl Accept for TcpListener {
 
     async fn accept(&self) -> io::Result<TcpStream> {
         let (stream, _) = Self::accept(self).await?;
-        // Clients wait for these small answers: send each at once, instead of waiting for more data.
-        let _slower_without = stream.set_nodelay(true);
+        // Send each small answer at once, instead of waiting for more data. If this fails, answers are only slower.
+        let _ignored = stream.set_nodelay(true);
         Ok(stream)
     }
 
@@ -132,31 +134,32 @@ async fn accept_all(
     limits: &ConnectionLimits,
     closing: impl Future<Output = ()>,
 ) {
-    // The check of the host is here, so that no route is served without it.
+    // The host name is checked here, before the router, so that no route is served without the check.
     let is_on_loopback = listener.is_on_loopback();
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
-    // The kernel needs less time for head and body in one write than in two.
+    // Without `writev`, hyper copies head and body into one buffer, which takes the kernel less time than two.
     http.max_buf_size(HEAD_MAX).writev(false);
-    http.timer(TokioTimer::new()).header_read_timeout(limits.to_ask);
+    http.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout);
     tokio::pin!(closing);
     loop {
         let (stream, slot) = tokio::select! {
             () = &mut closing => return graceful.shutdown().await,
             // An idle connection is closed only for a new one. While no connection is idle, one new connection waits here,
             // and the others in the kernel's backlog, where they cost nothing.
-            accepted = async { (accept(&listener).await, slots.one().await) } => accepted,
+            accepted = async { (accept(&listener).await, slots.acquire().await) } => accepted,
         };
-        let _larger_without = set_socket_send_buffer_size(&stream, SEND_BUFFER);
+        // If this fails, the buffer keeps its default size.
+        let _ignored = set_socket_send_buffer_size(&stream, SEND_BUFFER);
         let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(limits.to_take));
+        stream.set_write_timeout(Some(limits.write_timeout));
         let claims = ConnectionClaims::default();
         let client =
             ClaimedStream { stream: Box::pin(stream), claims: claims.clone(), slot: slot.clone() };
         let api = service.clone();
-        let asked = slot.clone();
-        let checked = service_fn(move |request: hyper::Request<Incoming>| {
-            let answering = asked.answering();
+        let request_slot = slot.clone();
+        let handler = service_fn(move |request: hyper::Request<Incoming>| {
+            let busy = request_slot.mark_busy();
             let request = request.map(boxed_unless_empty);
             let refusal = if is_on_loopback { host_check::refusal(&request) } else { None };
             let api = api.clone();
@@ -169,13 +172,14 @@ async fn accept_all(
                     let Ok(answer) = api.call(request).await;
                     answer
                 });
-                Ok::<_, Infallible>(answer.await.map(|body| answering.with(body)))
+                Ok::<_, Infallible>(answer.await.map(|body| busy.attach_to(body)))
             }
         });
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(client), checked));
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(client), handler));
         tokio::spawn(async move {
             tokio::select! {
-                // Poll `closed` first: polled after `connection`, it could close a connection whose request was just read.
+                // Poll `closed` first. Otherwise `connection` could read a request, and `closed` then close the connection
+                // without an answer.
                 biased;
                 () = slot.closed() => debug!("a connection was closed for another one"),
                 ended = connection => if let Err(error) = ended {
@@ -190,12 +194,14 @@ fn boxed_unless_empty(body: Incoming) -> Body {
     if body.is_end_stream() { Body::empty() } else { Body::new(body) }
 }
 
-/// Returns this part of the number of files that the process may open. The listeners leave the rest to the election.
-fn files(part: u64) -> usize {
+/// Returns the number of files that the process may open, divided by `divisor`. The files that no listener uses are left to
+/// the election.
+fn share_of_files(divisor: u64) -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    files.map_or(usize::MAX, |files| usize::try_from(files / part).unwrap_or(usize::MAX))
+    files.map_or(usize::MAX, |files| usize::try_from(files / divisor).unwrap_or(usize::MAX))
 }
 
+/// Accepts a connection. If that fails, for example because too many files are open, tries again until it succeeds.
 async fn accept<L: Accept>(listener: &L) -> L::Stream {
     loop {
         match listener.accept().await {
@@ -250,8 +256,8 @@ mod tests {
         let address = listener.local_addr().expect("it is bound");
         let limits = ConnectionLimits {
             connections: 1,
-            to_ask: LIMIT,
-            to_take: ACCEPT_TIMEOUT,
+            request_timeout: LIMIT,
+            write_timeout: ACCEPT_TIMEOUT,
             budget: budget(),
         };
         let router = Router::new().route("/", get(endless));
@@ -290,8 +296,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let hour = Duration::from_secs(3600);
-        let limits =
-            ConnectionLimits { connections: 1, to_ask: hour, to_take: hour, budget: budget() };
+        let limits = ConnectionLimits {
+            connections: 1,
+            request_timeout: hour,
+            write_timeout: hour,
+            budget: budget(),
+        };
         let piece = "more ".repeat(1000);
         let endless = async move || {
             let pieces = futures_util::stream::repeat(Ok::<_, Infallible>(piece.clone()));
@@ -331,8 +341,8 @@ mod tests {
         fn served(listener: impl Accept + Send + Sync + 'static) -> tokio::task::JoinHandle<()> {
             let limits = ConnectionLimits {
                 connections: 1,
-                to_ask: LIMIT,
-                to_take: LIMIT,
+                request_timeout: LIMIT,
+                write_timeout: LIMIT,
                 budget: budget(),
             };
             // Also what is no route of ours.
@@ -395,8 +405,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let hour = Duration::from_secs(3600);
-        let limits =
-            ConnectionLimits { connections: 2, to_ask: hour, to_take: hour, budget: budget() };
+        let limits = ConnectionLimits {
+            connections: 2,
+            request_timeout: hour,
+            write_timeout: hour,
+            budget: budget(),
+        };
         let once = || futures_util::stream::once(async { Ok::<_, Infallible>("well") });
         let endless = move || Body::from_stream(once().chain(futures_util::stream::pending()));
         let router = Router::new()
@@ -454,8 +468,13 @@ mod tests {
     async fn a_connection_without_a_complete_request_loses_its_slot() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let to_ask = Duration::from_millis(200);
-        let limits = ConnectionLimits { connections: 1, to_ask, to_take: LIMIT, budget: budget() };
+        let request_timeout = Duration::from_millis(200);
+        let limits = ConnectionLimits {
+            connections: 1,
+            request_timeout,
+            write_timeout: LIMIT,
+            budget: budget(),
+        };
         let router = Router::new().route("/", get(async || "well"));
         let serving = tokio::spawn(serve(
             listener,

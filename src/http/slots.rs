@@ -14,23 +14,25 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 pub(super) struct Slots {
+    /// A permit for each free slot.
     free: Arc<Semaphore>,
+    /// The taken slots. A connection that has ended has dropped its slot.
     open: Mutex<Vec<Weak<Slot>>>,
     clock: Clock,
 }
 
-/// Why a connection may be closed for another.
+/// A reason for which a connection may be closed, so that another one gets its slot.
 #[derive(Clone, Copy)]
-pub(super) enum Reason {
-    /// None of its requests is being answered. Also before the first request.
+pub(super) enum CloseReason {
+    /// No request of the connection is being answered, or none was sent yet.
     Idle,
-    /// There are bytes to write, but its client does not read.
+    /// There are bytes to write, but the client does not read.
     Stalled,
 }
 
-impl Reason {
-    /// Returns how long the connection is kept open nevertheless.
-    fn patience(self) -> Duration {
+impl CloseReason {
+    /// Returns how long the reason must have existed before the connection is closed.
+    fn grace_period(self) -> Duration {
         match self {
             // A new connection may have sent a request that was not read yet.
             Self::Idle => Duration::from_millis(100),
@@ -42,17 +44,18 @@ impl Reason {
 /// The interval at which a connection that waits for a slot looks for one that may be closed.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The slot of one connection. It becomes free when this is dropped.
+/// The slot of one connection. Dropping the last reference frees it.
 pub(super) struct Slot {
-    /// Since when the connection may be closed, by reason.
-    since: Mutex<[Option<Moment>; 2]>,
+    /// The moment since which the connection may be closed, for each [`CloseReason`]; `None` while the reason does not
+    /// exist.
+    closable_since: Mutex<[Option<Moment>; 2]>,
     clock: Clock,
     /// Notified when the connection must be closed.
     close: Notify,
-    _taken: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// A request that is being answered: while this is held, its connection is not idle.
+/// A guard for a request that is being answered. While the guard exists, the connection is not idle.
 pub(super) struct BusySlot(Arc<Slot>);
 
 impl Slots {
@@ -61,24 +64,24 @@ impl Slots {
         Self { free, open: Mutex::default(), clock: Clock::system() }
     }
 
-    /// Returns a slot: at once, unless all connections are busy.
-    pub(super) async fn one(&self) -> Arc<Slot> {
-        let taken = loop {
-            if self.free.available_permits() == 0 && !self.close_one(Reason::Idle) {
-                self.close_one(Reason::Stalled);
+    /// Returns a slot for a new connection. If no slot is free, closes a connection, or waits until one can be closed.
+    pub(super) async fn acquire(&self) -> Arc<Slot> {
+        let permit = loop {
+            if self.free.available_permits() == 0 && !self.close_one(CloseReason::Idle) {
+                self.close_one(CloseReason::Stalled);
             }
             let freed = timeout(RETRY_INTERVAL, self.free.clone().acquire_owned());
-            if let Ok(taken) = freed.await {
-                break taken.expect("the semaphore is never closed");
+            if let Ok(permit) = freed.await {
+                break permit.expect("the semaphore is never closed");
             }
         };
         let slot = Arc::new(Slot {
-            since: Mutex::default(),
+            closable_since: Mutex::default(),
             clock: self.clock,
             close: Notify::new(),
-            _taken: taken,
+            _permit: permit,
         });
-        slot.may_be_closed(Reason::Idle);
+        slot.allow_closing(CloseReason::Idle);
         let mut open = self.open.lock().expect("no code panics while holding it");
         open.retain(|slot| slot.strong_count() > 0);
         open.push(Arc::downgrade(&slot));
@@ -89,24 +92,24 @@ impl Slots {
     pub(super) async fn close_stalled_when_short(&self, budget: &ByteBudget) -> Infallible {
         loop {
             budget.shortage().await;
-            while self.close_one(Reason::Stalled) {}
+            while self.close_one(CloseReason::Stalled) {}
         }
     }
 
     /// Closes the connection that could be closed for this reason for the longest time. Returns false if there is none.
-    fn close_one(&self, reason: Reason) -> bool {
+    fn close_one(&self, reason: CloseReason) -> bool {
         let now = self.clock.now();
         let open = self.open.lock().expect("no code panics while holding it");
         let closable = open.iter().filter_map(|slot| {
             let slot = slot.upgrade()?;
-            let since = slot.since()[reason as usize]?;
-            (now.since(since) >= reason.patience()).then_some((since, slot))
+            let since = slot.closable_since()[reason as usize]?;
+            (now.since(since) >= reason.grace_period()).then_some((since, slot))
         });
         let Some((_, slot)) = closable.min_by_key(|(since, _)| *since) else {
             return false;
         };
-        // The connection is closed only once.
-        *slot.since() = [None; 2];
+        // Clear both moments, so that the next call chooses another connection while this one closes.
+        *slot.closable_since() = [None; 2];
         slot.close.notify_one();
         true
     }
@@ -118,32 +121,33 @@ impl Slot {
         self.close.notified().await;
     }
 
-    /// Allows closing the connection for another one, after a while.
-    pub(super) fn may_be_closed(&self, reason: Reason) {
-        self.since()[reason as usize].get_or_insert_with(|| self.clock.now());
+    /// Allows closing the connection for this reason, after the grace period.
+    pub(super) fn allow_closing(&self, reason: CloseReason) {
+        self.closable_since()[reason as usize].get_or_insert_with(|| self.clock.now());
     }
 
     /// Forbids closing the connection for this reason.
-    pub(super) fn stays(&self, reason: Reason) {
-        self.since()[reason as usize] = None;
+    pub(super) fn forbid_closing(&self, reason: CloseReason) {
+        self.closable_since()[reason as usize] = None;
     }
 
     /// Marks the connection as busy, because its client has sent a request.
-    pub(super) fn answering(self: &Arc<Self>) -> BusySlot {
-        self.stays(Reason::Idle);
+    pub(super) fn mark_busy(self: &Arc<Self>) -> BusySlot {
+        self.forbid_closing(CloseReason::Idle);
         BusySlot(self.clone())
     }
 
-    fn since(&self) -> MutexGuard<'_, [Option<Moment>; 2]> {
-        self.since.lock().expect("no code panics while holding it")
+    fn closable_since(&self) -> MutexGuard<'_, [Option<Moment>; 2]> {
+        self.closable_since.lock().expect("no code panics while holding it")
     }
 }
 
 impl BusySlot {
-    /// Returns the body with this slot inside: the connection is busy until the whole body has been taken.
-    pub(super) fn with(self, body: Body) -> impl HttpBody<Data = Bytes, Error = axum::Error> {
+    /// Moves the guard into the body: the connection stays busy until the whole body has been written, and is dropped.
+    pub(super) fn attach_to(self, body: Body) -> impl HttpBody<Data = Bytes, Error = axum::Error> {
         body.map_frame(move |frame| {
-            let _answering = &self;
+            // Naming `self` moves the guard into the closure.
+            let _guard = &self;
             frame
         })
     }
@@ -151,6 +155,6 @@ impl BusySlot {
 
 impl Drop for BusySlot {
     fn drop(&mut self) {
-        self.0.may_be_closed(Reason::Idle);
+        self.0.allow_closing(CloseReason::Idle);
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// The interval of comments, which show to each side that the other is alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A source of events.
 pub(super) trait EventSource: Send + 'static {
@@ -28,15 +28,15 @@ pub(super) fn stream(
     permit: OwnedSemaphorePermit,
     source: impl EventSource,
 ) -> Response {
-    let until_closed = (permit, app.requests.stream());
+    let until_closed = (permit, app.requests.open_stream());
     let first = (source, ReservedBytes::default(), until_closed);
     let chunks = stream::unfold(first, async |(mut source, memory, until_closed)| {
-        // When the connection asks for the next events, it has written most of the previous ones.
+        // The connection asks for the next events when it has written most of the previous ones: free their memory.
         drop(memory);
         let (events, memory) = tokio::select! {
             biased;
             next = source.next() => next?,
-            () = tokio::time::sleep(KEEP_ALIVE) => (Bytes::from_static(b": here\n\n"), ReservedBytes::default()),
+            () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => (Bytes::from_static(b": here\n\n"), ReservedBytes::default()),
         };
         Some((Ok::<_, Infallible>(events), (source, memory, until_closed)))
     });
@@ -54,6 +54,7 @@ pub(super) fn small(event: String) -> (Bytes, ReservedBytes) {
     (event.into(), ReservedBytes::default())
 }
 
+/// Formats an event as the protocol of server-sent events requires.
 pub(super) fn framed(name: &str, id: Option<u64>, data: &str) -> String {
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     format!("event: {name}\n{id}data: {data}\n\n")

@@ -9,12 +9,12 @@ use axum::extract::State;
 
 /// Everything this member knows of itself.
 pub(super) async fn status(State(app): State<AppState>, _: Query<NoQuery>) -> Json<Status> {
-    let verdict = app.judge_and_claim();
+    let verdict = app.evaluate_and_claim();
     let Snapshot { standing, link, .. } = &*verdict.snapshot;
     let ticket = standing.ticket();
     let znodes = &app.names.znodes;
-    // Not borrowed while the problems are looked at, which borrow the hooks as well: behind a writer that waits, a second
-    // borrow would never return.
+    // Copy the reports, and end this borrow before `problems::of_member` borrows the hooks: if a writer waited in
+    // between, the second borrow would never return.
     let hooks =
         app.status.hooks.borrow().records.iter().map(|record| record.report.clone()).collect();
     Json(Status {

@@ -12,10 +12,11 @@ use recipes::{FencingToken, Moment};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// A snapshot, evaluated at one moment.
+/// A snapshot, and the role that follows from it at the moment `now`.
 pub(super) struct Verdict {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) role: Role,
+    /// The leader, if the role shows one.
     pub(super) view: View,
     pub(super) now: Moment,
 }
@@ -23,21 +24,22 @@ pub(super) struct Verdict {
 impl AppState {
     /// Evaluates the snapshot at the moment of the call, not of the last event: a lease also ends while the runner is
     /// frozen.
-    pub(super) fn judge(&self) -> Verdict {
+    pub(super) fn evaluate(&self) -> Verdict {
         let snapshot = self.status.snapshot.borrow().clone();
         let now = self.clock.now();
         let role = snapshot.standing.at(now);
         Verdict { view: View::of(&role), role, snapshot, now }
     }
 
-    /// Evaluates the snapshot for an answer. If this member leads, the answer claims that.
-    pub(super) fn judge_and_claim(&self) -> Verdict {
-        let verdict = self.judge();
+    /// Evaluates the snapshot for an answer. If this member leads, the answer claims so, and is only written while the claim
+    /// holds: see `claims`.
+    pub(super) fn evaluate_and_claim(&self) -> Verdict {
+        let verdict = self.evaluate();
         self.claim(&verdict);
         verdict
     }
 
-    /// Sets the claim of the current answer: this member leads, if the verdict says so.
+    /// Sets the claim of the current answer: that this member leads, or no claim if it does not lead.
     pub(super) fn claim(&self, verdict: &Verdict) {
         ConnectionClaims::current().claim(self.claim_of(verdict));
     }
@@ -84,29 +86,30 @@ impl AppState {
         }
     }
 
+    /// Returns the announced leader as in bodies.
     pub(super) fn leader(&self, announcement: &Announcement) -> Leader {
         Leader::of(announcement, &self.names.znodes)
     }
 
-    /// Returns the end of the lease, if clients of this listener can read the same clocks.
+    /// Returns the end of the lease; `None` without a lease, or if clients of this listener cannot read the same clocks.
     pub(super) fn valid_until(&self, verdict: &Verdict) -> Option<KernelTime> {
         let lease_end = verdict.lease_end().filter(|_| !self.serves_probes)?;
         Some(self.clock.kernel_time(lease_end))
     }
 
-    /// Waits until the index differs from `seen`; returns at once if `seen` comes from another member. `None` if this
+    /// Waits until the index differs from `seen`. Returns at once if `seen` comes from another member, and `None` if this
     /// process ends.
     pub(super) async fn changed_since(&self, seen: Option<u64>) -> Option<Verdict> {
         self.until(|verdict| verdict.index() != seen).await
     }
 
-    /// Waits for a verdict for which `so` is true. `None` if this process ends.
-    pub(super) async fn until(&self, so: impl Fn(&Verdict) -> bool) -> Option<Verdict> {
+    /// Waits for a verdict for which `condition` is true. Returns `None` if this process ends.
+    pub(super) async fn until(&self, condition: impl Fn(&Verdict) -> bool) -> Option<Verdict> {
         let mut snapshots = self.status.snapshot.clone();
         loop {
             snapshots.mark_unchanged();
-            let verdict = self.judge();
-            if so(&verdict) {
+            let verdict = self.evaluate();
+            if condition(&verdict) {
                 return Some(verdict);
             }
             // The end of a lease is a change without any event from the runner.
@@ -118,8 +121,8 @@ impl AppState {
         }
     }
 
-    /// Takes a place among the clients that wait for a change.
-    pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, ProblemResponse> {
+    /// Returns a permit for a client to wait for a change. Fails if too many clients wait.
+    pub(super) fn waiting_permit(&self) -> Result<OwnedSemaphorePermit, ProblemResponse> {
         self.waiting.clone().try_acquire_owned().map_err(|_| {
             let why = "more streams and blocking queries are open than this member serves: close some, or poll";
             ProblemResponse::unavailable("too-many-waiting", "too many wait", why)
@@ -140,7 +143,7 @@ impl Verdict {
         self.view.own_term().is_some()
     }
 
-    /// Returns true if this member's lease ran out, but the election has not handled that yet.
+    /// Returns true if this member's lease ran out, but the election has not handled the end of the lease yet.
     pub(super) fn has_lapsed(&self) -> bool {
         self.snapshot.standing.has_lapsed(self.now)
     }
@@ -160,6 +163,7 @@ impl Verdict {
         }
     }
 
+    /// Returns the role as in bodies.
     pub(super) fn role_name(&self) -> api::Role {
         api::Role::of(&self.role)
     }

@@ -15,7 +15,7 @@ pub(super) async fn is_leader(State(app): State<AppState>, _: Query<NoQuery>) ->
     app.answer(Verdict::leads)
 }
 
-/// Reports whether this member is in the queue behind another.
+/// Reports whether this member is in the queue behind another member.
 pub(super) async fn is_follower(State(app): State<AppState>) -> Response {
     app.answer(Verdict::follows)
 }
@@ -36,9 +36,10 @@ pub(super) async fn health(State(app): State<AppState>) -> Response {
 }
 
 impl AppState {
-    pub(super) fn answer(&self, is_so: impl Fn(&Verdict) -> bool) -> Response {
-        let verdict = self.judge_and_claim();
-        let status = if is_so(&verdict) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    /// Answers with the status 200 if `holds` is true of the verdict, and with 503 if not. The body is the same either way.
+    pub(super) fn answer(&self, holds: impl Fn(&Verdict) -> bool) -> Response {
+        let verdict = self.evaluate_and_claim();
+        let status = if holds(&verdict) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let leader = verdict.leader();
         let until = self.valid_until(&verdict);
         let leadership = Leadership {

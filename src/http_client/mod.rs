@@ -13,22 +13,21 @@ use tls::TlsClient;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// Sends a request, and returns when the response begins, if its status is 2xx. An IPv6 address is in brackets, as in a
-/// URL.
+/// Sends a request, and returns when the response begins. An IPv6 address is in brackets, as in a URL.
 ///
 /// # Errors
-/// Fails if no response comes, or its status is not 2xx.
+/// Fails if no response comes, or its status is not 2xx. The message is for people.
 pub async fn ask(host: &str, port: u16, request: Request<Full<Bytes>>) -> Result<(), String> {
     let stream = connect(host, port).await.map_err(unconnected)?;
     let status = send(Box::new(stream), request).await.map_err(no_answer)?.status();
     if status.is_success() { Ok(()) } else { Err(format!("the answer is {status}")) }
 }
 
-/// Sends a request over TLS to a server whose certificate a CA in this file has signed. Returns the status and the body,
-/// which is empty if it is longer than 64 KiB.
+/// Sends a request over TLS to a server whose certificate is signed by a CA in the file `ca`. Returns the status and the
+/// body. A body of more than 64 KiB is returned as an empty one.
 ///
 /// # Errors
-/// The reason for a missing response, for people. Contains nothing of the request.
+/// Fails if no response comes. The message is for people, and contains nothing of the request, which may have a secret.
 pub async fn ask_securely(
     host: &str,
     port: u16,
@@ -37,13 +36,14 @@ pub async fn ask_securely(
 ) -> Result<(StatusCode, Bytes), String> {
     let tls = TlsClient::trusting(ca, host)?;
     let stream = connect(host, port).await.map_err(unconnected)?;
-    let stream = tls.over(stream).await?;
+    let stream = tls.connect(stream).await?;
     let answer = send(Box::new(stream), request).await.map_err(no_answer)?;
     let status = answer.status();
     let body = Limited::new(answer.into_body(), LONGEST_BODY).collect().await;
     Ok((status, body.map(|body| body.to_bytes()).unwrap_or_default()))
 }
 
+/// The maximum length of the body of a response, in bytes.
 const LONGEST_BODY: usize = 64 * 1024;
 
 /// A connection, with or without TLS.
@@ -71,7 +71,7 @@ pub async fn send(
 /// # Errors
 /// Fails if the connection cannot be opened.
 pub async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    TcpStream::connect((bare(host), port)).await
+    TcpStream::connect((without_brackets(host), port)).await
 }
 
 fn no_answer(error: hyper::Error) -> String {
@@ -83,6 +83,6 @@ fn unconnected(error: io::Error) -> String {
 }
 
 /// Removes the brackets around an IPv6 address.
-fn bare(host: &str) -> &str {
+fn without_brackets(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }

@@ -1,6 +1,6 @@
-//! TLS to a server whose certificate a CA in a file has signed.
+//! TLS to a server whose certificate is signed by a CA in a file.
 
-use super::bare;
+use super::without_brackets;
 use crate::files::{self, Size};
 use std::io;
 use std::path::Path;
@@ -20,22 +20,25 @@ pub(super) struct TlsClient<'a> {
 }
 
 impl<'a> TlsClient<'a> {
-    /// Requires a certificate for this host that a CA in this file has signed.
+    /// Returns the configuration for `host`. The server must show a certificate for it that is signed by a CA in the file
+    /// `ca`.
     pub(super) fn trusting(ca: &'a Path, host: &str) -> Result<Self, String> {
-        let config = trusting(ca).map_err(|wrong| format!("{} {wrong}", ca.display()))?;
-        let name = ServerName::try_from(bare(host).to_owned())
+        let config = client_config(ca).map_err(|problem| format!("{} {problem}", ca.display()))?;
+        let name = ServerName::try_from(without_brackets(host).to_owned())
             .map_err(|_| format!("no certificate can be for {host:?}"))?;
         Ok(Self { ca, config: Arc::new(config), name })
     }
 
-    pub(super) async fn over(self, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
+    /// Starts TLS over a connection.
+    pub(super) async fn connect(self, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
         let stream = TlsConnector::from(self.config).connect(self.name, stream).await;
-        stream.map_err(|error| untrusted(&error, self.ca))
+        stream.map_err(|error| tls_failure(&error, self.ca))
     }
 }
 
-/// Reads the certificates each time, so that they can be replaced while the process runs.
-fn trusting(ca: &Path) -> Result<ClientConfig, String> {
+/// Returns a configuration that trusts the CAs in the file `ca`. The file is read for each connection, so that it can be
+/// replaced while the process runs. The error is a phrase about the file.
+fn client_config(ca: &Path) -> Result<ClientConfig, String> {
     let text = files::read(ca, Size::Certificates)?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&text) {
@@ -48,16 +51,16 @@ fn trusting(ca: &Path) -> Result<ClientConfig, String> {
     Ok(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Describes why TLS with this server failed.
-fn untrusted(error: &io::Error, ca: &Path) -> String {
+/// Describes why TLS with the server failed.
+fn tls_failure(error: &io::Error, ca: &Path) -> String {
     let ca = ca.display();
     match error.get_ref().and_then(|inner| inner.downcast_ref()) {
-        Some(Error::InvalidCertificate(wrong)) => match wrong {
+        Some(Error::InvalidCertificate(problem)) => match problem {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 format!("the server shows a certificate that no CA in {ca} has signed")
             }
             // The text of this error has the names in the certificate and the expected name, or the period of validity.
-            wrong => format!("the server shows a certificate that is not acceptable: {wrong}"),
+            problem => format!("the server shows a certificate that is not acceptable: {problem}"),
         },
         Some(Error::InvalidMessage(_)) => "the server speaks no TLS on this port".into(),
         Some(_) | None => format!("no TLS: {error}"),

@@ -2,7 +2,7 @@
 
 use super::ClientError;
 use super::text::visible;
-use crate::api::{PROBLEM_TYPES, Problem};
+use crate::api::{PROBLEM_TYPE_PREFIX, Problem};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName};
@@ -86,7 +86,7 @@ impl SidecarAnswer {
             return Err(self.unexpected_status());
         }
         let Problem { r#type, title, detail, .. } = self.parsed()?;
-        let kind = r#type.strip_prefix(PROBLEM_TYPES).unwrap_or_default();
+        let kind = r#type.strip_prefix(PROBLEM_TYPE_PREFIX).unwrap_or_default();
         // Any other status means that the request was wrong, and a 404 of any other kind that the URL does not exist.
         let is_refusal = match self.status.as_u16() {
             401 | 403 | 409 | 412 | 413 | 503 => !kind.is_empty(),
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn what_a_sidecar_cannot_tell_without_zookeeper_is_no_no() {
         let told = |status: u16, kind: &str, detail: &str| {
-            let r#type = format!("{PROBLEM_TYPES}{kind}");
+            let r#type = format!("{PROBLEM_TYPE_PREFIX}{kind}");
             let body = serde_json::json!({"type": r#type, "title": "t", "status": status, "detail": detail});
             let answer = SidecarAnswer {
                 url: "http://h:1/x".into(),

@@ -5,7 +5,7 @@ use super::super::authorize::Authorized;
 use super::super::problem::ProblemResponse;
 use super::super::query::{Count, NoQuery, Query, RecipePath, Span};
 use crate::api::{BarrierNames, BarrierState};
-use crate::holdings::{LookRequest, ProcessName};
+use crate::holdings::{ProcessName, ReadRequest};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -32,7 +32,7 @@ pub(in crate::http) async fn names(
     State(app): State<AppState>,
     _: Query<NoQuery>,
 ) -> Result<Json<BarrierNames>, ProblemResponse> {
-    let names = app.read_holdings(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
+    let names = app.read_holdings(KIND, |answer| ReadRequest::Names(KIND, answer)).await?;
     Ok(Json(BarrierNames { barriers: names.to_vec() }))
 }
 
@@ -42,7 +42,7 @@ pub(in crate::http) async fn state(
     _: Query<NoQuery>,
     RecipePath { name, .. }: RecipePath,
 ) -> Result<Json<BarrierState>, ProblemResponse> {
-    let state = app.read_holdings(KIND, |answer| LookRequest::Barrier(name, answer)).await?;
+    let state = app.read_holdings(KIND, |answer| ReadRequest::Barrier(name, answer)).await?;
     Ok(Json((*state).clone()))
 }
 
@@ -69,6 +69,7 @@ pub(in crate::http) async fn leave(
     RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
     let found = app.registry.find(KIND, &name, &id);
+    // A participant that is not found is handled like one that has left.
     let absent = HoldingState::Ended(End::Released);
     match found.map_or(absent, |barrier| barrier.leave(app.clock.now())) {
         HoldingState::Held { .. } | HoldingState::Leaving => Ok(StatusCode::NO_CONTENT),

@@ -4,7 +4,7 @@ use super::super::AppState;
 use super::super::problem::ProblemResponse;
 use super::registry::{HoldingRegistry, RegisteredHolding};
 use crate::clock::Clock;
-use crate::holdings::{Ask, HoldingName, ProcessName, Published};
+use crate::holdings::{HoldRequest, HoldingName, ProcessName, Published};
 use crate::random;
 use crate::status::CommandError;
 use recipes::Moment;
@@ -16,23 +16,24 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
-/// How long a request that may not wait is kept until it is known whether others are ahead.
+/// How long a request that may not wait for others waits until it is known whether others are ahead.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A requested lock or barrier. Dropping it releases the lock, leaves the barrier, or stops waiting.
 pub(super) struct HoldingHandle {
+    /// The entry in the registry, which other requests find by its id.
     pub(super) entry: Arc<RegisteredHolding>,
     registry: HoldingRegistry,
     published: watch::Receiver<Published>,
     clock: Clock,
-    /// Releases the lock or leaves the barrier in time.
+    /// The task that runs [`RegisteredHolding::release_in_time`].
     watchdog: AbortHandle,
 }
 
-/// Until when to wait for a lock, or in front of a barrier.
+/// The limit for waiting for a lock, or in front of a barrier.
 #[derive(Clone, Copy)]
 pub(super) struct WaitLimit {
-    /// `None`: for as long as the client waits.
+    /// The end of the wait; `None` to wait for as long as the client does.
     pub(super) until: Option<Moment>,
     /// True for a request that may not wait for others. It only waits until it is known whether others are ahead.
     is_attempt: bool,
@@ -51,9 +52,9 @@ impl AppState {
         tokio::task::yield_now().await;
         let (publisher, published) = watch::channel(Published::default());
         let (release, released) = oneshot::channel();
-        let ask = Ask { name: name.clone(), wanted, process, published: publisher, released };
-        holdings.asks.try_send(ask).map_err(|error| match error {
-            TrySendError::Full(_) => ProblemResponse::undone(CommandError::NotTaken),
+        let request = HoldRequest { name: name.clone(), wanted, process, publisher, released };
+        holdings.hold_requests.try_send(request).map_err(|error| match error {
+            TrySendError::Full(_) => ProblemResponse::command_failed(CommandError::NotTaken),
             TrySendError::Closed(_) => refusal(name, wanted, End::Stopped),
         })?;
         let entry = Arc::new(RegisteredHolding {
@@ -64,7 +65,7 @@ impl AppState {
             published: published.clone(),
             release: Mutex::new(Some(release)),
             ends_at: watch::Sender::new(None),
-            leaves: AtomicBool::new(false),
+            leave_requested: AtomicBool::new(false),
         });
         self.registry.add(&entry);
         let clock = self.clock;
@@ -81,13 +82,13 @@ impl AppState {
 }
 
 impl HoldingHandle {
-    /// Returns the state at the moment of the call.
+    /// Returns the state at the moment of the call. A later call of [`changed`](Self::changed) waits for a newer state.
     pub(super) fn state(&mut self) -> HoldingState {
         self.published.mark_unchanged();
         self.entry.state(self.clock.now())
     }
 
-    /// Waits until the state may have changed: a new state, or the end of the lease.
+    /// Waits until `state` may be outdated, because a new state is published or the lease in `state` has ended.
     pub(super) async fn changed(&mut self, state: HoldingState) {
         let lease_end = match state {
             HoldingState::Held { until, .. } => Some(until),
@@ -99,7 +100,7 @@ impl HoldingHandle {
         }
     }
 
-    /// Waits while `is_pending` is true of the state, until the wait limit is over. Returns the state.
+    /// Waits until `is_pending` is false of the state, or until the limit is over. Returns the last state.
     pub(super) async fn wait_while(
         &mut self,
         is_pending: fn(HoldingState) -> bool,
@@ -134,17 +135,17 @@ impl Drop for HoldingHandle {
 }
 
 impl WaitLimit {
-    /// Starts the limit now.
+    /// Returns the limit of a request that was made at the moment `now`, and may wait for as long as `wait`.
     pub(super) fn of(wait: Option<Duration>, now: Moment) -> Self {
         let is_attempt = wait == Some(Duration::ZERO);
         let wait = if is_attempt { Some(ATTEMPT_TIMEOUT) } else { wait };
         Self { until: wait.map(|wait| now.after(wait)), is_attempt }
     }
 
-    /// Returns true if a request in this state has waited for long enough.
+    /// Returns true if a request in this state must not wait any longer.
     pub(super) fn is_over(self, state: HoldingState, now: Moment) -> bool {
         let waits_for_others = match state {
-            HoldingState::Waiting { ahead } => ahead > Some(0),
+            HoldingState::Waiting { ahead } => matches!(ahead, Some(1..)),
             HoldingState::Gathering { present } => present.is_some(),
             _ => return false,
         };
@@ -158,11 +159,11 @@ pub(super) fn refusal(name: &HoldingName, wanted: HoldingSpec, ended: End) -> Pr
     match (ended, wanted) {
         (End::Refused { found }, HoldingSpec::Lock(_)) => {
             let title = "the lock is one of another kind";
-            ProblemResponse::conflict("other-mode", title, kinds(name, wanted, found))
+            ProblemResponse::conflict("other-mode", title, conflict(name, wanted, found))
         }
         (End::Refused { found }, HoldingSpec::Barrier(_)) => {
             let title = "the barrier is of another size";
-            ProblemResponse::conflict("other-size", title, kinds(name, wanted, found))
+            ProblemResponse::conflict("other-size", title, conflict(name, wanted, found))
         }
         (End::TooMany, _) => {
             ProblemResponse::unavailable("too-many-locks", "too many locks and barriers", why)
@@ -175,7 +176,7 @@ pub(super) fn refusal(name: &HoldingName, wanted: HoldingSpec, ended: End) -> Pr
 }
 
 /// Explains that the name is already in use with another mode or size.
-pub(super) fn kinds(name: &HoldingName, wanted: HoldingSpec, found: HoldingSpec) -> String {
+pub(super) fn conflict(name: &HoldingName, wanted: HoldingSpec, found: HoldingSpec) -> String {
     let rule = match wanted {
         HoldingSpec::Lock(_) => {
             "all who ask for one lock have to name the same number of slots, or none"

@@ -8,7 +8,7 @@ use super::holding::{WaitLimit, refusal};
 use super::ttl::{self, HeldLock};
 use super::{NO_ANSWER, RELEASE_TIMEOUT};
 use crate::api::{self, LockNames, LockQueue};
-use crate::holdings::{BreakStep, HoldingName, LookRequest, ProcessName};
+use crate::holdings::{BreakStep, HoldingName, ProcessName, ReadRequest};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const KIND: HoldingKind = HoldingKind::Lock;
+/// How long `PUT` waits for a lock by default.
 const WAIT_DEFAULT: Duration = Duration::from_secs(5);
 const TTL_DEFAULT: Duration = Duration::from_secs(15);
 
@@ -30,10 +31,10 @@ const TTL_DEFAULT: Duration = Duration::from_secs(15);
 pub(in crate::http) struct AcquireQuery {
     /// Exclusive by default.
     mode: Option<LockMode>,
-    /// A semaphore: this many places of the queue hold it at once.
+    /// The number of slots of a semaphore, which as many places of the queue hold at once.
     slots: Option<Count>,
-    /// By default as long as a stream's connection is open, and `5s` with `PUT`. With `0s`, the lock is acquired only if it
-    /// is free.
+    /// How long to wait for the lock: by default as long as a stream's connection is open, and `5s` with `PUT`. With
+    /// `0s`, the lock is acquired only if it is free.
     wait: Option<Span<0>>,
     /// The name of the process, for people who look at the queue.
     process: Option<ProcessName>,
@@ -51,13 +52,14 @@ enum LockMode {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct RenewQuery {
+    /// The new TTL, which begins with the renewal.
     ttl: Option<Span<1>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct BreakQuery {
-    /// Delete the znode at once, although its lease may still run.
+    /// True to delete the znode at once, although the lease of its owner may still run.
     #[serde(default, deserialize_with = "flag")]
     now: bool,
 }
@@ -67,7 +69,7 @@ pub(in crate::http) async fn names(
     State(app): State<AppState>,
     _: Query<NoQuery>,
 ) -> Result<Json<LockNames>, ProblemResponse> {
-    let names = app.read_holdings(KIND, |answer| LookRequest::Names(KIND, answer)).await?;
+    let names = app.read_holdings(KIND, |answer| ReadRequest::Names(KIND, answer)).await?;
     Ok(Json(LockNames { locks: names.to_vec() }))
 }
 
@@ -102,7 +104,7 @@ pub(in crate::http) async fn hold(
 /// Acquires a lock for a TTL, for clients that cannot stream. The client must renew it before the TTL is over.
 ///
 /// `valid_for_ms` says how long the lock is guaranteed to be held, which may be less than the TTL: renew it before that.
-pub(in crate::http) async fn keep(
+pub(in crate::http) async fn hold_for_ttl(
     State(app): State<AppState>,
     _: Authorized,
     RecipePath { name, .. }: RecipePath,
@@ -111,7 +113,7 @@ pub(in crate::http) async fn keep(
     let spec = query.spec()?;
     let wait = query.wait.map_or(WAIT_DEFAULT, |Span(wait)| wait);
     let ttl = query.ttl.map_or(TTL_DEFAULT, |Span(ttl)| ttl);
-    let _permit = app.place()?;
+    let _permit = app.waiting_permit()?;
     let limit = WaitLimit::of(Some(wait), app.clock.now());
     let mut holding = app.request(&name, spec, query.process).await?;
     match holding.wait_while(HoldingState::is_waiting, limit).await {
@@ -131,12 +133,12 @@ pub(in crate::http) async fn keep(
     }
     let id = ttl::hold(&app, holding, ttl);
     let body = ttl::body(&app, &name, id, None);
-    // The lease may have run out since.
+    // The lease may have run out while the body was made.
     body.map(|body| (StatusCode::CREATED, Json(body)))
         .map_err(|_| refusal(&name, spec, End::Lost(Loss::LeaseRanOut)))
 }
 
-/// Renews a lock.
+/// Renews a lock that is held for a TTL.
 pub(in crate::http) async fn renew(
     State(app): State<AppState>,
     _: Authorized,
@@ -147,8 +149,8 @@ pub(in crate::http) async fn renew(
     ttl::body(&app, &name, id, Some(ttl)).map(Json)
 }
 
-/// Releases a lock. The answer comes when its znode is gone.
-pub(in crate::http) async fn give_back(
+/// Releases a lock that is held for a TTL. The answer comes when the znode of the lock is deleted.
+pub(in crate::http) async fn release(
     State(app): State<AppState>,
     _: Authorized,
     _: Query<NoQuery>,
@@ -157,7 +159,8 @@ pub(in crate::http) async fn give_back(
     let entry = app.registry.find(KIND, &name, &id).ok_or_else(|| ttl::gone(&name))?;
     let now = app.clock.now();
     let held = HeldLock::of(entry.clone(), now);
-    // While this member leaves, the lock is no longer reported as held, but it is still kept for this client.
+    // Release the lock even if it is not reported as held: while this member shuts down, the lock is still kept for the
+    // client.
     entry.ends_at.send_replace(Some(now));
     held.ok_or_else(|| ttl::gone(&name))?;
     match tokio::time::timeout(RELEASE_TIMEOUT, entry.gone()).await {
@@ -175,27 +178,27 @@ pub(super) async fn queue_of(
     app: &AppState,
     name: &HoldingName,
 ) -> Result<Arc<LockQueue>, ProblemResponse> {
-    app.read_holdings(KIND, |answer| LookRequest::Queue(name.clone(), answer)).await
+    app.read_holdings(KIND, |answer| ReadRequest::Queue(name.clone(), answer)).await
 }
 
-/// Breaks a place in a lock's queue, for operators: its holder must give it up, and its znode is deleted.
+/// Breaks a place in a lock's queue, for operators: its owner must give up the place, and its znode is deleted.
 ///
-/// The answer comes when that is done: after twice the session timeout, when the holder is guaranteed to have stopped. It is
-/// done even if the client closes the connection before.
+/// The answer comes when the znode is deleted: after twice the session timeout, when the owner is guaranteed not to hold the
+/// lock any longer. The znode is deleted even if the client closes the connection before.
 pub(in crate::http) async fn break_lock(
     State(app): State<AppState>,
     _: Authorized,
     RecipePath { name, id }: RecipePath,
-    Query(BreakQuery { now }): Query<BreakQuery>,
+    Query(BreakQuery { now: is_at_once }): Query<BreakQuery>,
 ) -> Result<StatusCode, ProblemResponse> {
     let token =
         id.parse().map_err(|_| ProblemResponse::bad_request("the token is not a number"))?;
     let token = FencingToken(token);
-    let permit = app.place()?;
+    let permit = app.waiting_permit()?;
     // A place that is marked and not deleted would block the lock, so continue even if the client stops waiting.
     let broken = tokio::spawn(async move {
         let _permit = permit;
-        app.break_place(name, token, now).await
+        app.break_place(name, token, is_at_once).await
     });
     broken.await.map_err(|why| {
         ProblemResponse::unread("locks-unavailable", "the place may be there", why)
@@ -204,7 +207,8 @@ pub(in crate::http) async fn break_lock(
 }
 
 impl AppState {
-    /// Marks the place, waits until it cannot hold the lock any longer, unless `is_at_once`, and deletes its znode.
+    /// Marks the place, waits until its owner cannot hold the lock any longer, and deletes its znode. Does not wait if
+    /// `is_at_once` is true.
     async fn break_place(
         &self,
         name: HoldingName,
@@ -212,7 +216,7 @@ impl AppState {
         is_at_once: bool,
     ) -> Result<(), ProblemResponse> {
         let step = async |step| {
-            self.read_holdings(KIND, |answer| LookRequest::Break(name.clone(), token, step, answer))
+            self.read_holdings(KIND, |answer| ReadRequest::Break(name.clone(), token, step, answer))
                 .await
         };
         let wait = step(BreakStep::Mark).await?.ok_or_else(|| {
@@ -229,6 +233,7 @@ impl AppState {
 }
 
 impl AcquireQuery {
+    /// Returns the requested mode. Fails if the query contradicts itself.
     fn spec(&self) -> Result<HoldingSpec, ProblemResponse> {
         let mode = match (self.mode, self.slots) {
             (None | Some(LockMode::Exclusive), None) => Mode::Exclusive,

@@ -21,18 +21,18 @@ use super::AppState;
 use super::problem::ProblemResponse;
 use super::query::Span;
 use crate::api::{LockHeld, millis};
-use crate::holdings::{Answer, HoldingName, HoldingsHandle, LookRequest, ProcessName};
+use crate::holdings::{Answer, HoldingName, HoldingsHandle, ProcessName, ReadRequest};
 use crate::status::ask;
 use axum::response::Response;
 use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
 
-/// How long a stream waits for the first event before it answers, so that a refusal can be an error response.
+/// How long a request for a stream waits until its state is known, so that a refusal can be an error response.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long ZooKeeper may take to return a queue.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the deletion of a znode may take.
+/// How long a client that releases a lock waits for the deletion of the znode.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Explains why the state of a lock or barrier is not known.
@@ -49,17 +49,19 @@ impl AppState {
     async fn read_holdings<T>(
         &self,
         kind: HoldingKind,
-        request: impl FnOnce(Answer<T>) -> LookRequest,
+        request: impl FnOnce(Answer<T>) -> ReadRequest,
     ) -> Result<T, ProblemResponse> {
         let (problem, title) = match kind {
             HoldingKind::Lock => ("locks-unavailable", "the locks cannot be read"),
             HoldingKind::Barrier => ("barriers-unavailable", "the barriers cannot be read"),
         };
-        let read = ask(&self.holdings()?.looks, request, LOOKUP_TIMEOUT).await;
+        // The outer error is that no answer came, the inner error that the reading failed.
+        let read = ask(&self.holdings()?.read_requests, request, LOOKUP_TIMEOUT).await;
         read.and_then(|read| read).map_err(|why| ProblemResponse::unread(problem, title, why))
     }
 
-    /// Asks for a lock, or to enter a barrier, and answers with its stream unless it is refused at once.
+    /// Requests a lock, or to enter a barrier, and answers with its stream, or with an error if the request is refused at
+    /// once.
     async fn hold(
         self,
         name: HoldingName,
@@ -69,11 +71,11 @@ impl AppState {
     ) -> Result<Response, ProblemResponse> {
         let now = self.clock.now();
         let limit = WaitLimit::of(wait.map(|Span(wait)| wait), now);
-        let permit = self.place()?;
+        let permit = self.waiting_permit()?;
         let mut holding = self.request(&name, spec, process).await?;
-        let begin = WaitLimit::of(Some(BEGIN_TIMEOUT), now);
-        let begun = holding.wait_while(HoldingState::is_unknown, begin).await;
-        if let HoldingState::Ended(end) = begun {
+        let begin_limit = WaitLimit::of(Some(BEGIN_TIMEOUT), now);
+        let first_state = holding.wait_while(HoldingState::is_unknown, begin_limit).await;
+        if let HoldingState::Ended(end) = first_state {
             return Err(refusal(&name, spec, end));
         }
         Ok(stream::stream(self, permit, name, spec, holding, limit))

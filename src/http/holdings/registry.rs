@@ -19,19 +19,21 @@ pub(in super::super) struct HoldingRegistry(Arc<Mutex<Vec<Arc<RegisteredHolding>
 
 /// A requested lock or barrier.
 pub(super) struct RegisteredHolding {
-    /// The id by which the client refers to it.
+    /// The id by which the client refers to the lock, or to its place at the barrier.
     pub(super) id: String,
     pub(super) name: HoldingName,
     pub(super) spec: HoldingSpec,
+    /// The time of the request.
     pub(super) since: SystemTime,
     pub(super) published: watch::Receiver<Published>,
     /// Dropped to release the lock, to leave the barrier, or to stop waiting.
     pub(super) release: Mutex<Option<oneshot::Sender<Infallible>>>,
-    /// When the lock is released or the barrier left, unless the client moves this moment: it reads a renewal of its lease,
-    /// or renews a lock that is held for a TTL. `None` while the client was promised nothing.
+    /// The moment when the watchdog releases the lock or leaves the barrier. The client postpones this moment by
+    /// reading a renewal of its lease, or by renewing a lock that is held for a TTL. `None` before the client was sent a
+    /// lease.
     pub(super) ends_at: watch::Sender<Option<Moment>>,
-    /// Set when the client asks to leave the barrier.
-    pub(super) leaves: AtomicBool,
+    /// Set when the client requests to leave the barrier.
+    pub(super) leave_requested: AtomicBool,
 }
 
 impl HoldingRegistry {
@@ -72,33 +74,34 @@ impl HoldingRegistry {
 
     /// Returns the state of each lock at this moment.
     pub(in super::super) fn locks(&self, now: Moment) -> Vec<OwnLock> {
-        self.lock().iter().filter_map(|holding| holding.lock(now)).collect()
+        self.lock().iter().filter_map(|holding| holding.as_lock(now)).collect()
     }
 
     /// Returns the state of each participant of a barrier at this moment.
     pub(in super::super) fn barriers(&self, now: Moment) -> Vec<OwnBarrier> {
-        self.lock().iter().filter_map(|holding| holding.barrier(now)).collect()
+        self.lock().iter().filter_map(|holding| holding.as_barrier(now)).collect()
     }
 }
 
 impl RegisteredHolding {
     /// Returns the state at this moment.
     pub(super) fn state(&self, now: Moment) -> HoldingState {
-        // Check this before reading the channel, so that the final state is not missed.
-        let is_over = self.is_gone();
+        // Check this before reading the channel, so that a final state that is published in between is not missed.
+        let is_gone = self.is_gone();
         match self.published.borrow().at(now) {
             state @ HoldingState::Ended(_) => state,
-            _ if is_over => HoldingState::Ended(End::Stopped),
+            _ if is_gone => HoldingState::Ended(End::Stopped),
             state => state,
         }
     }
 
-    /// Returns true if nothing of the lock or barrier is left in ZooKeeper, or if the runner has ended.
+    /// Returns true if the znodes of the lock or barrier are deleted, or if the runner has ended: then the sender is
+    /// dropped.
     fn is_gone(&self) -> bool {
         self.published.has_changed().is_err()
     }
 
-    /// Waits until nothing of the lock or barrier is left in ZooKeeper.
+    /// Waits until the znodes of the lock or barrier are deleted, or the runner has ended.
     pub(super) async fn gone(&self) {
         let mut published = self.published.clone();
         while published.changed().await.is_ok() {}
@@ -109,7 +112,7 @@ impl RegisteredHolding {
         self.release.lock().expect("no code panics while holding it").take();
     }
 
-    /// Releases the lock or leaves the barrier when its time is over.
+    /// Waits until the moment `ends_at`, which the client may move, and releases the lock or leaves the barrier then.
     pub(super) async fn release_in_time(&self, clock: Clock) {
         let mut ends_at = self.ends_at.subscribe();
         loop {
@@ -124,17 +127,17 @@ impl RegisteredHolding {
         }
     }
 
-    /// Returns the claim that the lock is held or the barrier is entered. The claim ends at `at_most`, if not earlier.
-    pub(super) fn claim(&self, clock: Clock, at_most: Option<Moment>) -> Claim {
+    /// Returns the claim that the lock is held or the barrier is entered. The claim ends at `latest_end`, if not earlier.
+    pub(super) fn claim(&self, clock: Clock, latest_end: Option<Moment>) -> Claim {
         let published = self.published.clone();
         Box::new(move || {
             let now = clock.now();
             let state = published.borrow().at(now);
             match state {
                 HoldingState::Held { .. } => {
-                    published.has_changed().is_ok() && at_most.is_none_or(|end| now < end)
+                    published.has_changed().is_ok() && latest_end.is_none_or(|end| now < end)
                 }
-                // The client itself asked to leave.
+                // The client itself has requested to leave, so it does not rely on being inside.
                 HoldingState::Leaving | HoldingState::Ended(End::AllLeft) => true,
                 _ => false,
             }
@@ -145,18 +148,19 @@ impl RegisteredHolding {
     pub(super) fn leave(&self, now: Moment) -> HoldingState {
         let state = self.published.borrow().at(now);
         if matches!(state, HoldingState::Held { .. } | HoldingState::Leaving) {
-            self.leaves.store(true, Ordering::Relaxed);
+            self.leave_requested.store(true, Ordering::Relaxed);
             self.release();
         }
         state
     }
 
-    /// Returns true if the client has asked to leave the barrier.
-    pub(super) fn leaves(&self) -> bool {
-        self.leaves.load(Ordering::Relaxed)
+    /// Returns true if the client has requested to leave the barrier.
+    pub(super) fn leave_requested(&self) -> bool {
+        self.leave_requested.load(Ordering::Relaxed)
     }
 
-    fn lock(&self, now: Moment) -> Option<OwnLock> {
+    /// Returns the lock for `/status`; `None` for a barrier, and for a lock that is over.
+    fn as_lock(&self, now: Moment) -> Option<OwnLock> {
         let HoldingSpec::Lock(mode) = self.spec else { return None };
         let (state, token) = match self.published.borrow().at(now) {
             HoldingState::Held { token, .. } => (LockState::Held, Some(token.0)),
@@ -169,7 +173,8 @@ impl RegisteredHolding {
         Some(OwnLock { lock, mode, slots, state, token, since })
     }
 
-    fn barrier(&self, now: Moment) -> Option<OwnBarrier> {
+    /// Returns the barrier for `/status`; `None` for a lock, and for a barrier that is over.
+    fn as_barrier(&self, now: Moment) -> Option<OwnBarrier> {
         let HoldingSpec::Barrier(size) = self.spec else { return None };
         let (state, token) = match self.published.borrow().at(now) {
             HoldingState::Held { token, .. } => (BarrierRole::Inside, Some(token.0)),

@@ -4,7 +4,7 @@
 use super::super::AppState;
 use super::super::claims::ConnectionClaims;
 use super::super::sse::{self, EventSource, framed};
-use super::holding::{HoldingHandle, WaitLimit, kinds};
+use super::holding::{HoldingHandle, WaitLimit, conflict};
 use super::locks::queue_of;
 use super::{NO_ANSWER, held_body};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockWaiting};
@@ -26,10 +26,10 @@ struct HoldingStream {
     spec: HoldingSpec,
     holding: HoldingHandle,
     limit: WaitLimit,
-    /// The state that the client was sent last. While it leaves a barrier, as it requested, it is sent nothing.
+    /// The state that the client was sent last, or `Leaving`, for which nothing is sent.
     sent: Option<HoldingState>,
-    /// True if this member shuts down while the lock is held: the stream then stays open until the lock is gone.
-    is_held_to_the_end: bool,
+    /// True if this member shuts down while the lock is held. The stream then stays open until the lock is released.
+    stays_open_until_gone: bool,
     claims: ConnectionClaims,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn stream(
         holding,
         limit,
         sent: None,
-        is_held_to_the_end: false,
+        stays_open_until_gone: false,
         claims: ConnectionClaims::current(),
     };
     sse::stream(&app, permit, source)
@@ -58,7 +58,7 @@ pub(super) fn stream(
 impl EventSource for HoldingStream {
     async fn next(&mut self) -> Option<(Bytes, ReservedBytes)> {
         if let Some(HoldingState::Ended(_)) = self.sent {
-            if self.is_held_to_the_end {
+            if self.stays_open_until_gone {
                 self.holding.entry.gone().await;
             }
             return None;
@@ -82,17 +82,19 @@ impl HoldingStream {
     /// Returns the event for this state; `None` if the client does not need one, or if the state has changed meanwhile.
     async fn event(&mut self, state: HoldingState, now: Moment) -> Option<String> {
         match state {
-            HoldingState::Ended(ended) => Some(self.end(ended)),
-            // For its client, a lock is over as soon as it is being released.
-            HoldingState::Leaving if !self.reports_leaving() => Some(self.end(End::Released)),
+            HoldingState::Ended(ended) => Some(self.end_event(ended)),
+            // Without a request of the client to leave, the lock or barrier is over for the client as soon as its release
+            // begins.
+            HoldingState::Leaving if !self.leave_requested() => Some(self.end_event(End::Released)),
             _ if self.limit.is_over(state, now) => {
                 self.holding.entry.release();
                 Some(self.last("timeout", self.timeout_reason(state).into()))
             }
             _ if self.sent == Some(state) => None,
-            HoldingState::Held { token, until } => Some(self.holds(token, until)),
+            HoldingState::Held { token, until } => Some(self.lease_event(token, until)),
             HoldingState::Waiting { ahead: Some(ahead) } => {
-                // A separate receiver, so that `next` is still woken by the change.
+                // If the state changes while the holders are read, stop: `next` then sends the new state. Use a separate
+                // receiver, so that `next` still notices the change.
                 let mut published = self.holding.published();
                 let holders = tokio::select! {
                     biased;
@@ -105,7 +107,7 @@ impl HoldingStream {
             }
             HoldingState::Gathering { present: Some(present) } => {
                 self.note_sent(state);
-                Some(framed("waiting", None, &api::json(&self.gathering(present))))
+                Some(framed("waiting", None, &api::json(&self.waiting_body(present))))
             }
             HoldingState::Leaving => {
                 self.note_sent(state);
@@ -118,7 +120,7 @@ impl HoldingStream {
     }
 
     /// Returns the event that reports the lease: `held`, `entered` or `renewed`.
-    fn holds(&mut self, token: FencingToken, until: Moment) -> String {
+    fn lease_event(&mut self, token: FencingToken, until: Moment) -> String {
         let is_new = !matches!(self.sent, Some(HoldingState::Held { .. }));
         self.note_sent(HoldingState::Held { token, until });
         let held = held_body(&self.app, token, until);
@@ -134,26 +136,27 @@ impl HoldingStream {
     }
 
     /// Returns the last event of a lock or barrier that has ended.
-    fn end(&mut self, ended: End) -> String {
-        self.is_held_to_the_end =
+    fn end_event(&mut self, ended: End) -> String {
+        self.stays_open_until_gone =
             ended == End::Stopped && matches!(self.sent, Some(HoldingState::Held { .. }));
         match ended {
-            End::Refused { found } => self.last("refused", kinds(&self.name, self.spec, found)),
+            End::Refused { found } => self.last("refused", conflict(&self.name, self.spec, found)),
             End::TooMany => self.last("refused", ended.to_string()),
-            End::AllLeft if self.reports_leaving() => self.last("left", ended.to_string()),
+            End::AllLeft if self.leave_requested() => self.last("left", ended.to_string()),
             // While this stream exists, only the watchdog releases the lock or barrier without the client's request.
             End::Released | End::AllLeft => self.last("lost", UNREAD.into()),
             End::Lost(_) | End::Stopped => self.last("lost", ended.to_string()),
         }
     }
 
-    /// Returns this event, after which the stream ends.
+    /// Returns the event with this name, and ends the stream after it.
     fn last(&mut self, event: &str, why: String) -> String {
         self.note_sent(HoldingState::Ended(End::Released));
         framed(event, None, &api::json(&LockEnded { why }))
     }
 
-    /// Remembers the state that is being sent. A lease becomes a claim of the answer, and the end of the holding.
+    /// Remembers the state that is being sent. If it has a lease, the stream claims that the lock is held or the barrier
+    /// entered, and the watchdog releases the lock or leaves the barrier at the end of this lease.
     fn note_sent(&mut self, sent: HoldingState) {
         self.sent = Some(sent);
         let until = match sent {
@@ -162,13 +165,13 @@ impl HoldingStream {
         };
         let entry = &self.holding.entry;
         self.claims.claim(until.map(|_| entry.claim(self.app.clock, None)));
-        // If the client takes no renewal before this moment, the lease is over for the client.
+        // A client that reads no renewal before the end of this lease must assume that it no longer holds the lock.
         entry.ends_at.send_replace(until);
     }
 
-    /// Returns true if the client has asked to leave the barrier.
-    fn reports_leaving(&self) -> bool {
-        self.holding.entry.leaves()
+    /// Returns true if the client has requested to leave the barrier.
+    fn leave_requested(&self) -> bool {
+        self.holding.entry.leave_requested()
     }
 
     /// Explains why the wait limit has passed.
@@ -182,15 +185,15 @@ impl HoldingStream {
 
     /// Returns how many places ahead must go first: all but the places that may hold together with this one.
     fn position(&self, ahead: usize) -> u64 {
-        let beside = match self.spec {
+        let holders_beside = match self.spec {
             HoldingSpec::Lock(Mode::Slots(slots)) => slots.get() as usize - 1,
             HoldingSpec::Lock(_) | HoldingSpec::Barrier(_) => 0,
         };
-        ahead.saturating_sub(beside).max(1).try_into().unwrap_or(u64::MAX)
+        ahead.saturating_sub(holders_beside).max(1).try_into().unwrap_or(u64::MAX)
     }
 
-    /// Returns the data of the event `waiting` of a barrier.
-    fn gathering(&self, present: usize) -> Option<BarrierWaiting> {
+    /// Returns the data of the event `waiting` of a barrier at which `present` participants are.
+    fn waiting_body(&self, present: usize) -> Option<BarrierWaiting> {
         let HoldingSpec::Barrier(size) = self.spec else { return None };
         let present = present.try_into().unwrap_or(u64::MAX);
         let id = self.holding.entry.id.clone();

@@ -7,7 +7,7 @@ use super::super::tests::{api, api_of, member};
 use super::*;
 use crate::api::{LockMode, LockPlace, LockQueue, date};
 use crate::clock::Clock;
-use crate::holdings::{self, Ask, HoldingsRequests, Published};
+use crate::holdings::{self, HoldRequest, HoldingsRequests, Published};
 use crate::status::{self, StatusHandle, StatusPublisher};
 use axum::body::Body;
 use axum::extract::Request;
@@ -103,7 +103,7 @@ async fn a_lock_is_told_of_from_its_place_in_the_queue_to_its_end() {
     let mut scene = Scene::new();
     let waits = async |requests: &mut HoldingsRequests| {
         let mut one = One::taken_from(requests).await;
-        assert_eq!((one.ask.name.as_str(), one.mode()), ("migrate", Mode::Shared));
+        assert_eq!((one.request.name.as_str(), one.mode()), ("migrate", Mode::Shared));
         one.reads(&[(1, Mode::Exclusive)]);
         one
     };
@@ -316,7 +316,7 @@ async fn a_barrier_is_told_of_from_the_first_that_waits_to_the_last_that_leaves(
     let waits = async |requests: &mut HoldingsRequests| {
         let mut one = One::taken_from(requests).await;
         let wanted = HoldingSpec::Barrier(NonZeroU32::new(2).unwrap());
-        assert_eq!((one.ask.name.as_str(), one.ask.wanted), ("deploy", wanted));
+        assert_eq!((one.request.name.as_str(), one.request.wanted), ("deploy", wanted));
         one.gathers(&[OWN], None);
         one
     };
@@ -509,7 +509,7 @@ impl Scene {
 
     /// Shows one holder with this number and token to who looks.
     async fn shows(&mut self, number: i32) {
-        let Some(LookRequest::Queue(_, answer)) = self.requests.looks.recv().await else {
+        let Some(ReadRequest::Queue(_, answer)) = self.requests.read_requests.recv().await else {
             panic!()
         };
         let entry = LockEntry { sequence: sequence(number), mode: Mode::Exclusive };
@@ -530,7 +530,7 @@ impl Scene {
 /// One lock, as the runner has it.
 struct One {
     holdings: Holdings,
-    ask: Ask,
+    request: HoldRequest,
 }
 
 const ID: HoldingId = HoldingId(1);
@@ -539,13 +539,13 @@ const OWN: i32 = 7;
 impl One {
     /// Takes the next request, and joins the queue.
     async fn taken_from(requests: &mut HoldingsRequests) -> Self {
-        let ask = requests.asks.recv().await.unwrap();
+        let request = requests.hold_requests.recv().await.unwrap();
         let heartbeat = Duration::from_millis(20);
         let margins = Margins { heartbeat, half_tick: heartbeat };
-        let mut one = Self { holdings: Holdings::new(margins, LIMIT), ask };
+        let mut one = Self { holdings: Holdings::new(margins, LIMIT), request };
         let sent_at = Clock::system().now();
         let timeout = Duration::from_secs(2);
-        one.step(Event::Requested(ID, one.ask.wanted));
+        one.step(Event::Requested(ID, one.request.wanted));
         one.step(Event::Session(SessionEvent::Opened { session: SessionId(1), timeout, sent_at }));
         let ticket = ticket(OWN);
         let sent_at = None;
@@ -570,7 +570,9 @@ impl One {
     }
 
     fn mode(&self) -> Mode {
-        let HoldingSpec::Lock(mode) = self.ask.wanted else { panic!("{}", self.ask.wanted) };
+        let HoldingSpec::Lock(mode) = self.request.wanted else {
+            panic!("{}", self.request.wanted)
+        };
         mode
     }
 
@@ -600,15 +602,15 @@ impl One {
     fn step(&mut self, event: Event) {
         self.holdings.step(Clock::system().now(), event);
         let standing = self.holdings.standing(ID);
-        self.ask.published.send_replace(Published { standing, ended: None });
+        self.request.publisher.send_replace(Published { standing, ended: None });
     }
 
     fn ends(&self, ended: End) {
-        self.ask.published.send_modify(|published| published.ended = Some(ended));
+        self.request.publisher.send_modify(|published| published.ended = Some(ended));
     }
 
     fn is_released(&mut self) -> bool {
-        !matches!(self.ask.released.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+        !matches!(self.request.released.try_recv(), Err(oneshot::error::TryRecvError::Empty))
     }
 }
 

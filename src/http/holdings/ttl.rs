@@ -14,7 +14,7 @@ use recipes::{FencingToken, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Holds a lock for a TTL, or until it is lost. Returns its id.
+/// Holds a lock for a TTL, or until the lock is lost. Returns the id by which to renew and release the lock.
 pub(super) fn hold(app: &AppState, mut holding: HoldingHandle, ttl: Duration) -> String {
     let now = app.clock.now();
     let id = holding.entry.id.clone();
@@ -23,7 +23,8 @@ pub(super) fn hold(app: &AppState, mut holding: HoldingHandle, ttl: Duration) ->
         let forever = WaitLimit::of(None, now);
         let state =
             holding.wait_while(|state| matches!(state, HoldingState::Held { .. }), forever).await;
-        // This member is shutting down, but the client was promised the lock until its end. Keep the lock until it expires.
+        // This member is shutting down, but the client was promised the lock until the end of the TTL. Keep the lock
+        // until then.
         if state == HoldingState::Ended(End::Stopped) {
             holding.entry.gone().await;
         }
@@ -31,8 +32,8 @@ pub(super) fn hold(app: &AppState, mut holding: HoldingHandle, ttl: Duration) ->
     id
 }
 
-/// Returns the body for a lock that is held for a TTL, and makes the answer claim that it is held. Renews the lock if `ttl`
-/// is set.
+/// Returns the body for a lock that is held for a TTL, and makes the answer claim that the lock is held. Renews the lock if
+/// `ttl` is set.
 pub(super) fn body(
     app: &AppState,
     name: &HoldingName,
@@ -54,7 +55,7 @@ pub(super) struct HeldLock {
     entry: Arc<RegisteredHolding>,
     token: FencingToken,
     lease_end: Moment,
-    /// The end of the TTL.
+    /// The end of the TTL, which may be later than the end of the lease.
     ends_at: Moment,
 }
 

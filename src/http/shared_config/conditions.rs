@@ -12,9 +12,9 @@ pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, ProblemRespons
     fn wrong(why: &str) -> Result<Condition, ProblemResponse> {
         Err(ProblemResponse::bad_request(why))
     }
-    let found = one(headers, header::IF_MATCH)?;
-    let absent = one(headers, header::IF_NONE_MATCH)?;
-    match (found.as_deref(), absent.as_deref()) {
+    let if_match = only(headers, header::IF_MATCH)?;
+    let if_none_match = only(headers, header::IF_NONE_MATCH)?;
+    match (if_match.as_deref(), if_none_match.as_deref()) {
         (None, None) => Ok(Condition::None),
         (None, Some("*")) => Ok(Condition::Absent),
         (None, Some(_)) => wrong("If-None-Match may only be * where something is written"),
@@ -27,8 +27,8 @@ pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, ProblemRespons
     }
 }
 
-/// Returns the only value of a header.
-fn one(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<String>, ProblemResponse> {
+/// Returns the value of a header, if there is one. Fails if the header is there twice.
+fn only(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<String>, ProblemResponse> {
     let mut all = headers.get_all(&name).iter();
     let first = all.next().map(|value| value.to_str().unwrap_or_default().trim().to_owned());
     match all.next() {
@@ -37,9 +37,9 @@ fn one(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<String>, 
     }
 }
 
-/// Parses a strong tag. A weak one, `W/"3"`, would promise less than a write needs.
+/// Parses a strong tag, such as `"3"`. A weak tag, `W/"3"`, does not identify one version, so it is refused.
 fn version(tag: &str) -> Option<i32> {
     let digits = tag.strip_prefix('"')?.strip_suffix('"')?;
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|_| is_number)
+    if is_number { digits.parse().ok() } else { None }
 }

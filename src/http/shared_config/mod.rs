@@ -17,8 +17,8 @@ use super::{AppState, INDEX, body};
 use crate::api::{ConfigNames, ConfigWritten};
 use crate::byte_budget::ByteBudget;
 use crate::shared_config::{
-    Condition, ConfigHandle, ConfigName, ConfigRequest as Ask, NAMES_MAX, TooMany, VALUE_MAX,
-    Value, ValueReading, ValueWrite, WatchedValue, WriteAction, WriteError, WriteOutcome,
+    Condition, ConfigHandle, ConfigName, ConfigRequest, NAMES_MAX, TooMany, VALUE_MAX, Value,
+    ValueReading, ValueWrite, WatchedValue, WriteAction, WriteError, WriteOutcome,
 };
 use crate::status::{self, CommandError};
 use axum::Json;
@@ -37,15 +37,15 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long ZooKeeper may take to write a value.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How many readings are checked with a quorum before the request fails.
-const PROOFS: usize = 3;
+/// How many readings are checked with a quorum, one after the other, before a request with `proved` fails.
+const CONFIRM_ATTEMPTS: usize = 3;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadQuery {
     index: Option<u64>,
     wait: Option<Span<0>>,
-    /// A quorum of the servers must confirm that this is the version that is stored.
+    /// True if a quorum of the servers must confirm that the returned version is the stored one.
     #[serde(default, deserialize_with = "flag")]
     proved: bool,
 }
@@ -53,7 +53,7 @@ pub(super) struct ReadQuery {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WriteQuery {
-    /// The value is deleted when this member leaves, or when its session for locks and values times out.
+    /// True if the value is deleted when this member leaves, or when its session for locks and values times out.
     #[serde(default, deserialize_with = "flag")]
     ephemeral: bool,
 }
@@ -63,7 +63,7 @@ pub(super) async fn config_names(
     State(app): State<AppState>,
     _: Query<NoQuery>,
 ) -> Result<Json<ConfigNames>, ProblemResponse> {
-    let names = app.ask(Ask::Names, READ_TIMEOUT).await?.map_err(unread)?;
+    let names = app.ask(ConfigRequest::Names, READ_TIMEOUT).await?.map_err(unread)?;
     Ok(Json(ConfigNames { names: names.to_vec() }))
 }
 
@@ -74,33 +74,34 @@ pub(super) async fn config_names(
 pub(super) async fn config(
     State(app): State<AppState>,
     RecipePath { name, .. }: RecipePath,
-    Query(ReadQuery { index, wait, proved: is_proved }): Query<ReadQuery>,
+    Query(ReadQuery { index, wait, proved: needs_quorum }): Query<ReadQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let query = app.blocking_query(Wait { index, wait })?;
     if accepts(&headers, "text/event-stream") {
-        if query.is_some() || is_proved {
+        if query.is_some() || needs_quorum {
             let why =
                 "a stream has each change, and none is proved: leave index, wait and proved out";
             return Err(ProblemResponse::bad_request(why));
         }
-        let permit = app.place()?;
-        let watched = app.watched(&name).await?;
+        let permit = app.waiting_permit()?;
+        let watched = app.watch(&name).await?;
         return Ok(stream::stream(app, permit, watched));
     }
-    let mut watched = app.watched(&name).await?;
+    let mut watched = app.watch(&name).await?;
     let (mut reading, as_of) = read(&mut watched).await?;
     if let Some(query) = &query
         && !reading.is_news_since(query.seen, as_of)
     {
         reading = match query.or_timeout(watched.news_since(Some(query.seen))).await {
-            Some(Some(news)) => news,
+            Some(Some(newer)) => newer,
             Some(None) => return Err(unread("this member is leaving")),
+            // The time limit of the query has passed.
             None => read(&mut watched).await?.0,
         };
     }
-    if is_proved {
-        reading = app.proved(&name, &mut watched, reading).await?;
+    if needs_quorum {
+        reading = app.confirmed(&name, &mut watched, reading).await?;
     }
     Ok(answer(&app, &name, &reading))
 }
@@ -117,7 +118,7 @@ pub(super) async fn put_config(
     request: Request,
 ) -> Result<Response, ProblemResponse> {
     let condition = condition(request.headers())?;
-    let data = value(&app.budget, request.into_body()).await?;
+    let data = read_value(&app.budget, request.into_body()).await?;
     let action = WriteAction::Put { data, is_ephemeral };
     app.write(ValueWrite { name, action, condition }).await
 }
@@ -147,29 +148,29 @@ impl AppState {
     /// Sends a request to the runner. Fails if the runner does not answer.
     async fn ask<T>(
         &self,
-        ask: impl FnOnce(oneshot::Sender<T>) -> Ask,
-        patience: Duration,
+        request: impl FnOnce(oneshot::Sender<T>) -> ConfigRequest,
+        time_limit: Duration,
     ) -> Result<T, ProblemResponse> {
-        status::ask(&self.shared_config()?.requests, ask, patience).await.map_err(unread)
+        status::ask(&self.shared_config()?.requests, request, time_limit).await.map_err(unread)
     }
 
     /// Watches a name through the runner.
-    async fn watched(&self, name: &ConfigName) -> Result<WatchedValue, ProblemResponse> {
-        let watched = self.ask(|answer| Ask::Watch(name.clone(), answer), READ_TIMEOUT).await?;
-        watched.map_err(|TooMany| too_many())
+    async fn watch(&self, name: &ConfigName) -> Result<WatchedValue, ProblemResponse> {
+        let watched = self.ask(|answer| ConfigRequest::Watch(name.clone(), answer), READ_TIMEOUT);
+        watched.await?.map_err(|TooMany| too_many())
     }
 
-    /// Returns a reading that a quorum has confirmed since the request: this reading, or a later one.
-    async fn proved(
+    /// Returns a reading that a quorum has confirmed since the request: `reading`, or a later one.
+    async fn confirmed(
         &self,
         name: &ConfigName,
         watched: &mut WatchedValue,
         mut reading: Arc<ValueReading>,
     ) -> Result<Arc<ValueReading>, ProblemResponse> {
-        for _ in 0..PROOFS {
+        for _ in 0..CONFIRM_ATTEMPTS {
             let version = reading.value.as_ref().map(|value| value.version);
-            let prove = |answer| Ask::Prove(name.clone(), version, answer);
-            if self.ask(prove, READ_TIMEOUT).await?.map_err(unread)? {
+            let confirm = |answer| ConfigRequest::Confirm(name.clone(), version, answer);
+            if self.ask(confirm, READ_TIMEOUT).await?.map_err(unread)? {
                 return Ok(reading);
             }
             reading = read(watched).await?.0;
@@ -184,10 +185,11 @@ impl AppState {
         let name = write.name.clone();
         let condition = write.condition;
         let (answer, answered) = oneshot::channel();
-        let asked = self.shared_config()?.requests.try_send(Ask::Write(write, answer));
-        asked.map_err(|_| ProblemResponse::undone(CommandError::NotTaken))?;
+        let sent = self.shared_config()?.requests.try_send(ConfigRequest::Write(write, answer));
+        sent.map_err(|_| ProblemResponse::command_failed(CommandError::NotTaken))?;
         let written = match timeout(WRITE_TIMEOUT, answered).await {
             Ok(Ok(written)) => written,
+            // No answer came, so the value may have been written.
             Ok(Err(_)) | Err(_) => Err(WriteError::Unknown),
         };
         match written {
@@ -204,13 +206,14 @@ impl AppState {
         }
     }
 
+    /// Returns the path of the value in ZooKeeper, for messages.
     fn path_of(&self, name: &ConfigName) -> String {
         let root =
             self.status.shared_config.as_ref().map(|config| &*config.root).unwrap_or_default();
         format!("{root}/{name}")
     }
 
-    fn not_there(&self, name: &ConfigName) -> ProblemResponse {
+    fn no_such_value(&self, name: &ConfigName) -> ProblemResponse {
         let detail = format!(
             "there is nothing at {} in ZooKeeper: PUT /config/{name} or `bellwether config put` creates it, and ?index= or \
              `config get --wait` waits for it",
@@ -219,10 +222,12 @@ impl AppState {
         ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-value", "no such value", detail)
     }
 
+    /// Returns the error for a value that was not written, or may not have been written.
     fn refusal(&self, name: &ConfigName, condition: Condition, why: WriteError) -> ProblemResponse {
         match why {
             WriteError::Differs { found } => differs(name, found),
-            WriteError::NotThere if condition == Condition::None => self.not_there(name),
+            WriteError::NotThere if condition == Condition::None => self.no_such_value(name),
+            // The value was deleted on a condition, which an absent value does not meet.
             WriteError::NotThere => differs(name, None),
             WriteError::NotOurs => {
                 let detail = format!(
@@ -274,14 +279,14 @@ fn too_many() -> ProblemResponse {
     ProblemResponse::unavailable("too-many-names", "too many names", why)
 }
 
-/// Returns the error for a condition that is not met.
+/// Returns the error for a condition that is not met, because the value has the version `found`, or does not exist.
 fn differs(name: &ConfigName, found: Option<i32>) -> ProblemResponse {
-    let there = match found {
+    let stored = match found {
         Some(version) => format!("version {version}"),
         None => "nothing".to_owned(),
     };
     let detail = format!(
-        "{there} is at {name}, which is not what was expected: read it (`bellwether config get -o json` prints the version \
+        "{stored} is at {name}, which is not what was expected: read it (`bellwether config get -o json` prints the version \
          too), decide again, and write with that version"
     );
     let title = "another version is there";
@@ -290,20 +295,22 @@ fn differs(name: &ConfigName, found: Option<i32>) -> ProblemResponse {
     ProblemResponse { version: found, ..problem }
 }
 
+/// Returns the response to a write, with the version and the index of the written value.
 fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
     let tag = version_tag(version);
     let head = [(INDEX, HeaderValue::from(index)), (header::ETAG, tag)];
     (status, head, Json(ConfigWritten { version, index })).into_response()
 }
 
+/// Returns the response with a value, or the error if the value does not exist.
 fn answer(app: &AppState, name: &ConfigName, reading: &ValueReading) -> Response {
     let index = reading.index;
     let Some(Value { data, version, .. }) = &reading.value else {
-        return ProblemResponse { index: Some(index), ..app.not_there(name) }.into_response();
+        return ProblemResponse { index: Some(index), ..app.no_such_value(name) }.into_response();
     };
     let headers = [
         (INDEX, HeaderValue::from(index)),
-        (header::CONTENT_TYPE, HeaderValue::from_static(kind(name.as_str()))),
+        (header::CONTENT_TYPE, HeaderValue::from_static(media_type(name.as_str()))),
         (header::ETAG, version_tag(*version)),
         // Keeps browsers from running any part of the value.
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox")),
@@ -312,7 +319,7 @@ fn answer(app: &AppState, name: &ConfigName, reading: &ValueReading) -> Response
 }
 
 /// Returns the media type of a value, by the extension of its name.
-fn kind(name: &str) -> &'static str {
+fn media_type(name: &str) -> &'static str {
     match name.rsplit_once('.').map(|(_, end)| end) {
         Some("json") => "application/json",
         Some("toml") => "application/toml",
@@ -325,9 +332,10 @@ fn kind(name: &str) -> &'static str {
     }
 }
 
-/// Reads the body of this request, which is a value.
-async fn value(budget: &ByteBudget, body: Body) -> Result<Bytes, ProblemResponse> {
-    // A body without a length may be as long as the longest value. The request to ZooKeeper contains a copy.
+/// Reads the body of a request, which is the value to write.
+async fn read_value(budget: &ByteBudget, body: Body) -> Result<Bytes, ProblemResponse> {
+    // A body without a length may be as long as the longest value. Reserve memory twice, because the request to ZooKeeper
+    // contains a copy.
     let length = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
     let length = length.unwrap_or(VALUE_MAX).min(VALUE_MAX);
     let reserved = budget.take(2 * length);

@@ -31,9 +31,9 @@ pub(super) fn stream(
 
 impl EventSource for ValueStream {
     async fn next(&mut self) -> Option<(Bytes, ReservedBytes)> {
-        let reading = self.news().await?;
-        // Write the event twice, because a stream that waits for memory must not hold an event of 1 MiB meanwhile. Reserve
-        // memory also for the copy that the connection makes.
+        let reading = self.next_reading().await?;
+        // Format the event twice, first only for its length: a stream that waits for memory must not hold an event of 1 MiB
+        // meanwhile. Reserve memory also for the copy that the connection makes.
         let length = event(&reading).len();
         let memory = self.app.budget.take_when_free(2 * length).await;
         let event = event(&reading).into();
@@ -43,7 +43,8 @@ impl EventSource for ValueStream {
 }
 
 impl ValueStream {
-    async fn news(&mut self) -> Option<Arc<ValueReading>> {
+    /// Waits for a reading that differs from the last sent one.
+    async fn next_reading(&mut self) -> Option<Arc<ValueReading>> {
         loop {
             let reading = self.watched.news_since(None).await?;
             if self.sent.as_ref().is_none_or(|sent| *sent != reading) {

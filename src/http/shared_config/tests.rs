@@ -143,7 +143,8 @@ async fn a_write_that_was_not_confirmed_is_told_from_one_that_was_not_sent() {
         let wanted = request(Method::PUT, "/config/x?ephemeral=1", &[("if-match", "\"2\"")], "v");
         let asked = send(&scene.service, wanted);
         let taken = async {
-            let Some(Ask::Write(write, answer)) = scene.requests.requests.recv().await else {
+            let Some(ConfigRequest::Write(write, answer)) = scene.requests.requests.recv().await
+            else {
                 panic!("a write is asked for")
             };
             assert_eq!(write.condition, Condition::Version(2));
@@ -182,7 +183,7 @@ impl Scene {
 
 /// Takes the watch that is asked for, and shows these in turn: the first as the answer to a question.
 async fn shows(requests: &mut ConfigRequests, steps: &[(u64, Option<&'static str>)]) {
-    let Some(Ask::Watch(_, answer)) = requests.requests.recv().await else {
+    let Some(ConfigRequest::Watch(_, answer)) = requests.requests.recv().await else {
         panic!("a watch is asked for")
     };
     let (publisher, known) = watch::channel(ValueState::default());

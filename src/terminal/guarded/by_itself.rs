@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::config::HoldingConfig;
 use crate::config::security::AclPolicy;
 use crate::exec::CommandLease;
-use crate::holdings::{self, Ask, Published};
+use crate::holdings::{self, HoldRequest, Published};
 use crate::shared_config;
 use crate::zookeeper::{Credentials, HoldingsSettings, run_holdings};
 use recipes::holding::{End, HoldingSpec, HoldingState};
@@ -46,12 +46,11 @@ impl OwnHolding {
         command: &GuardedCommand,
         clock: Clock,
     ) -> Self {
-        // The runner also serves the shared configuration, of which this process requests nothing.
+        // The runner also serves the shared configuration, which nothing requests here.
         let (mut no_config, _) =
             shared_config::set_up(&config.paths.config, &ByteBudget::of_mib(1));
         let mut zookeeper = config.settings.zookeeper.clone();
-        // Members log a warning about open ACLs when they start. A command that runs repeatedly does not need to repeat
-        // it.
+        // Members warn of open ACLs when they start. A command that runs repeatedly does not need to repeat the warning.
         zookeeper.security.is_open_by_choice |= zookeeper.security.acl == AclPolicy::Open;
         let settings = HoldingsSettings {
             zookeeper,
@@ -59,23 +58,23 @@ impl OwnHolding {
             margins: config.margins,
             member: config.member.clone(),
         };
-        let (state_sender, states) = watch::channel(Published::default());
+        let (publisher, published) = watch::channel(Published::default());
         let (held, released) = oneshot::channel();
         let (mut requests, handle) = holdings::set_up();
         let GuardedCommand { wanted, patience, .. } = *command;
         let name = command.name.clone();
         let process = Some(this_process());
-        let ask = Ask { name, wanted, process, published: state_sender, released };
-        handle.asks.try_send(ask).expect("the channel is empty");
-        let (publisher, progress) = watch::channel(HoldingProgress::Requested);
+        let request = HoldRequest { name, wanted, process, publisher, released };
+        handle.hold_requests.try_send(request).expect("this is the only request");
+        let (progress_publisher, progress) = watch::channel(HoldingProgress::Requested);
         let (stop, mut stopping) = oneshot::channel();
         let credentials = credentials.clone();
-        let published = states.clone();
+        let states = published.clone();
         let runner = spawn_local(async move {
             let requests = (&mut requests, &mut no_config);
             tokio::select! {
                 _ = run_holdings(settings, credentials.clone(), clock, requests, &mut stopping) => {}
-                never = publish(states, &credentials, wanted, patience, clock, &publisher) => match never {},
+                never = publish_progress(states, &credentials, wanted, patience, clock, &progress_publisher) => match never {},
             }
         });
         Self { progress, published, held: Some(held), stop, runner }
@@ -89,11 +88,13 @@ impl OwnHolding {
     /// Releases the lock or leaves the barrier, and closes the session.
     pub(super) async fn close(mut self) {
         self.release();
-        let released = async { while self.published.changed().await.is_ok() {} };
-        // After the time limits, the znode and the session are left to expire.
-        let _ = timeout(RELEASE_TIMEOUT, released).await;
-        let _ = self.stop.send(());
-        let _ = timeout(CLOSE_TIMEOUT, self.runner).await;
+        let gone = async { while self.published.changed().await.is_ok() {} };
+        // If the znode is not deleted in time, it is left to expire with the session.
+        let _ignored = timeout(RELEASE_TIMEOUT, gone).await;
+        // If this fails, the runner has ended already.
+        let _ignored = self.stop.send(());
+        // If the session is not closed in time, it is left to expire.
+        let _ignored = timeout(CLOSE_TIMEOUT, self.runner).await;
     }
 }
 
@@ -106,7 +107,7 @@ pub(super) fn unanswered(credentials: &Credentials) -> String {
 }
 
 /// Publishes the progress of the lock or barrier, whenever it changes.
-async fn publish(
+async fn publish_progress(
     mut published: watch::Receiver<Published>,
     credentials: &Credentials,
     wanted: HoldingSpec,
@@ -114,7 +115,7 @@ async fn publish(
     clock: Clock,
     publisher: &watch::Sender<HoldingProgress>,
 ) -> Infallible {
-    let mut attempt = pin!(sleep(ATTEMPT_TIMEOUT));
+    let mut timer = pin!(sleep(ATTEMPT_TIMEOUT));
     loop {
         let state = published.borrow_and_update().at(clock.now());
         let progress = match state {
@@ -123,8 +124,7 @@ async fn publish(
             }
             // With `Patience::Try`, a contender ahead means that the lock is not free.
             HoldingState::Waiting { ahead: Some(1..) } => HoldingProgress::NotInTime,
-            // After this time, ZooKeeper should have answered who is ahead.
-            HoldingState::Waiting { .. } if patience == Patience::Try && attempt.is_elapsed() => {
+            HoldingState::Waiting { .. } if patience == Patience::Try && timer.is_elapsed() => {
                 HoldingProgress::Failed(unanswered(credentials))
             }
             HoldingState::Gathering { present: Some(present) } => {
@@ -161,7 +161,7 @@ async fn publish(
             }
             // The lease has ended, so the state of the request is no longer `Held`.
             () = clock.sleep_until(lease_end) => {}
-            () = &mut attempt, if !attempt.is_elapsed() => {}
+            () = &mut timer, if !timer.is_elapsed() => {}
         }
     }
 }

@@ -20,7 +20,9 @@ use super::queue::Reports;
 use super::shared_config::{self, SharedConfig};
 use crate::clock::{Alarm, Clock};
 use crate::config::{RecipePaths, Zookeeper};
-use crate::holdings::{Ask, HoldingName, HoldingsMeter, HoldingsRequests, ProcessName, Published};
+use crate::holdings::{
+    HoldRequest, HoldingName, HoldingsMeter, HoldingsRequests, ProcessName, Published,
+};
 use crate::shared_config::ConfigRequests;
 use crate::status::ConnectionState;
 use recipes::holding::{
@@ -73,7 +75,7 @@ pub async fn run_holdings(
     (requests, config): (&mut HoldingsRequests, &mut ConfigRequests),
     stop: &mut oneshot::Receiver<()>,
 ) -> bool {
-    let HoldingsRequests { asks, looks, meter } = requests;
+    let HoldingsRequests { hold_requests, read_requests, meter } = requests;
     let runner = HoldingsRunner::new(settings.clone(), credentials, clock, meter.clone(), config);
     let sessions = runner.config.sessions();
     let link = runner.reports.link.subscribe();
@@ -87,11 +89,11 @@ pub async fn run_holdings(
     );
     // The reader ends when all senders of requests are dropped. The runner goes on until it is stopped.
     let reading = async {
-        reader.run(looks).await;
+        reader.run(read_requests).await;
         pending().await
     };
     tokio::select! {
-        is_closed = runner.run(asks, config, stop) => is_closed,
+        is_closed = runner.run(hold_requests, config, stop) => is_closed,
         never = reading => never,
     }
 }
@@ -134,7 +136,7 @@ struct RequestedHolding {
     process: Option<ProcessName>,
     requested_at: Moment,
     /// Publishes the state to the client. Dropped when the holding is over.
-    published: watch::Sender<Published>,
+    publisher: watch::Sender<Published>,
     /// The end, once it was reported. The entry exists until the znode is deleted too.
     ended: Option<End>,
 }
@@ -179,7 +181,7 @@ impl HoldingsRunner {
     /// session; the timer; releases; new requests; reads; the shared configuration.
     async fn run(
         mut self,
-        asks: &mut mpsc::Receiver<Ask>,
+        hold_requests: &mut mpsc::Receiver<HoldRequest>,
         config: &mut ConfigRequests,
         stop: &mut oneshot::Receiver<()>,
     ) -> bool {
@@ -203,7 +205,7 @@ impl HoldingsRunner {
                 Some(released) = self.releases.join_next() => {
                     Event::Released(released.expect("the task neither panics nor is cancelled"))
                 }
-                Some(ask) = asks.recv(), if !is_leaving => self.register(ask),
+                Some(request) = hold_requests.recv(), if !is_leaving => self.register(request),
                 () = self.about_to_read.notified(), if !is_leaving => Event::Read,
                 () = self.config.handle_next(&mut config.requests), if !is_leaving => {
                     Event::InUse(self.config.needs_session())
@@ -254,16 +256,15 @@ impl HoldingsRunner {
     }
 
     /// Registers a client's request, and returns the event that passes it to [`Holdings`].
-    fn register(&mut self, ask: Ask) -> Event {
-        let Ask { name, wanted, process, published, released } = ask;
+    fn register(&mut self, request: HoldRequest) -> Event {
+        let HoldRequest { name, wanted, process, publisher, released } = request;
         let path: Arc<str> = format!("{}/{name}", self.settings.root(wanted.kind())).into();
         let id = HoldingId(self.last_id.0 + 1);
         self.last_id = id;
         debug!("{path}: asked for {wanted}");
         let requested_at = self.clock.now();
-        let ended = None;
         let requested =
-            RequestedHolding { wanted, name, path, process, requested_at, published, ended };
+            RequestedHolding { wanted, name, path, process, requested_at, publisher, ended: None };
         self.requested.insert(id, requested);
         self.releases.spawn(async move {
             // The client releases the lock or leaves the barrier by dropping its end of the channel.
@@ -324,10 +325,10 @@ impl HoldingsRunner {
     /// Publishes the state of a holding. Forgets the holding if it is over, that is, if it has ended and its znode is gone.
     fn publish(&mut self, id: HoldingId, now: Moment) {
         let Some(requested) = self.requested.get(&id) else { return };
-        let RequestedHolding { wanted, name, requested_at, published, ended, .. } = requested;
+        let RequestedHolding { wanted, name, requested_at, publisher, ended, .. } = requested;
         let standing = self.holdings.standing(id);
         let is_over = standing.is_none();
-        published.send_if_modified(|current| {
+        publisher.send_if_modified(|current| {
             let previous = current.at(now);
             *current = Published { standing, ended: *ended };
             let state = current.at(now);

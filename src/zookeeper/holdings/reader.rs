@@ -9,7 +9,7 @@ use super::{HoldingsSettings, data};
 use crate::api::{BarrierMember, BarrierState, LockMode, LockPlace, LockQueue, date};
 use crate::clock::Clock;
 use crate::config::RecipePaths;
-use crate::holdings::{BreakStep, HoldingName, LookRequest};
+use crate::holdings::{BreakStep, HoldingName, ReadRequest};
 use crate::status::ConnectionState;
 use crate::zookeeper::cached::{Cached, ChangeCounter};
 use crate::zookeeper::client::{Connection, in_words, is_server_answer};
@@ -82,14 +82,14 @@ impl QueueReader {
     }
 
     /// Answers requests until no sender is left.
-    pub(super) async fn run(mut self, looks: &mut mpsc::Receiver<LookRequest>) {
-        while let Some(request) = looks.recv().await {
+    pub(super) async fn run(mut self, requests: &mut mpsc::Receiver<ReadRequest>) {
+        while let Some(request) = requests.recv().await {
             self.answer(request).await;
         }
     }
 
     /// Answers a request, from a reading that is at most a second old if there is one.
-    async fn answer(&mut self, request: LookRequest) {
+    async fn answer(&mut self, request: ReadRequest) {
         let now = self.clock.now();
         // Take this number before the reading, so that a change during the reading makes the reading outdated.
         let changes = self.changes.get();
@@ -98,7 +98,7 @@ impl QueueReader {
         self.barriers.retain(|_, cached| cached.is_fresh(now, changes));
         let RecipePaths { locks, barriers, .. } = self.settings.paths.clone();
         match request {
-            LookRequest::Names(kind, answer) => {
+            ReadRequest::Names(kind, answer) => {
                 if !self.names.contains_key(&kind) {
                     let root = self.settings.root(kind).to_owned();
                     let names = self
@@ -108,7 +108,7 @@ impl QueueReader {
                 }
                 let _receiver_gone = answer.send(self.names[&kind].value.clone());
             }
-            LookRequest::Queue(name, answer) => {
+            ReadRequest::Queue(name, answer) => {
                 if !self.queues.contains_key(&name) {
                     let path = format!("{locks}/{name}");
                     let queue = self
@@ -118,7 +118,7 @@ impl QueueReader {
                 }
                 let _receiver_gone = answer.send(self.queues[&name].value.clone());
             }
-            LookRequest::Barrier(name, answer) => {
+            ReadRequest::Barrier(name, answer) => {
                 if !self.barriers.contains_key(&name) {
                     let path = format!("{barriers}/{name}");
                     let read = self
@@ -129,7 +129,7 @@ impl QueueReader {
                 }
                 let _receiver_gone = answer.send(self.barriers[&name].value.clone());
             }
-            LookRequest::Break(name, wanted, step, answer) => {
+            ReadRequest::Break(name, wanted, step, answer) => {
                 let path = format!("{locks}/{name}");
                 let found = self
                     .read(&path, async |connection| {

@@ -156,7 +156,7 @@ impl SharedConfig {
                 let _receiver_gone = answer.send(self.watch(name));
             }
             ConfigRequest::Write(write, answer) => self.write(write, answer),
-            ConfigRequest::Prove(name, version, answer) => {
+            ConfigRequest::Confirm(name, version, answer) => {
                 let shared = self.shared.clone();
                 self.requests.spawn(async move {
                     let _receiver_gone = answer.send(shared.has_version(&name, version).await);
