@@ -92,9 +92,9 @@ pub enum GuardCommand {
     /// Run the inner guard, which starts this command.
     #[command(hide = true)]
     ExecInnerGuard { command: Vec<OsString> },
-    /// Replace this process with the command of `exec` or of a hook, if `parent` is its parent. If `files` is a number, it is the
-    /// command's limit of open files. If `foreground` is a process group that is in the foreground of the terminal, the command
-    /// takes its place.
+    /// Replace this process with the command of `exec` or of a hook, but exit if `parent` has died meanwhile. `files` is the
+    /// command's limit of open files, if it is a number. If the process group `foreground` is in the foreground of the terminal,
+    /// the command's process group becomes the foreground group instead.
     #[command(hide = true)]
     ExecCommand { parent: i32, files: String, foreground: String, command: Vec<OsString> },
 }

@@ -120,7 +120,7 @@ impl Tls {
             }
             // Do not show the values: one may be the private key itself.
             _ => {
-                let [ca, cert, key] = [ca.key(), cert.key(), key.key()];
+                let [ca, cert, key] = [ca, cert, key].map(super::Setting::key);
                 Err(ConfigError::new(cert, format!("needs {key} and {ca}, and {key} needs {cert}"))
                     .remedy(format!("set all three, or {ca} alone")))
             }

@@ -128,7 +128,7 @@ struct Daemon {
     hangup: Signal,
     server: Server,
     election: SessionThread,
-    /// The thread of the locks and barriers, unless they are switched off.
+    /// The thread of the locks, barriers and shared values, unless they are switched off.
     holdings: Option<SessionThread>,
     application: ApplicationThread,
     /// The thread of the command's supervisor, if there is a command.
@@ -148,8 +148,8 @@ impl Daemon {
         let active_config = ActiveConfig::of(&effective);
         let config = effective.config;
         let plan = task.map(|task| task.plan(&config, file_limit, &resume)).transpose()?;
-        // The settings of locks, barriers and the shared configuration, unless they are switched off.
-        let recipes = config.recipes.map(|paths| HoldingsSettings {
+        // The settings of locks, barriers and shared values, unless they are switched off.
+        let holdings_settings = config.recipes.map(|paths| HoldingsSettings {
             zookeeper: config.settings.zookeeper.clone(),
             paths,
             margins: config.policy.margins,
@@ -157,7 +157,7 @@ impl Daemon {
         });
         let clock = Clock::system();
         let member = Member::new(Arc::new(config.profile), config.policy);
-        let member = member.reserving(config.reserve).of_priority(config.priority);
+        let member = member.with_time_to_end(config.reserve).of_priority(config.priority);
         let member = match config.settings.znodes.family() {
             // The queue is shared with contenders of another client library, for example Curator.
             Some(_) => member.among_others(),
@@ -197,7 +197,7 @@ impl Daemon {
         let (hook_inputs, HooksHandle { hooks, leave, records }) = notify::set_up(config.hooks);
         let (health_out, application) = watch::channel(None);
         let budget = ByteBudget::of_mib(config.buffers_mib);
-        let (recipes, holdings, shared_config) = match recipes {
+        let (recipes, holdings, shared_config) = match holdings_settings {
             Some(settings) => {
                 let (holding_requests, holdings) = holdings::set_up();
                 let (config_requests, shared_config) =

@@ -255,7 +255,7 @@ impl SidecarRequest<'_> {
     fn in_doubt(&self) -> &'static str {
         match self.method {
             Method::GET => "",
-            _ => "; what it was told may still be done: see `bellwether status`",
+            _ => "; the sidecar may still carry out the command: see `bellwether status`",
         }
     }
 
@@ -285,8 +285,8 @@ impl SidecarRequest<'_> {
 }
 
 /// A hint to add to the error if the connection fails.
-const WHAT_TO_TRY: &str = ": does a sidecar run there? --url or BELLWETHER_URL says which one to ask, and a sidecar's log \
-                           where it listens (http.listen)";
+const WHAT_TO_TRY: &str = ": does a sidecar run there? Choose one with --url or BELLWETHER_URL; its log says where it \
+                           listens (http.listen)";
 
 impl Token {
     /// Returns `None` if the text is not one line of visible ASCII characters.
@@ -372,7 +372,7 @@ mod tests {
         };
         for (method, in_doubt) in [(Method::GET, false), (Method::POST, true)] {
             for why in said(method.clone()).await {
-                assert_eq!(why.contains("may still be done"), in_doubt, "{method}: {why}");
+                assert_eq!(why.contains("may still carry out"), in_doubt, "{method}: {why}");
             }
         }
     }

@@ -113,7 +113,7 @@ fn take_line(
 impl Replay {
     fn begin(line: &Value) -> Result<Self, String> {
         let member = Member::new(read(line, "profile")?, read(line, "policy")?);
-        let member = member.reserving(read(line, "reserve")?);
+        let member = member.with_time_to_end(read(line, "reserve")?);
         let member = member.of_priority(read(line, "priority")?);
         let member = if read(line, "relays")? { member } else { member.among_others() };
         let member = if read(line, "unhealthy")? { member.unhealthy_at_first() } else { member };

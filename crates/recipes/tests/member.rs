@@ -239,7 +239,7 @@ fn a_session_too_short_to_lead_in_is_closed() {
 #[test]
 fn a_session_too_short_to_end_what_is_done_in_it_is_closed() {
     let opened_by = |reserve_ms| {
-        let mut member = member().reserving(Duration::from_millis(reserve_ms));
+        let mut member = member().with_time_to_end(Duration::from_millis(reserve_ms));
         member.step(at(0), opened(seconds(10)))
     };
     // The lease lasts 6.89 s, and heartbeats are at most 1 s apart.
@@ -741,7 +741,7 @@ fn a_standby_sends_a_write_for_its_heartbeat() {
 
 #[test]
 fn a_standby_needs_time_to_end_what_is_done_under_its_lease() {
-    let mut second = member().reserving(seconds(2));
+    let mut second = member().with_time_to_end(seconds(2));
     second.step(at(0), opened(seconds(10)));
     second.step(at(0), Event::Joined(ticket(2)));
     second.step(at(0), queue(&[1, 2]));

@@ -226,7 +226,8 @@ impl Context {
         link.send_modify(|link| link.problem = Some(problem));
     }
 
-    /// Publishes that there are too many znodes below the path; with `None`, clears that problem.
+    /// Publishes that there are too many znodes below the election's path. With `None` after that, clears the current problem,
+    /// whichever it is: a problem that persists is published again by the next attempt.
     pub(super) fn set_crowded(&self, problem: Option<String>) {
         let was_crowded = mem::replace(&mut self.state().is_crowded, problem.is_some());
         match problem {
@@ -236,8 +237,8 @@ impl Context {
         }
     }
 
-    /// Clears the current problem, unless there are too many znodes below the path. Call this only after an answer that
-    /// gives this member its place in the queue, or confirms that place.
+    /// Clears the current problem, unless there are too many znodes below the election's path. Requests call this after an
+    /// answer that gives this member its place in the queue, or confirms that place.
     pub(super) fn clear_problem(&self) {
         if self.state().is_crowded {
             return;
@@ -251,7 +252,7 @@ impl Context {
     }
 
     /// Reports to the member whether foreign contenders keep us out of the queue, if that has changed. Does nothing in an
-    /// election that is not shared with another client: there, they never do.
+    /// election that is not shared with another client, where foreign contenders never keep members out.
     pub(super) fn send_keep_out(&self, keep_out: bool) {
         if !self.settings.is_shared() {
             return;

@@ -463,12 +463,13 @@ impl Runner {
         if !changes.is_empty() || has_moved {
             self.members.changes.note_change();
         }
-        // A member that foreign contenders keep out of the queue reads it again and again, which need not be logged.
+        // While foreign contenders keep this member out of the queue, the member reads the queue again and again.
         let waits_outside = matches!(event, Event::QueueRead(_))
             && self.standing.ticket().is_none()
             && self.actions.is_empty();
         let is_routine =
             waits_outside || is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
+        // A routine event never ends a lease, so no lapse is hidden at this level.
         let level = if is_routine {
             Level::DEBUG
         } else if lapsed {
@@ -492,10 +493,11 @@ impl Runner {
             lapsed_at,
             error,
         });
-        if let Some(pair) = self.standing.out_of_order()
-            && previous.out_of_order() != Some(pair)
+        // Two members whose tokens are not in the order of their numbers: one of the znodes was created by hand.
+        if let Some(members) = self.standing.out_of_order()
+            && previous.out_of_order() != Some(members)
         {
-            warn!("{}", self.out_of_order_problem(pair));
+            warn!("{}", self.out_of_order_problem(members));
         }
     }
 

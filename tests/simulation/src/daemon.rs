@@ -212,7 +212,7 @@ fn start_parts(settings: &DaemonSettings, local: &LocalSet) -> Parts {
     });
     let recipes = recipes.expect("locks are on by default");
     let member = Member::new(Arc::new(config.profile), config.policy);
-    let member = member.reserving(config.reserve).of_priority(config.priority);
+    let member = member.with_time_to_end(config.reserve).of_priority(config.priority);
     let (publisher, status) = status::set_up(&member, clock.now());
     let (stage, HooksHandle { leave, records, .. }) = notify::set_up(vec![]);
     let budget = ByteBudget::of_mib(config.buffers_mib);

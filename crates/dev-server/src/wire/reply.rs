@@ -46,6 +46,7 @@ pub(crate) fn answer(xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>) -> 
     match result {
         Ok(reply) => {
             writer.int(match reply {
+                // A real server answers a multi whose rest cannot be decoded with this error, followed by the results so far.
                 Reply::ResultsSoFar(_) => ErrorCode::Marshalling.number(),
                 _ => 0,
             });
@@ -56,7 +57,7 @@ pub(crate) fn answer(xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>) -> 
     writer.finish()
 }
 
-/// Returns the frame that notifies of an event. Its header has zxid -1 and error code 0, as in 3.8.
+/// Returns the frame that notifies of an event. Its header has zxid -1 and error code 0, as in ZooKeeper 3.8.
 pub(crate) fn notification(kind: EventKind, path: &str) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.int(NOTIFICATION);

@@ -89,7 +89,7 @@ impl Member {
 
     /// Uses only leases that leave this much time to end the work done under them.
     #[must_use]
-    pub fn reserving(mut self, reserve: Duration) -> Self {
+    pub fn with_time_to_end(mut self, reserve: Duration) -> Self {
         self.lease_policy.reserve = reserve;
         self
     }

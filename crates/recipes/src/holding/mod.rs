@@ -235,7 +235,7 @@ impl Holdings {
 
     /// Reserves this much of each lease for ending the work that is done under it.
     #[must_use]
-    pub fn reserving(mut self, reserve: Duration) -> Self {
+    pub fn with_time_to_end(mut self, reserve: Duration) -> Self {
         self.lease_policy.reserve = reserve;
         self
     }
