@@ -186,7 +186,7 @@ pub fn outcome(is_done: bool) -> &'static str {
 pub struct HoldingMeter {
     /// How long clients waited for locks that they acquired, or for barriers that they entered.
     pub waits: Histogram,
-    /// The number of locks or barriers that ended although their clients had not released or left them.
+    /// The number of locks, or of places in barriers, that were lost before their clients released or left them.
     pub lost: IntCounter,
 }
 
@@ -195,7 +195,7 @@ impl HoldingMeter {
         Self {
             waits: histogram(
                 "bellwether_lock_wait_seconds",
-                "How long locks were waited for that were got.",
+                "How long clients waited for the locks that they acquired.",
             ),
             lost: counter(
                 "bellwether_locks_lost_total",
@@ -208,11 +208,11 @@ impl HoldingMeter {
         Self {
             waits: histogram(
                 "bellwether_barrier_wait_seconds",
-                "How long was waited in front of barriers that were entered.",
+                "How long clients waited for the barriers that they entered.",
             ),
             lost: counter(
                 "bellwether_barriers_lost_total",
-                "How often one inside a barrier was lost: its lease ran out, its session ended, or its znode was deleted by \
+                "Places in barriers that were lost: their lease ran out, their session ended, or their znode was deleted by \
                  force.",
             ),
         }

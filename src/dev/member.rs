@@ -84,7 +84,7 @@ impl MemberProcess {
 
     /// Starts the member's process.
     fn spawn(id: &str, port: u16, settings: &MemberSettings<'_>, log: &Path) -> io::Result<Self> {
-        let mut command: Vec<OsString> = vec![this_program().into(), "run".into()];
+        let mut words: Vec<OsString> = vec![this_program().into(), "run".into()];
         fn in_ms(duration: Duration) -> String {
             format!("{}ms", duration.as_millis())
         }
@@ -97,19 +97,19 @@ impl MemberProcess {
             // There is no application, so let GET /leader/redirect lead to the sidecar itself.
             ("--address", local(port).to_string()),
         ] {
-            command.extend([flag.into(), value.into()]);
+            words.extend([flag.into(), value.into()]);
         }
         let log = File::create(log)?;
-        let mut started = process::started_by_us(&command, getrlimit(Resource::Nofile).current);
-        started.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let mut command = process::command_for(&words, getrlimit(Resource::Nofile).current);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         // The new member must not use variables that are meant for another member, or for the service that runs this
         // process.
         for (name, _) in env::vars_os() {
             if name.to_string_lossy().starts_with("BELLWETHER_") || name == "NOTIFY_SOCKET" {
-                started.env_remove(name);
+                command.env_remove(name);
             }
         }
-        let child = process::spawn(&mut started)?;
+        let child = process::spawn(&mut command)?;
         let id = id.to_owned();
         Ok(Self { id, port, frozen: false, following: None, child })
     }

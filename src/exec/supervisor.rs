@@ -188,15 +188,15 @@ pub async fn run_under<T>(
             }
         }
         supervisor.check_guards(clock.now());
-        // The run has ended. Return instead of starting another one.
+        // The run has ended. Return instead of starting another one, with the exit code if this process must end too.
         if supervisor.run.is_none() {
             return Ok(supervisor.leaving);
         }
     }
 }
 
-/// Sends the command to the member, and returns when it has been carried out. Until then the caller starts no program, so
-/// the program does not start again just before its leadership ends.
+/// Sends the election command to the member, and returns when it has been carried out. Until then the caller starts no
+/// program: one that started now would be ended as soon as the member's leadership ends.
 async fn carry_out(status: &StatusHandle, command: election::Command, caller: ReplyTo) {
     let (reply_to, reply) = ReplyTo::new(caller.waits_until);
     let _receiver_gone = status.requests.send(MemberRequest::Command(command, reply_to)).await;
@@ -205,7 +205,7 @@ async fn carry_out(status: &StatusHandle, command: election::Command, caller: Re
     }
 }
 
-/// Starts the command through its guards, and ends it. The documentation of `exec` says how the three processes work
+/// Starts the program through its guards, and ends it. The documentation of `exec` says how the three processes work
 /// together.
 struct Supervisor {
     plan: Plan,
@@ -658,9 +658,9 @@ impl Run {
         }
     }
 
-    /// Logs the killed processes that are still alive, if they are so for some time. This process does not give up
-    /// leadership or the lock before they are dead, but the lease may end before that.
-    fn complain(&mut self, alive: io::Result<Vec<Pid>>, under: &str, now: Moment) {
+    /// Logs the killed processes that have stayed alive for some time. Until they are dead, this process keeps what `kept`
+    /// names, leadership or the lock; but the lease may end before that.
+    fn complain(&mut self, alive: io::Result<Vec<Pid>>, kept: &str, now: Moment) {
         // Killed processes may take a moment to die, so do not log them at once.
         let first = now.after(COMPLAIN_AFTER).min(self.countdown.until());
         let complain_at = *self.complain_at.get_or_insert(first);
@@ -676,7 +676,7 @@ impl Run {
             Err(error) => format!("cannot list the program's processes in /proc: {error}"),
         };
         if now < self.countdown.until() {
-            error!("{what}; {under} is kept until they are gone: end them");
+            error!("{what}; {kept} is kept until they are gone: end them");
         } else {
             error!(
                 "{what}, and the lease has ended: another may act beside them. End them, or restart this machine"

@@ -2,7 +2,7 @@
 
 use crate::config::{Check, Health};
 use crate::http_client;
-use crate::process::{self, started_by_us};
+use crate::process::{self, command_for};
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Bytes;
@@ -26,7 +26,7 @@ pub(super) async fn probe(
             timeout(health.timeout, http_client::ask(host, *port, request)).await
         }
         Check::Run(command) => {
-            let mut start = started_by_us(command, file_limit);
+            let mut start = command_for(command, file_limit);
             start.stdin(Stdio::null()).stdout(io::stderr()).stderr(io::stderr());
             let mut child = process::spawn(&mut start)
                 .map_err(|error| format!("cannot be started: {error}"))?;

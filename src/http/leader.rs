@@ -33,9 +33,9 @@ impl AppState {
     /// heartbeat.
     ///
     /// Between two leaders, no leader is known for a moment. A client that got the answer "no leader" would have to ask
-    /// again, and a client that paused before that would miss the start of the next leader. The end of this member's own
-    /// leadership is answered at once, but only to the index at which this member led. While no leader is known, a client
-    /// that repeats an older index gets one answer per heartbeat.
+    /// again, and a client that paused before that would miss the start of the next leader. But if this member leads when
+    /// the query arrives, and the query has the index of that leadership, the end of the leadership is answered at once.
+    /// While no leader is known, a client that repeats an older index gets one answer per heartbeat.
     async fn leader_change(&self, query: &BlockingQuery) -> Verdict {
         let at_start = self.evaluate();
         let seen = Some(query.seen);

@@ -1,7 +1,7 @@
 //! Runs a command as a hook.
 
 use super::{HookError, StopReason};
-use crate::process::{self, started_by_us};
+use crate::process::{self, command_for};
 use std::io::{self, Write};
 use std::process::Stdio;
 use tokio::signal::unix::Signal;
@@ -17,7 +17,7 @@ pub(super) async fn run(
     deaths: &mut Signal,
     stopped: impl Future<Output = StopReason>,
 ) -> Result<(), HookError> {
-    let mut start = started_by_us(command, file_limit);
+    let mut start = command_for(command, file_limit);
     for (name, value) in environment {
         match value {
             Some(value) => start.env(name, value),

@@ -38,7 +38,7 @@ struct FileSync {
     lock: WriteLock,
     /// SIGCHLD, at which dead children are reaped while a command runs.
     deaths: Signal,
-    /// The index of the value that this process wrote to the file last.
+    /// The index (the zxid of the last change) of the value that this process last wrote to the file.
     written: Option<u64>,
 }
 

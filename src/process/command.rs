@@ -21,11 +21,11 @@ pub fn this_program<S: AsRef<OsStr>>(arguments: &[&str], command: &[S]) -> Comma
 
 /// Returns a [`Command`] that starts a process which becomes `command`, and which the kernel kills when the thread that
 /// started it ends. `file_limit` is the limit of open files for `command`, if there is one.
-pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], file_limit: Option<u64>) -> Command {
+pub fn command_for<S: AsRef<OsStr>>(command: &[S], file_limit: Option<u64>) -> Command {
     started_in_foreground(command, file_limit, None)
 }
 
-/// Like [`started_by_us`], but the process also takes the foreground of the terminal, if the process group `group` has it.
+/// Like [`command_for`], but the process also takes the foreground of the terminal, if the process group `group` has it.
 pub(super) fn started_in_foreground<S: AsRef<OsStr>>(
     command: &[S],
     file_limit: Option<u64>,

@@ -15,7 +15,7 @@ mod procfs;
 pub use children::{
     Child, alive_with_adopted, is_alive, kill_with_adopted, reap, spare_existing_children, spawn,
 };
-pub use command::{become_command, started_by_us, this_program};
+pub use command::{become_command, command_for, this_program};
 pub use controlling_terminal::{ControllingTerminal, keep_writing_in_background};
 pub use offspring::{JobChange, Offspring, Reaped, kill_children, reap_children};
 use std::io::IsTerminal;

@@ -34,7 +34,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
 ) {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let all_are_sent = tokio::select! {
-        () = outbox.is_dropped() => false,
+        () = outbox.wait_until_dropped() => false,
         () = receive(&mut reader, &shared, id, &outbox) => false,
         sent = send(&mut writer, &outbox) => sent.is_ok(),
     };

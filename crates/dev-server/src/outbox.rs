@@ -21,7 +21,7 @@ pub(crate) struct Outbox {
     filled: Notify,
     /// Wakes [`Outbox::wait_for_room`].
     emptied: Notify,
-    /// Wakes [`Outbox::is_dropped`].
+    /// Wakes [`Outbox::wait_until_dropped`].
     dropped: Notify,
 }
 
@@ -35,8 +35,8 @@ struct FrameQueue {
 }
 
 impl Outbox {
-    /// Adds a frame, unless the outbox has ended. If too many bytes are waiting already, drops the connection and returns
-    /// false.
+    /// Adds a frame. An outbox that has ended ignores the frame. Returns false only if too many bytes are waiting already,
+    /// and then drops the connection.
     #[must_use]
     pub(crate) fn push(&self, frame: Vec<u8>) -> bool {
         let mut queue = self.queue();
@@ -102,7 +102,7 @@ impl Outbox {
     }
 
     /// Waits until the connection is to be closed at once. Only one task may wait.
-    pub(crate) async fn is_dropped(&self) {
+    pub(crate) async fn wait_until_dropped(&self) {
         self.dropped.notified().await;
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let outbox = Outbox::default();
         let pushed = (0..100).take_while(|_| outbox.push(vec![0; FULL])).count();
         assert_eq!(pushed, 16);
-        outbox.is_dropped().await;
+        outbox.wait_until_dropped().await;
         assert_eq!(outbox.next().await, None);
     }
 

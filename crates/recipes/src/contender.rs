@@ -18,8 +18,8 @@ pub(crate) struct Contender {
 /// The state of a contender, from joining the queue to holding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ContenderState {
-    /// The queue is being read. `Some` if this contender was already behind others: a contender that is ahead now
-    /// cannot have a smaller sequence than the head of that time.
+    /// The queue is being read. If this contender was already behind others, those are kept, to ignore znodes in the
+    /// reading that have a smaller sequence than the head of that time: nobody can join ahead of the head.
     Locating(Option<Predecessors>),
     /// These contenders are ahead.
     Behind(Predecessors),
@@ -51,7 +51,7 @@ pub enum ClaimOwner {
     Contender(Ticket),
     /// The claim was created by a client that is not a contender.
     Unknown,
-    /// No owner: the claim znode that this contender created with its acknowledged claim is gone.
+    /// No owner: this contender's claim was acknowledged, but its claim znode has been deleted since.
     Gone,
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum AfterRefusal {
     Ignored,
     /// The owner of the claim is ahead: this contender keeps its place and waits.
     Wait,
-    /// A contender behind this one owns the claim, or may have owned it since. Its token is larger, and tokens must
+    /// A contender behind this one owns the claim, or may have owned it in between. Its token is larger, and tokens must
     /// grow from holder to holder, so this contender must leave the queue.
     Leave,
 }

@@ -24,7 +24,8 @@ pub enum ForeignClient {
     DocumentedRecipe,
     /// `_c_<32 hexadecimal digits>-lock-<10 digits>`
     GoZookeeper,
-    /// `leader_<10 digits>`, of Bellwether's members outside other clients' elections, with the default prefix
+    /// `leader_<10 digits>`, of Bellwether's own elections with the default prefix. Foreign to a member that takes part in another
+    /// client's election
     Bellwether,
 }
 

@@ -45,6 +45,7 @@ pub(super) fn body(
         ends_at = app.clock.now().after(ttl);
         entry.ends_at.send_replace(Some(ends_at));
     }
+    // This answer says that the lock is held: the connection must not write it once that is no longer true.
     ConnectionClaims::current().claim(Some(entry.claim(app.clock, Some(ends_at))));
     // The lease may end before the TTL.
     Ok(TtlLock { lock: id, held: held_body(app, token, lease_end.min(ends_at)) })

@@ -366,7 +366,7 @@ impl HoldingsSession {
     }
 
     /// Handles the end of a reading: begins the next one at that path if it was requested, and keeps the result for all
-    /// holdings that requested this one.
+    /// holdings that requested the reading that has ended.
     fn on_read(&mut self, path: &Arc<str>, listing: &Arc<Listing>, watch: Option<ReadyWatch>) {
         if let Some(watch) = watch {
             self.watch_ready(path, watch);
@@ -377,7 +377,7 @@ impl HoldingsSession {
             Some(id) if begins_again && self.places.contains_key(&id) => {
                 self.begin_reading(path.clone(), id);
             }
-            // No holding waits for another reading.
+            // No other reading was requested, or no holding waits for it any longer.
             _ => drop(self.readings.remove(path)),
         }
         for id in requesters {
@@ -488,7 +488,7 @@ impl HoldingsSession {
                 let deleted = connection.request(connection.client.delete(&path, None)).await;
                 give_up_if_no_auth(&context, &path, deleted).await
             });
-            // An error means that the znode does not exist, as a quorum has confirmed.
+            // An error means that our znode is gone, as a quorum has confirmed. Its path may be that of another client by now.
             let _gone_already = deleted.await;
             shared.send(Message::Place(id, place::Event::Left));
         });

@@ -64,7 +64,7 @@ async fn weakness(
     acl: AclPolicy,
 ) -> Result<Option<String>, Error> {
     let (entries, _) = match connection.request(connection.client.get_acl(path)).await {
-        // We may not read the ACL, so anyone else may not read the znode either: there is nothing to warn about.
+        // The servers do not let us read the ACL, so it is not open to everyone, and more is not known.
         Err(error) if is_server_answer(&error) => return Ok(None),
         read => read?,
     };

@@ -297,9 +297,9 @@ impl ZnodesAhead {
         if self.context.is_stale(sequence, &stat) {
             return self.end_watch(sequence);
         }
-        // If the token differs from that of the last read, this is another znode with the same number. ZooKeeper gives no
-        // number twice while our znode exists, so a server has shown a znode that no quorum committed. This one is ahead of
-        // ours in any case.
+        // If the token differs from that of the last read, the two reads showed different znodes with one number. ZooKeeper
+        // gives no number twice while our znode exists, so no quorum committed one of the two. Whichever that is, the znode of
+        // this read is ahead of ours, so it is watched.
         let token = token(&stat);
         watched.token = Some(token);
         let changed = watcher.changed().map(move |change| WatchStep::Changed(sequence, change));

@@ -262,7 +262,8 @@ impl InQueue {
         }
     }
 
-    /// Returns a request that asks a quorum whether the unlisted leader exists, as long as other members are ahead.
+    /// Returns a request that asks a quorum whether the unlisted leader exists. `None` if this member is first in the
+    /// queue: its claim shows whether another member leads.
     pub(super) fn confirm_unlisted_leader(&self, now: Moment) -> Option<Action> {
         self.contender.predecessors()?;
         let unlisted = self.unlisted_leader?;

@@ -290,8 +290,8 @@ impl Holdings {
         self.holdings.is_empty() && !self.in_use
     }
 
-    /// Returns when to stop heartbeats that nothing needs, or to close a session without heartbeats. Reads delay only
-    /// the closing.
+    /// Returns when an idle session takes its next step: while it sends heartbeats, when to stop them; after that, when to
+    /// close the session. A read delays only the closing.
     fn idle_until(&self, idle_since: Moment, sends_heartbeats: bool) -> Moment {
         let last_use = match self.read_at {
             Some(read_at) if !sends_heartbeats => idle_since.max(read_at),
