@@ -23,7 +23,7 @@ struct BudgetState {
 /// A reservation, whose bytes return to the budget when it is dropped. The default reserves nothing.
 #[derive(Default)]
 pub struct ReservedBytes {
-    _permit: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl ByteBudget {
@@ -43,7 +43,7 @@ impl ByteBudget {
         if taken.is_err() {
             self.0.shortage.notify_waiters();
         }
-        taken.ok().map(|permit| ReservedBytes { _permit: Some(permit) })
+        taken.ok().map(|permit| ReservedBytes { permit: Some(permit) })
     }
 
     /// Reserves bytes, and waits until enough are free.
@@ -52,7 +52,7 @@ impl ByteBudget {
             return taken;
         }
         let taken = self.0.free.clone().acquire_many_owned(units(bytes)).await;
-        ReservedBytes { _permit: taken.ok() }
+        ReservedBytes { permit: taken.ok() }
     }
 
     /// Reserves the length of `bytes`, and returns the same bytes, which keep the reservation until their last clone is
@@ -68,6 +68,15 @@ impl ByteBudget {
 }
 
 impl ReservedBytes {
+    /// Adds the bytes of `more` to this reservation.
+    pub fn merge(&mut self, more: Self) {
+        match (&mut self.permit, more.permit) {
+            (Some(own), Some(more)) => own.merge(more),
+            (own @ None, more) => *own = more,
+            (Some(_), None) => {}
+        }
+    }
+
     /// Returns the same bytes, which keep this reservation until their last clone is dropped.
     pub fn attach_to(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(HeldBytes { bytes, _reserved: self })
@@ -101,7 +110,8 @@ mod tests {
         let half = budget.hold(Bytes::from(vec![0; 512 * 1024])).expect("there is room");
         let part = half.slice(..1);
         drop(half);
-        let rest = budget.take(512 * 1024).expect("there is room");
+        let mut rest = budget.take(256 * 1024).expect("there is room");
+        rest.merge(budget.take(256 * 1024).expect("there is room"));
         assert!(budget.take(1).is_none());
         drop(part);
         assert!(budget.take(512 * 1024).is_some());

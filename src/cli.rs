@@ -219,7 +219,20 @@ pub fn read() -> Result<CliCommand, String> {
 /// Removes clap's suggestion of a similar command if that is one of `COMMANDS`: a user who mistypes a command must not
 /// be led to move leadership, or to end a process.
 fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
-    const COMMANDS: [&str; 6] = ["resign", "pause", "resume", "drain", "shutdown", "transfer"];
+    // With the aliases, which clap suggests too.
+    const COMMANDS: [&str; 11] = [
+        "resign",
+        "step-down",
+        "demote",
+        "pause",
+        "resume",
+        "drain",
+        "shutdown",
+        "transfer",
+        "switchover",
+        "failover",
+        "promote",
+    ];
     let kind = ContextKind::SuggestedSubcommand;
     if let Some(ContextValue::Strings(names)) = error.get(kind)
         && names.iter().any(|name| COMMANDS.contains(&&**name))

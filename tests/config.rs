@@ -61,7 +61,9 @@ fn a_command_is_found_by_the_name_that_other_programs_give_it_and_none_that_harm
         let (code, said) = ran(&mut bellwether(words));
         assert!(code == 0 && said.contains(shown), "{words:?}: {said}");
     }
-    for (word, suggested) in [("shutdwn", None), ("transfr", None), ("membrs", Some("members"))] {
+    for (word, suggested) in
+        [("shutdwn", None), ("transfr", None), ("promot", None), ("membrs", Some("members"))]
+    {
         let (code, said) = ran(&mut bellwether(&[word]));
         assert_eq!(code, 2, "{said}");
         assert_eq!(said.contains("similar subcommand"), suggested.is_some(), "{said}");

@@ -2,9 +2,10 @@
 
 use super::problem::ProblemResponse;
 use axum::Json;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
+use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -15,19 +16,36 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum length of a JSON object.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// Reads a whole body of at most `longest` bytes.
-pub(super) async fn bytes(body: Body, longest: usize) -> Result<Bytes, ProblemResponse> {
-    match timeout(ARRIVAL_TIMEOUT, to_bytes(body, longest)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => {
-            let why = format!("the body is longer than {longest} bytes, or was cut off");
-            Err(ProblemResponse::bad_body(StatusCode::PAYLOAD_TOO_LARGE, why))
+/// Reads a whole body of at most `longest` bytes. Calls `reserve` with the length of each piece that arrives, to account for
+/// its memory: a client may never send the end.
+pub(super) async fn bytes(
+    mut body: Body,
+    longest: usize,
+    mut reserve: impl FnMut(usize) -> Result<(), ProblemResponse>,
+) -> Result<Bytes, ProblemResponse> {
+    let collecting = async {
+        let mut data = vec![];
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                let why = format!("it cannot be read: {error}");
+                ProblemResponse::bad_body(StatusCode::BAD_REQUEST, why)
+            })?;
+            let Ok(piece) = frame.into_data() else { continue };
+            // Refuse the body only after these bytes have arrived: a client that gets an answer while it sends may not read
+            // the answer.
+            if data.len() + piece.len() > longest {
+                let why = format!("the body is longer than {longest} bytes");
+                return Err(ProblemResponse::bad_body(StatusCode::PAYLOAD_TOO_LARGE, why));
+            }
+            reserve(piece.len())?;
+            data.extend_from_slice(&piece);
         }
-        Err(_) => {
-            let why = "its end did not come in time";
-            Err(ProblemResponse::bad_body(StatusCode::REQUEST_TIMEOUT, why))
-        }
-    }
+        Ok(data.into())
+    };
+    timeout(ARRIVAL_TIMEOUT, collecting).await.unwrap_or_else(|_| {
+        let why = "its end did not come in time";
+        Err(ProblemResponse::bad_body(StatusCode::REQUEST_TIMEOUT, why))
+    })
 }
 
 /// Reads the JSON object in the body. An error for any other body shows `example`.
@@ -36,7 +54,7 @@ pub(super) async fn object<T: DeserializeOwned>(
     example: &str,
 ) -> Result<T, ProblemResponse> {
     let (parts, body) = request.into_parts();
-    let body = bytes(body, MAX_BYTES).await?;
+    let body = bytes(body, MAX_BYTES, |_| Ok(())).await?;
     // Serde would accept an array too, and take its elements as the fields in order.
     if body.trim_ascii_start().starts_with(b"[") {
         let why = format!("found an array, expected an object: write {example}");
@@ -63,7 +81,6 @@ mod tests {
             Ok(_) => panic!("{text} is accepted"),
             Err(problem) => {
                 use axum::response::IntoResponse;
-                use http_body_util::BodyExt;
                 let answer = problem.into_response();
                 assert!(answer.status().is_client_error(), "{text}");
                 let body = answer.into_body().collect().await.unwrap().to_bytes();

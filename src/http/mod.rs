@@ -88,6 +88,7 @@ struct AppStateInner {
     amending: Mutex<()>,
     /// All locks and barriers that were requested through this member.
     registry: holdings::HoldingRegistry,
+    value_events: shared_config::ValueEvents,
     /// The last reading of the queue for clients that wait for a change of it.
     members_read: Mutex<Option<(Moment, QueueReading)>>,
 }
@@ -145,6 +146,7 @@ pub fn services(
         requests: RequestCounters::zero(),
         amending: Mutex::default(),
         registry: holdings::HoldingRegistry::default(),
+        value_events: shared_config::ValueEvents::default(),
         members_read: Mutex::default(),
     });
     let app = AppState { inner, serves_probes: false };

@@ -78,7 +78,8 @@ fn page(authorization: &Authorization) -> impl IntoResponse + use<> {
 /// Returns true for browsers, which name HTML in the header `Accept`.
 fn asks_for_html(headers: &HeaderMap) -> bool {
     // Java's HttpURLConnection names HTML too, but also `image/gif`, which browsers do not name.
-    accepts(headers, "text/html") && !accepts(headers, "image/gif")
+    let is_program = accepts(headers, "image/gif") || accepts(headers, "application/json");
+    accepts(headers, "text/html") && !is_program
 }
 
 #[cfg(test)]
@@ -114,7 +115,7 @@ mod tests {
         };
         for browser in [
             "text/html",
-            "text/html;level=1",
+            "Text/HTML;level=1",
             "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
             "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,\
              image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7",
@@ -127,6 +128,8 @@ mod tests {
             "text/*",
             "application/json",
             "application/json, text/plain, */*",
+            "application/json, text/html",
+            "text/html; q=0.2, application/json",
             "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2",
             "text/html, image/gif, image/jpeg, */*; q=0.2",
         ] {

@@ -27,6 +27,9 @@ pub(super) struct ProblemResponse {
 /// The default of `Retry-After`, in seconds.
 pub(super) const RETRY_AFTER: u64 = 1;
 
+/// The kind of the error for a client that may not wait, because too many others do.
+pub(super) const TOO_MANY_WAITING: &str = "too-many-waiting";
+
 impl ProblemResponse {
     pub(super) fn new(
         status: StatusCode,
@@ -145,6 +148,10 @@ impl IntoResponse for ProblemResponse {
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
+        }
+        // Otherwise refused clients would keep all connections.
+        if kind == TOO_MANY_WAITING {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -23,6 +23,7 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         let since = leaderless_since(app, snapshot);
         problems.push(Problem { kind: ProblemKind::NoLeader, text, since });
     }
+    let has_zookeeper_problem = snapshot.problems.get(ProblemKind::Zookeeper).is_some();
     for problem in snapshot.problems.iter() {
         let text = match problem.kind {
             ProblemKind::Paused => "paused: out of the queue until `bellwether resume`".into(),
@@ -31,7 +32,8 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
                 let why = failure.unwrap_or_else(|| "its health is not known yet".into());
                 format!("the application is not healthy: {why}")
             }
-            ProblemKind::Zookeeper | ProblemKind::SlowZookeeper if is_out => continue,
+            ProblemKind::Zookeeper if is_out => continue,
+            ProblemKind::SlowZookeeper if is_out || has_zookeeper_problem => continue,
             // These texts are the reason why no leader is known: see `Verdict::reason`.
             ProblemKind::EarlierLife => continue,
             ProblemKind::DuplicateId if verdict.leader().is_none() => continue,

@@ -78,7 +78,9 @@ pub(super) fn flag<'de, D: Deserializer<'de>>(written: D) -> Result<bool, D::Err
 /// Returns true if the header `Accept` names this media type.
 pub(super) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    accepted.flat_map(|value| value.split([',', ';'])).any(|kind| kind.trim() == wanted)
+    accepted
+        .flat_map(|value| value.split([',', ';']))
+        .any(|kind| kind.trim().eq_ignore_ascii_case(wanted))
 }
 
 /// The parameters in the path of a request for a lock, a barrier or a value. The request is refused if locks, barriers and

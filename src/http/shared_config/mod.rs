@@ -9,20 +9,21 @@ mod stream;
 mod tests;
 
 use self::conditions::condition;
+pub(super) use self::stream::ValueEvents;
 use super::authorize::Authorized;
 use super::blocking::Wait;
 use super::problem::{ProblemResponse, version_tag};
 use super::query::{NoQuery, Query, RecipePath, Span, accepts, flag};
 use super::{AppState, INDEX, body};
 use crate::api::{ConfigNames, ConfigWritten};
-use crate::byte_budget::ByteBudget;
+use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::shared_config::{
     Condition, ConfigHandle, ConfigName, ConfigRequest, NAMES_MAX, TooMany, VALUE_MAX, Value,
     ValueReading, ValueWrite, WatchedValue, WriteAction, WriteError, WriteOutcome,
 };
 use crate::status::{self, CommandError};
 use axum::Json;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -334,12 +335,13 @@ fn media_type(name: &str) -> &'static str {
 
 /// Reads the body of a request, which is the value to write.
 async fn read_value(budget: &ByteBudget, body: Body) -> Result<Bytes, ProblemResponse> {
-    // A body without a length may be as long as the longest value. Reserve memory twice, because the request to ZooKeeper
-    // contains a copy.
-    let length = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
-    let length = length.unwrap_or(VALUE_MAX).min(VALUE_MAX);
-    let reserved = budget.take(2 * length);
-    let reserved = reserved.ok_or_else(|| ProblemResponse::buffers_full(budget))?;
-    let data = body::bytes(body, VALUE_MAX).await?;
+    let mut reserved = ReservedBytes::default();
+    let data = body::bytes(body, VALUE_MAX, |length| {
+        // Reserve twice the length, because the request to ZooKeeper contains a copy.
+        let more = budget.take(2 * length).ok_or_else(|| ProblemResponse::buffers_full(budget))?;
+        reserved.merge(more);
+        Ok(())
+    });
+    let data = data.await?;
     Ok(reserved.attach_to(data))
 }

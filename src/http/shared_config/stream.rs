@@ -3,14 +3,19 @@
 use super::super::AppState;
 use super::super::sse::{self, EventSource, framed};
 use crate::api::{self, ConfigAbsent, ConfigValue};
-use crate::byte_budget::ReservedBytes;
+use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::shared_config::{Value, ValueReading, WatchedValue};
 use axum::body::Bytes;
 use axum::response::Response;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use std::sync::Arc;
+use std::ptr;
+use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::OwnedSemaphorePermit;
+
+/// The events of the last readings. All streams share them, because a value may be long, and have many streams.
+#[derive(Default)]
+pub(in super::super) struct ValueEvents(Mutex<Vec<(Weak<ValueReading>, Bytes)>>);
 
 struct ValueStream {
     app: AppState,
@@ -32,11 +37,9 @@ pub(super) fn stream(
 impl EventSource for ValueStream {
     async fn next(&mut self) -> Option<(Bytes, ReservedBytes)> {
         let reading = self.next_reading().await?;
-        // Format the event twice, first only for its length: a stream that waits for memory must not hold an event of 1 MiB
-        // meanwhile. Reserve memory also for the copy that the connection makes.
-        let length = event(&reading).len();
-        let memory = self.app.budget.take_when_free(2 * length).await;
-        let event = event(&reading).into();
+        let event = self.app.value_events.of(&reading, &self.app.budget);
+        // Reserve memory for the copy that the connection makes.
+        let memory = self.app.budget.take_when_free(event.len()).await;
         self.sent = Some(reading);
         Some((event, memory))
     }
@@ -55,6 +58,22 @@ impl ValueStream {
     }
 }
 
+impl ValueEvents {
+    /// Returns the event for `reading`, which is formatted only once.
+    fn of(&self, reading: &Arc<ValueReading>, budget: &ByteBudget) -> Bytes {
+        let mut all = self.0.lock().expect("no code panics while holding it");
+        all.retain(|(of, _)| of.strong_count() > 0);
+        let known = all.iter().find(|(of, _)| ptr::eq(of.as_ptr(), Arc::as_ptr(reading)));
+        if let Some((_, event)) = known {
+            return event.clone();
+        }
+        let event = Bytes::from(event(reading));
+        let event = budget.hold(event.clone()).unwrap_or(event);
+        all.push((Arc::downgrade(reading), event.clone()));
+        event
+    }
+}
+
 fn event(reading: &ValueReading) -> String {
     let index = reading.index;
     let Some(Value { data, version, owner }) = &reading.value else {
@@ -69,4 +88,23 @@ fn event(reading: &ValueReading) -> String {
         Some(index),
         &api::json(&ConfigValue { version, index, ephemeral, text, base64 }),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_event_of_a_reading_is_written_once_and_kept_for_no_longer_than_the_reading() {
+        let events = ValueEvents::default();
+        let budget = ByteBudget::of_mib(1);
+        let reading = |index| Arc::new(ValueReading { index, value: None });
+        let first = reading(1);
+        let second = reading(1);
+        assert_eq!(events.of(&first, &budget).as_ptr(), events.of(&first, &budget).as_ptr());
+        assert_ne!(events.of(&first, &budget).as_ptr(), events.of(&second, &budget).as_ptr());
+        drop(first);
+        events.of(&second, &budget);
+        assert_eq!(events.0.lock().unwrap().len(), 1);
+    }
 }

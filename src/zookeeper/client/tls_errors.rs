@@ -16,7 +16,9 @@ pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
                 .into()
         }
         // For example, the certificate is of X.509 version 1, or is a CA's own, or its issuer is not a CA.
-        other => format!("is not acceptable ({other}): have it issued again"),
+        other => format!(
+            "is not acceptable ({other}): have a CA issue it for this process, as X.509 version 3 (openssl x509 -extfile)"
+        ),
     }
 }
 
