@@ -349,7 +349,12 @@ version   0
                 done("resigned", json!("n_2"), json!("n_1")),
                 "resigned: it is in the queue as n_2, behind n_1",
             ),
-            (done("paused", null.clone(), null.clone()), "paused: it is not in the queue"),
+            (
+                done("paused", null.clone(), null.clone()),
+                "paused: it stays out of the queue until `bellwether resume`",
+            ),
+            (done("resumed", null.clone(), null.clone()), "resumed: it joins the queue"),
+            (done("drained", null.clone(), null.clone()), "drained: it is not in the queue"),
             (done("resumed", json!("n_1"), null), "resumed: it is the first in the queue, as n_1"),
         ] {
             assert_eq!(done, format!("this member has {expected}\n"));

@@ -1,28 +1,21 @@
 //! Finds out why connecting fails, in parallel with further attempts, and reports it.
 
-use super::credentials::Credentials;
 use super::diagnosis::diagnose;
-use crate::clock::Clock;
-use crate::config::Zookeeper;
+use super::session::SessionSettings;
 use crate::runtime;
-use crate::status::ConnectionState;
 use recipes::Moment;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;
 
 /// Reports, in the log and in `/status`, why attempts to connect fail.
 pub(super) struct FailureReporter<'a> {
-    settings: &'a Zookeeper,
-    credentials: &'a Credentials,
-    link: &'a watch::Sender<ConnectionState>,
+    settings: &'a SessionSettings,
     /// The session's name in the log.
     name: String,
     /// The text in front of the reason, such as "no session with ZooKeeper at zk-0:2181".
     what: String,
-    clock: Clock,
     logged: ReasonLog,
     /// How the last cause was found; `None` if no cause was found.
     cause_source: Option<CauseSource>,
@@ -50,25 +43,9 @@ pub(super) enum CauseSource {
 }
 
 impl<'a> FailureReporter<'a> {
-    pub(super) fn new(
-        settings: &'a Zookeeper,
-        credentials: &'a Credentials,
-        link: &'a watch::Sender<ConnectionState>,
-        clock: Clock,
-        name: String,
-        what: String,
-    ) -> Self {
-        Self {
-            settings,
-            credentials,
-            link,
-            name,
-            what,
-            clock,
-            logged: ReasonLog::begun(clock.now()),
-            cause_source: None,
-            diagnosis: JoinSet::new(),
-        }
+    pub(super) fn new(settings: &'a SessionSettings, name: String, what: String) -> Self {
+        let logged = ReasonLog::begun(settings.clock.now());
+        Self { settings, name, what, logged, cause_source: None, diagnosis: JoinSet::new() }
     }
 
     /// Runs an attempt to connect, and meanwhile reports what a diagnosis finds. Attempts do not wait for a diagnosis.
@@ -99,8 +76,8 @@ impl<'a> FailureReporter<'a> {
             self.publish(&why);
         }
         if self.diagnosis.is_empty() {
-            let settings = self.settings.clone();
-            let presented = self.credentials.last_presented();
+            let settings = self.settings.zookeeper.clone();
+            let presented = self.settings.credentials.last_presented();
             let limit = settings.session_timeout / 4;
             // The diagnosis computes and reads files, so it runs on another thread, where it does not delay the session.
             self.diagnosis.spawn_blocking(move || {
@@ -119,7 +96,7 @@ impl<'a> FailureReporter<'a> {
     /// Publishes the reason, and logs it if it is new or if no reason was logged for long.
     fn report(&mut self, why: &str) {
         let problem = self.publish(why);
-        if let Some(tries) = self.logged.due(why, self.clock.now()) {
+        if let Some(tries) = self.logged.due(why, self.settings.clock.now()) {
             warn!("{}: {problem}; {tries}", self.name);
         }
     }
@@ -127,7 +104,7 @@ impl<'a> FailureReporter<'a> {
     /// Publishes the reason for `/status`, and returns the sentence that was published.
     fn publish(&self, why: &str) -> String {
         let problem = format!("{}: {why}", self.what);
-        self.link.send_modify(|link| {
+        self.settings.link.send_modify(|link| {
             link.connected = false;
             link.problem = Some(problem.clone());
         });
@@ -162,9 +139,14 @@ impl ReasonLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
+    use crate::config::Zookeeper;
     use crate::config::security::{AclPolicy, Security};
+    use crate::status::ConnectionState;
+    use crate::zookeeper::client::{Credentials, PreviousEnd};
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
+    use tokio::sync::watch;
 
     #[test]
     fn a_reason_is_logged_once_and_again_now_and_then() {
@@ -192,18 +174,21 @@ mod tests {
         });
         let security =
             Security { tls: None, login: None, acl: AclPolicy::Open, is_open_by_choice: false };
-        let settings = Zookeeper { hosts, session_timeout: Duration::from_secs(4), security };
+        let zookeeper = Zookeeper { hosts, session_timeout: Duration::from_secs(4), security };
         let (link, published) = watch::channel(ConnectionState::default());
-        let credentials = Credentials::of(&settings);
+        let settings = SessionSettings {
+            credentials: Credentials::of(&zookeeper),
+            zookeeper,
+            clock: Clock::system(),
+            link,
+            purpose: "election",
+            previous_end: PreviousEnd::Ended,
+            file: None,
+            former: None,
+        };
         let problem = || published.borrow().problem.clone().unwrap_or_default();
-        let mut reporter = FailureReporter::new(
-            &settings,
-            &credentials,
-            &link,
-            Clock::system(),
-            "election session".into(),
-            "no session".into(),
-        );
+        let mut reporter =
+            FailureReporter::new(&settings, "election session".into(), "no session".into());
         let investigate = async |reporter: &mut FailureReporter<'_>, why: &str| {
             reporter.investigate(why.into());
             while !reporter.diagnosis.is_empty() {

@@ -374,8 +374,7 @@ impl SessionKeeper {
     }
 
     fn reporter(&self, session: Option<&SessionInfo>, what: String) -> FailureReporter<'_> {
-        let SessionSettings { zookeeper, credentials, link, clock, .. } = &self.settings;
-        FailureReporter::new(zookeeper, credentials, link, *clock, self.name(session), what)
+        FailureReporter::new(&self.settings, self.name(session), what)
     }
 
     /// Returns the session's name in the log.

@@ -76,17 +76,41 @@ pub async fn run_holdings(
     stop: &mut oneshot::Receiver<()>,
 ) -> bool {
     let HoldingsRequests { hold_requests, read_requests, meter } = requests;
-    let runner = HoldingsRunner::new(settings.clone(), credentials, clock, meter.clone(), config);
-    let sessions = runner.config.sessions();
-    let link = runner.reports.link.subscribe();
-    let reader = QueueReader::new(
+    let config_settings = shared_config::ConfigSettings {
+        root: settings.paths.config.clone(),
+        acl: settings.zookeeper.security.acl,
+    };
+    // Only this module reads this state: `/status` shows the connection of the election.
+    let link = watch::Sender::new(ConnectionState::default());
+    let runner = HoldingsRunner {
+        holdings: Holdings::new(settings.margins, IDLE_AFTER),
+        settings: settings.clone(),
+        clock,
+        credentials,
+        reports: Reports::new(link, Arc::default()),
+        session: None,
+        unclosed: None,
+        requested: BTreeMap::new(),
+        releases: JoinSet::new(),
+        last_id: HoldingId(0),
+        alarm: Alarm::new().expect("one more file can be opened"),
+        config: SharedConfig::new(config_settings, clock, config),
+        about_to_read: Arc::default(),
+        changes: ChangeCounter::default(),
+        leave_deadline: None,
+        meter: meter.clone(),
+    };
+    let reader = QueueReader {
         settings,
         clock,
-        sessions,
-        link,
-        runner.about_to_read.clone(),
-        runner.changes.clone(),
-    );
+        sessions: runner.config.sessions(),
+        link: runner.reports.link.subscribe(),
+        about_to_read: runner.about_to_read.clone(),
+        changes: runner.changes.clone(),
+        names: BTreeMap::new(),
+        queues: BTreeMap::new(),
+        barriers: BTreeMap::new(),
+    };
     // The reader ends when all senders of requests are dropped. The runner goes on until it is stopped.
     let reading = async {
         reader.run(read_requests).await;
@@ -142,39 +166,6 @@ struct RequestedHolding {
 }
 
 impl HoldingsRunner {
-    fn new(
-        settings: HoldingsSettings,
-        credentials: Arc<Credentials>,
-        clock: Clock,
-        meter: Arc<HoldingsMeter>,
-        config: &ConfigRequests,
-    ) -> Self {
-        let config_settings = shared_config::ConfigSettings {
-            root: settings.paths.config.clone(),
-            acl: settings.zookeeper.security.acl,
-        };
-        // Only this module reads this state: `/status` shows the connection of the election.
-        let link = watch::Sender::new(ConnectionState::default());
-        Self {
-            holdings: Holdings::new(settings.margins, IDLE_AFTER),
-            credentials,
-            reports: Reports::new(link, Arc::default()),
-            session: None,
-            unclosed: None,
-            requested: BTreeMap::new(),
-            releases: JoinSet::new(),
-            last_id: HoldingId(0),
-            alarm: Alarm::new().expect("one more file can be opened"),
-            config: SharedConfig::new(config_settings, clock, config),
-            about_to_read: Arc::default(),
-            changes: ChangeCounter::default(),
-            leave_deadline: None,
-            meter,
-            settings,
-            clock,
-        }
-    }
-
     /// Runs until this member has left, after a stop. Returns true only if all znodes are known to be deleted.
     ///
     /// If several events are ready, they are taken in this order: the stop, or the deadline for leaving; events of the
@@ -284,7 +275,7 @@ impl HoldingsRunner {
             Event::InUse(_) | Event::Read => vec![],
             _ => self.requested.keys().copied().collect(),
         };
-        let session_was_lost = event == Event::Session(SessionEvent::Lost);
+        let is_lost = event == Event::Session(SessionEvent::Lost);
         if let (Event::Released(id), Some(session)) = (&event, &self.session) {
             session.withdraw_join(*id);
         }
@@ -297,12 +288,12 @@ impl HoldingsRunner {
         for id in affected {
             self.publish(id, now);
         }
-        if session_was_lost {
+        if is_lost {
             // Close the lost session before an action opens the next one.
             self.close_session().await;
         }
         for action in actions {
-            self.perform(action, session_was_lost).await;
+            self.perform(action).await;
         }
     }
 
@@ -354,9 +345,9 @@ impl HoldingsRunner {
         }
     }
 
-    async fn perform(&mut self, action: Action, session_was_lost: bool) {
+    async fn perform(&mut self, action: Action) {
         match action {
-            Action::OpenSession => self.open_session(session_was_lost),
+            Action::OpenSession => self.open_session(),
             Action::CloseSession => self.close_session().await,
             Action::Renew { sent_at } => {
                 if let Some(session) = &mut self.session {
@@ -375,16 +366,15 @@ impl HoldingsRunner {
         }
     }
 
-    /// Opens a session. `session_was_lost` is true if the previous session was just lost, and false if it was closed, or if
-    /// this is the first.
-    fn open_session(&mut self, session_was_lost: bool) {
+    fn open_session(&mut self) {
         let session = SessionSettings {
             zookeeper: self.settings.zookeeper.clone(),
             credentials: self.credentials.clone(),
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "locks",
-            previous_end: if session_was_lost { PreviousEnd::Ended } else { PreviousEnd::Closed },
+            // The next session need not wait: the previous one was lost, or closed because nothing needed it.
+            previous_end: PreviousEnd::Ended,
             file: None,
             former: None,
         };

@@ -42,45 +42,24 @@ const PLACES_MAX: usize = 2000;
 
 /// Answers the requests of clients to read queues and barriers, or to break a place, one after the other.
 pub(super) struct QueueReader {
-    settings: HoldingsSettings,
-    clock: Clock,
-    sessions: CurrentSession,
-    link: watch::Receiver<ConnectionState>,
+    pub(super) settings: HoldingsSettings,
+    pub(super) clock: Clock,
+    pub(super) sessions: CurrentSession,
+    pub(super) link: watch::Receiver<ConnectionState>,
     /// Notified before each reading, so that the runner opens a session, or keeps the session open.
-    about_to_read: Arc<Notify>,
+    pub(super) about_to_read: Arc<Notify>,
     /// The changes of locks and barriers that this member has made. A cached reading from before the last one is outdated.
-    changes: ChangeCounter,
+    pub(super) changes: ChangeCounter,
     /// The last readings of each kind, which answer all requests for a second.
-    names: BTreeMap<HoldingKind, Cached<ReadResult<[String]>>>,
-    queues: BTreeMap<HoldingName, Cached<ReadResult<LockQueue>>>,
-    barriers: BTreeMap<HoldingName, Cached<ReadResult<BarrierState>>>,
+    pub(super) names: BTreeMap<HoldingKind, Cached<ReadResult<[String]>>>,
+    pub(super) queues: BTreeMap<HoldingName, Cached<ReadResult<LockQueue>>>,
+    pub(super) barriers: BTreeMap<HoldingName, Cached<ReadResult<BarrierState>>>,
 }
 
 /// The result of a reading, or the reason for operators why it failed.
 type ReadResult<T> = Result<Arc<T>, String>;
 
 impl QueueReader {
-    pub(super) fn new(
-        settings: HoldingsSettings,
-        clock: Clock,
-        sessions: CurrentSession,
-        link: watch::Receiver<ConnectionState>,
-        about_to_read: Arc<Notify>,
-        changes: ChangeCounter,
-    ) -> Self {
-        Self {
-            settings,
-            clock,
-            sessions,
-            link,
-            about_to_read,
-            changes,
-            names: BTreeMap::new(),
-            queues: BTreeMap::new(),
-            barriers: BTreeMap::new(),
-        }
-    }
-
     /// Answers requests until no sender is left.
     pub(super) async fn run(mut self, requests: &mut mpsc::Receiver<ReadRequest>) {
         while let Some(request) = requests.recv().await {
