@@ -220,22 +220,11 @@ pub fn read() -> Result<CliCommand, String> {
 /// be led to move leadership, or to end a process.
 fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
     // With the aliases, which clap suggests too.
-    const COMMANDS: [&str; 11] = [
-        "resign",
-        "step-down",
-        "demote",
-        "pause",
-        "resume",
-        "drain",
-        "shutdown",
-        "transfer",
-        "switchover",
-        "failover",
-        "promote",
-    ];
+    const COMMANDS: &str =
+        "resign step-down demote pause resume drain shutdown transfer switchover failover promote";
     let kind = ContextKind::SuggestedSubcommand;
     if let Some(ContextValue::Strings(names)) = error.get(kind)
-        && names.iter().any(|name| COMMANDS.contains(&&**name))
+        && names.iter().any(|name| COMMANDS.split(' ').any(|command| command == name))
     {
         error.remove(kind);
     }

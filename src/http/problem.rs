@@ -27,9 +27,6 @@ pub(super) struct ProblemResponse {
 /// The default of `Retry-After`, in seconds.
 pub(super) const RETRY_AFTER: u64 = 1;
 
-/// The kind of the error for a client that may not wait, because too many others do.
-pub(super) const TOO_MANY_WAITING: &str = "too-many-waiting";
-
 impl ProblemResponse {
     pub(super) fn new(
         status: StatusCode,
@@ -150,7 +147,7 @@ impl IntoResponse for ProblemResponse {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
         }
         // Otherwise refused clients would keep all connections.
-        if kind == TOO_MANY_WAITING {
+        if kind == "too-many-waiting" {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if status == StatusCode::UNAUTHORIZED {

@@ -2,7 +2,7 @@
 
 use super::AppState;
 use super::claims::{Claim, ConnectionClaims};
-use super::problem::{ProblemResponse, TOO_MANY_WAITING};
+use super::problem::ProblemResponse;
 use crate::api::{self, Leader, LeaderState, millis};
 use crate::clock::KernelTime;
 use crate::problems::ProblemKind;
@@ -125,7 +125,7 @@ impl AppState {
     pub(super) fn waiting_permit(&self) -> Result<OwnedSemaphorePermit, ProblemResponse> {
         self.waiting.clone().try_acquire_owned().map_err(|_| {
             let why = "more streams and blocking queries are open than this member serves: close some, or poll";
-            ProblemResponse::unavailable(TOO_MANY_WAITING, "too many wait", why)
+            ProblemResponse::unavailable("too-many-waiting", "too many wait", why)
         })
     }
 }

@@ -242,11 +242,11 @@ impl HumanView for Done {
     fn view(&self, _: bool) -> String {
         let Self { done, znode, .. } = self;
         let place = match (znode, &self.predecessor) {
-            (None, _) => match &**done {
-                "resumed" => "it joins the queue".to_owned(),
-                "paused" => "it stays out of the queue until `bellwether resume`".to_owned(),
-                _ => "it is not in the queue".to_owned(),
-            },
+            (None, _) if done == "resumed" => "it joins the queue".to_owned(),
+            (None, _) if done == "paused" => {
+                "it stays out of the queue until `bellwether resume`".to_owned()
+            }
+            (None, _) => "it is not in the queue".to_owned(),
             (Some(znode), None) => format!("it is the first in the queue, as {znode}"),
             (Some(znode), Some(predecessor)) => {
                 format!("it is in the queue as {znode}, behind {predecessor}")
