@@ -55,6 +55,11 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
     page.says("#place", "2 of 3, watches leader_0000000000");
     page.says("#sign", "live");
     page.run(WATCH);
+    // An event before that is not for this stream.
+    eventually("the stream is open", || match page.run("return own.readyState") {
+        state if state == 1 => Ok(()),
+        state => Err(state.to_string()),
+    });
 
     let hand_over = |old: &Named| {
         let index = shown.status()["index"].clone();
