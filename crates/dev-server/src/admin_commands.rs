@@ -28,6 +28,8 @@ pub(crate) fn answer(word: &str, state: &ServerState, now: Now) -> String {
     // Writing to a string cannot fail.
     let _result = match word {
         "cons" => cons(&mut text, state),
+        // kazoo reads the version from this.
+        "envi" => writeln!(text, "Environment:\nzookeeper.version={VERSION}\nhost.name=localhost"),
         "isro" => write!(text, "rw"),
         "mntr" => mntr(&mut text, state, now),
         "ruok" => write!(text, "imok"),

@@ -24,7 +24,7 @@
 //!   session is notified only about znodes that it may read, as in real servers since the fix of CVE-2024-23944, which
 //!   Debian's 3.8.0 includes.
 //! - ACLs with the schemes world, digest, auth and ip.
-//! - The four-letter words cons, isro, mntr, ruok, srvr, stat and wchc.
+//! - The four-letter words cons, envi, isro, mntr, ruok, srvr, stat and wchc.
 //! - [`Knobs`], with which tests end sessions.
 //!
 //! With [`ServerSettings::keeper`], it behaves like ClickHouse Keeper instead, as far as this matters to clients that

@@ -37,5 +37,6 @@ async fn words_are_answered_in_the_form_of_the_real_server() -> io::Result<()> {
     let text = has("cons", &[]).await?;
     assert!(text.contains(&format!("sid={session},")), "{text}");
     has("mntr", &["zk_znode_count\t6", "zk_watch_count\t1", "zk_ephemerals_count\t1"]).await?;
+    has("envi", &["Environment:"]).await?;
     Ok(())
 }
