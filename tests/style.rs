@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 // The limits are the counts of today, and only ever fall.
-const TUPLE_LETS: usize = 2;
-const CLOSURES: usize = 29;
+const TUPLE_LETS: usize = 1;
+const CLOSURES: usize = 24;
 const ITS: usize = 0;
-const COMMENTS: usize = 34;
+const COMMENTS: usize = 10;
 
 struct Count {
     what: &'static str,
