@@ -55,13 +55,8 @@ impl AppState {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{MemberFixture, ticket};
-    use super::super::tests::ask;
-    use super::super::{Authorization, ConnectionLimits, services};
+    use super::super::tests::{ask, probes};
     use super::*;
-    use crate::byte_budget::ByteBudget;
-    use crate::clock::Clock;
-    use crate::status;
-    use crate::znode_names::ElectionNames;
     use axum::body::Body;
     use axum::http::{StatusCode, header};
     use http_body_util::BodyExt;
@@ -170,15 +165,7 @@ mod tests {
 
     #[tokio::test]
     async fn where_no_client_can_wait_a_query_for_it_is_refused() {
-        let clock = Clock::system();
-        let (_back, status) = status::set_up(&super::super::tests::member(), clock.now());
-        let names = ElectionNames {
-            election: "/election".into(),
-            path: "/election".into(),
-            znodes: "leader_".into(),
-        };
-        let limits = ConnectionLimits::for_probes(ByteBudget::of_mib(12));
-        let probes = services(status, clock, names, Authorization::Header, &limits).probes;
+        let (probes, _back) = probes();
         assert_eq!(ask(&probes, "/leader").await.status(), StatusCode::SERVICE_UNAVAILABLE);
         let refused = ask(&probes, "/leader?index=1&wait=30s").await;
         assert_eq!(refused.status(), StatusCode::BAD_REQUEST);

@@ -412,12 +412,23 @@ mod tests {
     }
 
     pub(super) fn api_of(status: StatusHandle) -> Service {
+        let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
+        services_of(status, &limits).api
+    }
+
+    /// Returns the service for probes of a member that has not joined.
+    pub(super) fn probes() -> (Service, status::StatusPublisher) {
+        let (publisher, status) = status::set_up(&member(), Clock::system().now());
+        let limits = ConnectionLimits::for_probes(ByteBudget::of_mib(12));
+        (services_of(status, &limits).probes, publisher)
+    }
+
+    fn services_of(status: StatusHandle, limits: &ConnectionLimits) -> Services {
         let names = ElectionNames {
             election: "/election".into(),
             path: "/election".into(),
             znodes: "leader_".into(),
         };
-        let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
-        services(status, Clock::system(), names, Authorization::Header, &limits).api
+        services(status, Clock::system(), names, Authorization::Header, limits)
     }
 }

@@ -62,12 +62,7 @@ pub(super) fn of_probes() -> Router<AppState> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{api, ask, member, send};
-    use super::super::{Authorization, ConnectionLimits, services};
-    use crate::byte_budget::ByteBudget;
-    use crate::clock::Clock;
-    use crate::status;
-    use crate::znode_names::ElectionNames;
+    use super::super::tests::{api, ask, probes, send};
     use axum::body::Body;
     use axum::extract::Request;
     use axum::http::StatusCode;
@@ -135,15 +130,7 @@ mod tests {
         let section = section.split("\n## ").next().unwrap_or_default();
         let documented = section.split('`').skip(1).step_by(2).filter(|word| word.starts_with('/'));
         let documented: BTreeSet<_> = documented.collect();
-        let clock = Clock::system();
-        let (_back, status) = status::set_up(&member(), clock.now());
-        let names = ElectionNames {
-            election: "/election".into(),
-            path: "/election".into(),
-            znodes: "leader_".into(),
-        };
-        let limits = ConnectionLimits::for_probes(ByteBudget::of_mib(12));
-        let probes = services(status, clock, names, Authorization::Header, &limits).probes;
+        let (probes, _back) = probes();
         for (_, path, _) in described().await {
             let is_served = ask(&probes, &path).await.status() != StatusCode::NOT_FOUND;
             assert_eq!(is_served, documented.contains(&*path), "{path}");
